@@ -37,7 +37,7 @@ from tilewright.peers.library_versions import described
 from tilewright.service.cli.render import tune_summary
 
 NOT_MEASURED = "Not measured."
-TRANSCRIPT_WIDTH = 100
+TRANSCRIPT_WIDTH = 110
 _RIGHT = ("right_kernels", "of_them_checked_in_full", "false_alarms")
 
 

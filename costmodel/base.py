@@ -1,6 +1,8 @@
-"""The seam between search and cost models: settings in, log2 seconds with uncertainty out.
+"""Interface between the search and the cost models: settings in, predicted log2 seconds and their
+uncertainty out.
 
-Every implementation is held to `tests/contracts/cost_model_contract.py`.
+P is the number of settings and J the number of knobs of their sketch.
+`tests/contracts/cost_model_contract.py` tests every implementation.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tilewright.schedules.space import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured candidate; `run_secs` is None where the measurement failed."""
+    """One measured candidate. `run_secs` is None if the measurement failed."""
 
     candidate: Candidate
     run_secs: float | None
@@ -26,22 +28,24 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """For P settings: `log2_secs` (P,), and `sigma` (P,) its standard deviation."""
+    """Predicted run times of P settings: `log2_secs` (P,) is the mean in log2 seconds, `sigma` (P,)
+    its standard deviation in the same unit."""
 
     log2_secs: FloatArray
     sigma: FloatArray
 
     @classmethod
     def from_prior(cls, log2_secs: FloatArray) -> Self:
-        """A prediction without samples: wrong by a common factor of about two."""
+        """Prediction from the prior alone: `sigma` is 1 in log2 (a factor of two) for every
+        setting."""
         return cls(log2_secs, np.ones(len(log2_secs)))
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFeatures:
-    """What a model computes of P settings before it has learned anything: worth keeping for
-    settings that will be predicted again. `features` (P, F) float32 if the model has any,
-    `log2_prior` (P,) the prior's log2 seconds."""
+    """Inputs of a prediction that depend on P settings but not on the measurements. The search
+    caches this object for settings that it predicts repeatedly. `features` (P, F) float32 is None
+    for a model without features; `log2_prior` (P,) is the prior's prediction in log2 seconds."""
 
     sketch: int
     settings: IntArray
@@ -50,23 +54,26 @@ class SettingFeatures:
 
 
 class CostModel(Protocol):
-    """Predicts run times for the candidates of one space.
+    """Predicts run times of the candidates of one space.
 
-    No clock and no global randomness: the same samples give the same predictions in any process.
+    Predictions depend neither on a clock nor on global random state: the same samples give the same
+    predictions in any process.
     """
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        """Learn from all samples so far (not only new ones); may be called with none."""
+        """Fit the model to all samples measured so far, not only the new ones. `samples` may be
+        empty."""
         ...
 
     def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
-        """What `predict_from` needs; does not depend on what was fitted."""
+        """Return the inputs that `predict_from` needs. They do not depend on earlier calls of
+        `fit`."""
         ...
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        """The prediction for described settings; finite everywhere."""
+        """Return the prediction for described settings. All values are finite."""
         ...
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        """For `settings` (P, J) of sketch number `sketch`, described and predicted in one step."""
+        """Describe and predict `settings` (P, J) of sketch number `sketch`."""
         return self.predict_from(self.describe(sketch, settings))

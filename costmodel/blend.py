@@ -1,9 +1,9 @@
-"""The model that the search uses: a Gaussian process and boosted trees, weighted by their
-precision.
+"""The cost model of the search: a weighted mean of a Gaussian process and boosted trees.
 
-A Gaussian process makes the most of few samples; once there are more than it learns from, trees are
-used as well. Both estimate their error on held-out samples, and their predictions are averaged with
-inverse-variance weights.
+A Gaussian process needs few samples but learns from at most `MOST_SAMPLES`. With more samples,
+boosted trees are fitted as well. Both models report their errors on samples left out of their fit;
+the predictions are averaged with weights proportional to the inverse square of the mean squared
+error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .model import ResidualModel
 
 
 class BlendedModel(CostModel):
-    """`CostModel` for one space. `prior_trust` is that of the process."""
+    """`CostModel` for one space. `prior_trust` is the prior trust of the Gaussian process."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.process = GaussianModel(space)
@@ -53,10 +53,12 @@ class BlendedModel(CostModel):
         other = self.trees.predict_from(description)
         mean = (1.0 - self._share) * one.log2_secs + self._share * other.log2_secs
         apart = self._share * (1.0 - self._share) * (one.log2_secs - other.log2_secs) ** 2
-        # The trees' own spread is no measure of their doubt far from any sample: the process's is.
+        # The spread among the trees underestimates the uncertainty far from all samples, so the
+        # sigma of the Gaussian process is used.
         return Prediction(mean, np.sqrt(one.sigma**2 + apart))
 
 
 def _error(left_out: FloatArray) -> float:
-    """Mean squared error, with outliers clipped at a factor of two."""
+    """Return the mean squared error. Each squared error is clamped to 1, the value for a factor of
+    two."""
     return float(np.mean(np.minimum(left_out**2, 1.0))) + 1e-6

@@ -1,9 +1,10 @@
-"""Features of candidates, thousands at a time, without lowering.
+"""Feature vectors of candidates, computed for thousands of settings without lowering any.
 
-`FEATURES` mean the same for every workload: log2 of each component of the prior, a millionth of the
-largest at least; log2 of one more than each count of a setting; the load imbalance of threads. Then
-come the number of the sketch, and for each knob with a choice the position, 0..1, of its value in
-the sketch's list, or -1 where a sketch has fewer of them.
+The columns in `FEATURES` mean the same for every workload: log2 of the time of each component of
+the prior (clamped from below to a millionth of the longest component), log2(1 + x) of each count,
+and the load imbalance of the threads. The columns after them are the number of the sketch and, for
+each knob with several values, the position of its value in the knob's list scaled to 0..1. Sketches
+with fewer knobs are padded with -1.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ FEATURES = (*COMPONENTS, *COUNTS, "imbalance")
 FeatureArray = npt.NDArray[np.float32]
 
 FAILED_FACTOR = 2.0
-"""A candidate that failed is learned as this factor slower than the slowest that ran."""
+"""A candidate that failed is assigned the run time of the slowest successful one times this
+factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """N samples as models read them. `log2_secs` (N,): one that failed is as slow as the slowest
-    that ran, and then `FAILED_FACTOR` times; `ran` (N,) tells which are real. `sketch` and `prior`
-    (N,), `settings` one row each, `features` (N, F)."""
+    """N samples in the form that models learn from. `log2_secs` (N,): measured run times; a failed
+    sample is assigned `FAILED_FACTOR` times the run time of the slowest successful one. `ran` (N,):
+    whether the measurement succeeded. `sketch` (N,): numbers of the sketches. `prior` (N,): log2
+    seconds predicted by the prior. `settings`: one row per sample. `features` (N, F)."""
 
     log2_secs: FloatArray
     ran: BoolArray
@@ -44,7 +47,7 @@ class Measured:
 
 
 class Featuriser:
-    """Features and prior of the candidates of one space, from one analysis."""
+    """Computes features and prior of the candidates of one space from the same analysis."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.space = space
@@ -54,7 +57,7 @@ class Featuriser:
         self._columns = len(FEATURES) + 1 + max(map(len, self._choices))
 
     def __call__(self, sketch: int, settings: IntArray) -> SettingFeatures:
-        """That of `settings` (P, J) of sketch number `sketch`."""
+        """Return features and prior of `settings` (P, J) of sketch number `sketch`."""
         analysis = self.prior.analyse(sketch, settings)
         table = np.full((self._columns, len(settings)), -1.0, np.float32)
         for row, values in zip(table, self._rows(sketch, settings, analysis), strict=False):
@@ -63,7 +66,8 @@ class Featuriser:
         return SettingFeatures(sketch, settings, features, np.log2(analysis.secs))
 
     def samples(self, samples: Sequence[Sample]) -> Measured | None:
-        """All `samples`, in their order; None where none ran."""
+        """Return the data of all `samples` in their order, or None if no sample ran
+        successfully."""
         timed = [s.run_secs for s in samples if s.run_secs is not None]
         if not timed:
             return None
@@ -88,7 +92,8 @@ class Featuriser:
     def _rows(
         self, sketch: int, settings: IntArray, analysis: Analysis
     ) -> list[npt.NDArray[np.floating] | int]:
-        """Values of `FEATURES`, the sketch and its knobs, each (P,)."""
+        """Return the feature columns: the values of `FEATURES`, the sketch number and the knob
+        positions, each (P,) or a scalar."""
         counted = [np.log2(1.0 + analysis.columns[name]) for name in COUNTS]
         longest = analysis.components.max(axis=0)
         components = np.log2(np.maximum(analysis.components, 1e-6 * longest))

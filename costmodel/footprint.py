@@ -1,10 +1,12 @@
-"""Footprints of loop nests, and traffic across each cache boundary: for arrays of settings.
+"""Bytes that a loop nest touches and bytes that cross each cache boundary, for arrays of settings.
 
-The model goes through the levels of a plan, outermost first. A level *fits* a cache if all the
-bytes touched below it do; the outermost level that fits is where data is reused, and everything
-outside of it brings the bytes in again, except loops just outside of it that the access does not
-depend on. Source: the working-set argument of Wolf and Lam (PLDI 1991, doi:10.1145/113445.113449),
-applied per cache level as in MOpt (ASPLOS 2021, doi:10.1145/3445814.3446759).
+The model iterates over the levels of a plan from the outermost to the innermost. A level *fits* a
+cache if the cache can hold all bytes touched within one iteration of the loops outside that level.
+Data is reused within the outermost level that fits. Every iteration of a loop outside it loads the
+bytes again, except that loops directly outside it that do not move an access reuse the bytes of
+that access. Source: the working-set argument of Wolf and Lam (PLDI 1991,
+doi:10.1145/113445.113449), applied per cache level as in MOpt (ASPLOS 2021,
+doi:10.1145/3445814.3446759).
 """
 
 from __future__ import annotations
@@ -24,19 +26,21 @@ from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
 LINES_AT_ONCE = 2
-"""Lines fetched together from beyond a core's second cache: a line and its neighbour. Published:
-Intel, "Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization
-Guide" (the up and down prefetcher of L2)."""
+"""Lines that are fetched together from behind a core's second cache: a line and its neighbour.
+Published: Intel, "Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software
+Optimization Guide" (the up and down prefetcher of L2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes for P settings, A accesses, C caches; all float32.
+    """Bytes touched and moved for P settings, A accesses and C caches; all arrays are float32.
 
-    `footprint` (P,): bytes touched, over all accesses, in the whole nest. `moved` (C, A, P): bytes
-    that cross the boundary behind cache c for an access in one warm call, scattered ones weighted
-    by their slowdown. Caches have a path for each direction, so write-backs overlap with fills;
-    memory has one, and written bytes count twice there.
+    `footprint` (P,): bytes touched by the whole nest, summed over all accesses.
+
+    `moved` (C, A, P): bytes of an access that cross the boundary behind cache c in one call of a
+    kernel that is called repeatedly. Bytes of scattered rows are multiplied by their slowdown.
+    Caches transfer reads and writes concurrently, so a written byte counts once; memory does not,
+    so a written byte counts twice there.
     """
 
     footprint: Float32Array
@@ -45,11 +49,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """The levels of a plan that have several iterations in some setting, and R = their number + 1.
+    """The R - 1 levels of a plan that have several iterations in at least one setting. Row 0 of an
+    array with R rows describes the whole nest, row r + 1 the part inside level r.
 
-    `axes` are those they walk; `trips` (R - 1, P) their iterations; `reach[a]` (R, P) how far the
-    loops from each of them inward walk along axis a; `runs` (R, P) how often those outside run;
-    `around` (R, P) the loop just outside of each that has several iterations there, 0 for none.
+    `axes`: the axis of each level. `trips` (R - 1, P): trip counts. `reach[a]` (R, P): elements of
+    axis a covered by that part of the nest. `runs` (R, P): executions of that part per call.
+    `around` (R, P): row of the body of the innermost loop outside it with several iterations in the
+    setting, minus one; 0 if there is no such loop.
     """
 
     axes: tuple[int, ...]
@@ -60,7 +66,8 @@ class _Loops:
 
 
 def _loops(plan: Plan) -> _Loops:
-    """See `_Loops`. No loop reaches further than its axis goes, or the loop around it lets it."""
+    """Return the `_Loops` of a plan. The reach of a loop is clamped to the extent of its axis and
+    to the reach of the loop around it."""
     trips = plan.trips.T
     kept = np.flatnonzero((trips > 1).any(axis=1)).tolist()
     left = [np.full(plan.num_settings, axis.extent, np.float32) for axis in plan.outline.axes]
@@ -80,16 +87,17 @@ def _loops(plan: Plan) -> _Loops:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Arrays like those of `reach`: `bytes` that an access touches, `row_bytes` of them contiguous,
-    and the slowdown of `scattered` rows: a prefetcher has to find each of them."""
+    """Bytes that an access touches, as arrays of the shape of `reach`. `bytes`: all bytes.
+    `row_bytes`: bytes of one contiguous row. `scattered`: slowdown factor because the hardware
+    prefetcher has to detect each separate row anew."""
 
     bytes: Float32Array
     row_bytes: Float32Array
     scattered: Float32Array
 
     def in_pieces(self, piece_bytes: int) -> Float32Array:
-        """How many times more that is in pieces of so many bytes, of which a shorter row takes
-        one."""
+        """Return the overfetch factor if every row is fetched in units of `piece_bytes`: a shorter
+        row costs one unit."""
         return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
 
 
@@ -99,9 +107,10 @@ def touched(
     line_bytes: int,
     shape: Sequence[int] | None = None,
 ) -> Touched:
-    """What `access` touches while each axis runs over its `reach`.
+    """Return the bytes that `access` touches while each axis covers its `reach`.
 
-    `shape` is the tensor's, None if unknown: nothing outside of it is touched.
+    `shape` is the shape of the tensor, or None if it is unknown. With a shape, extents are clamped
+    to it.
     """
     size = access.element_bytes
     one = np.ones_like(reach[0]) if len(reach) else np.ones(1, np.float32)
@@ -116,19 +125,20 @@ def touched(
         extent = reached(access.strides[dim], reach, walked=dim != last)
         if shape is not None:
             extent = np.minimum(extent, np.float32(shape[dim]))
-        # Whole rows follow one another without a gap.
+        # Rows that cover their whole dimension are contiguous with each other.
         row = extent if dim == last else np.where(whole, row * extent, row)
         pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
         if pitch % line_bytes == 0:
             lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
-            # The lines that a prefetcher waits for come late, once a run.
+            # The first lines of a row arrive late because the prefetcher has not detected the row
+            # yet.
             slower = 1 + np.float32(LINES_TO_FOLLOW - 1) / np.maximum(lines, np.float32(1))
             apart = (extent > 1) & ~whole
             scattered = np.where(apart, np.maximum(scattered, slower), scattered)
         whole = whole & (shape is None or extent >= shape[dim])
         total = total * extent
         inner_lines = total * np.float32(size / line_bytes)
-    row_bytes = np.maximum(row * np.float32(size), np.float32(1))  # of nothing, too
+    row_bytes = np.maximum(row * np.float32(size), np.float32(1))  # also if nothing is read
     return Touched(total * np.float32(size), row_bytes, scattered)
 
 
@@ -141,12 +151,13 @@ def cache_traffic(
     all_cache_bytes: Sequence[float] | None = None,
     streamed_bytes: npt.NDArray[Any] | float = 0.0,
 ) -> Traffic:
-    """Traffic of the accesses of `plan` at every cache, `tensors` being those of its workload,
-    where `streamed_bytes`, (P,) or the same for all, are stored past the caches.
+    """Return footprint and traffic of the accesses of `plan` at every cache. `tensors` are the
+    tensors of the plan's workload. `streamed_bytes`, (P,) or a scalar, are written with
+    non-temporal stores.
 
-    Reads of a dense copy have no short rows. The first cache fetches single lines, those behind it
-    `LINES_AT_ONCE`. `all_cache_bytes` are the sizes for the whole nest, `cache_bytes` those for one
-    of several threads.
+    Operands read through a dense copy have no overfetch. The first cache fetches single lines, the
+    caches behind it `LINES_AT_ONCE` lines. If `cache_bytes` are the sizes available to one of
+    several threads, `all_cache_bytes` are the sizes available to the whole nest.
     """
     loops = _loops(plan)
     footprint = np.zeros_like(loops.runs)
@@ -157,7 +168,7 @@ def cache_traffic(
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
         shape = tensor.shape if tensor and known else None
-        # Loops that have it in the same place in each iteration, and what others reach.
+        # Loops over private storage do not move the access: the reach starts inside them.
         fixed = int((plan.trips[:, : access.private_levels] > 1).any(axis=0).sum())
         reach = [one[np.arange(len(one)).clip(fixed)] for one in loops.reach if fixed]
         found = touched(access, reach or loops.reach, line_bytes, shape)
@@ -166,8 +177,8 @@ def cache_traffic(
         came = _brought(loops, access, found.bytes, fixed)
         for n, piece_bytes in enumerate(fetched):
             cost = found.in_pieces(piece_bytes) * found.scattered
-            # A line stays for the next turn of the loop just outside: its unused part costs only
-            # what that loop does not use either.
+            # A line stays in the cache for the next iteration of the loop directly outside, so only
+            # the bytes that this loop does not use either are overfetch.
             wasted = cost[loops.around, every]
             brought[n, number] = came * np.where(dense, np.float32(1), wasted)
     moved = np.empty((len(cache_bytes), len(plan.accesses), plan.num_settings), np.float32)
@@ -176,15 +187,17 @@ def cache_traffic(
         if all_cache_bytes is not None:
             fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * USABLE_SHARE)
         fits[-1] = True
-        fit = np.argmax(fits, axis=0)  # the outermost loop from which on all fits
-        # What fits as a whole is still there from the call before: kernels are timed warm.
+        fit = np.argmax(fits, axis=0)  # the outermost level that fits
+        # Kernels are timed warm: a footprint that fits as a whole is still cached from the previous
+        # call.
         at = brought[min(c, 1)][:, fit, every]
         moved[c] = np.where(fit == 0, np.float32(0), at)
     written = [access.is_output for access in plan.accesses]
-    moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
-    # What goes past the caches is not fetched; a last cache that would have held it gives it up.
+    moved[-1, written] *= np.float32(2)  # write allocation and write-back
+    # Non-temporal stores do not fetch their lines. A last cache that would have held the output
+    # does not hold it then, so its bytes count twice.
     moved[:, written] *= np.asarray(streamed_bytes) == 0
-    of_each = streamed_bytes / max(sum(written), 1)  # outputs are added up in the end
+    of_each = streamed_bytes / max(sum(written), 1)  # all outputs are summed later
     moved[-1, written] += of_each * np.where(fit == 0, np.float32(2), np.float32(1))
     return Traffic(footprint[0], moved)
 
@@ -192,25 +205,25 @@ def cache_traffic(
 def _brought(
     loops: _Loops, access: Access, touched_bytes: Float32Array, fixed: int
 ) -> Float32Array:
-    """(R, P) bytes that come into a cache which holds what the loops from each level inward touch;
-    the access does not depend on the first `fixed` of them."""
+    """Return the bytes loaded into a cache that holds the data touched inside each level, shape (R,
+    P). The first `fixed` loops do not move the access."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
     moves[:fixed] = False
-    # Loops just outside that do not move it find it in the cache again.
+    # Loops directly outside that do not move the access reuse the cached bytes.
     last = _last(moves)
     every = np.arange(last.shape[1])
     again = loops.runs[last, every]
-    # A window that slides brings what is new: all turns of the loop just outside together bring
-    # what they touch together.
+    # A sliding window loads only new elements: all iterations of the loop directly outside together
+    # load the union of their elements.
     union = (touched_bytes * loops.runs)[np.maximum(last - 1, 0), every]
     slid = np.where(last > 0, union, touched_bytes)
     return np.asarray(np.minimum(slid, touched_bytes * again))
 
 
 def _last(holds: BoolArray) -> npt.NDArray[np.int64]:
-    """(R, P) for each level, how many loops there are down to the last outside of it that
-    `holds` (R - 1, P); 0 where there is none."""
+    """Return, for each row and setting, the one-based number of the innermost level outside it for
+    which `holds` (R - 1, P) is true, or 0 if there is none. Shape (R, P)."""
     places = np.where(holds, np.arange(1, len(holds) + 1)[:, None], 0)
     found = np.zeros((len(holds) + 1, holds.shape[1]), np.int64)
     np.maximum.accumulate(places, axis=0, out=found[1:])

@@ -1,10 +1,12 @@
-"""The model for few samples: a Gaussian process that learns how far the prior can be trusted.
+"""Cost model for few samples: a Gaussian process that infers from the samples how far the prior can
+be trusted.
 
-log2 seconds are modelled as a level, plus `slope` times the prior, plus a random function that is a
-sum of three: an additive one of single knobs, a joint one of all knobs, and one of the prior's
-features. The weights of the three, their length scales, and whether the prior's slope is near one
-are hypotheses, `HYPOTHESES`. The one with the largest evidence predicts: a prior that ranks the
-first samples well is followed, otherwise the measurements are.
+The model of log2 seconds is a constant level, plus `slope` times the prior, plus a random function.
+The random function is a sum of three functions: an additive one over single knobs, a joint one over
+all knobs, and one over the features that the prior computes. `HYPOTHESES` enumerate the weights of
+these functions, their length scales, and whether the slope is near one or uncertain. Predictions
+use the hypothesis with the highest evidence. Hence a prior that ranks the first samples well
+dominates the prediction, and a prior that does not is overruled by the measurements.
 
 Sources: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), chapters 2 and 5;
 sums over single inputs: Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes" (NeurIPS
@@ -29,28 +31,32 @@ from .features import FEATURES, FeatureArray, Measured
 from .learned import LearnedModel
 
 MOST_SAMPLES = 96
-"""Samples that are learned from, the fastest and newest ones. Work grows with their cube, and from
-128 on OpenBLAS factorises in threads, which spin while the next candidate is timed."""
+"""Largest number of samples that the model learns from: the fastest and the newest ones. The work
+grows with the cube of this number, and from 128 on OpenBLAS factorises in several threads, which
+spin while the next candidate is timed."""
 
 FAR = 2.0
-"""Log2 units above the fastest from which the distance is compressed logarithmically: how slow a
-slow candidate is says nothing about the fast ones."""
+"""Distance from the fastest sample, in log2 units, beyond which distances are compressed
+logarithmically: the exact run time of a slow candidate carries no information about the fast
+ones."""
 
 NOISE = 0.02
-"""Variance of a measurement, over that of the random function and that of the level."""
+"""Variance of the measurement noise, relative to the variance of the random function and of the
+level."""
 
 ONE_CORE_PRODUCT = 1 << 18
-"""Multiplications up to which OpenBLAS starts no threads for a product. Published: its
-interface/gemm.c."""
+"""Largest number of multiplications for which OpenBLAS computes a matrix product in one thread.
+Published: its interface/gemm.c."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One set of hyperparameters.
+    """One set of hyperparameters of the Gaussian process.
 
-    `slope` of the prior with its standard deviation; `belief` its prior probability (not
-    normalised); weights of the three functions, which add up to one; `length` is the length scale,
-    as a fraction of a knob's range.
+    `slope` and `slope_sigma`: mean and standard deviation of the factor of the prior. `belief`:
+    probability of the slope before any measurement, not normalised. `additive_weight`,
+    `joint_weight` and `feature_weight`: shares of the three functions, with sum one. `length`:
+    length scale of a knob as a fraction of the knob's range.
     """
 
     slope: float
@@ -63,11 +69,11 @@ class Hypothesis:
 
 
 SLOPES = ((1.0, 0.15, 2.0), (0.4, 0.5, 1.0))
-"""Slope, its standard deviation and prior probability, for a prior that is right and one that may
-be wrong."""
+"""Slope, its standard deviation and its belief: first for an accurate prior, then for a prior that
+may be wrong."""
 
 REAL_SHARE = 0.25
-"""A prior with a slope below this is called wrong."""
+"""Slope of the prior below which the prior counts as wrong."""
 
 SHARES = ((0.8, 0.2, 0.0), (0.4, 0.4, 0.2), (0.2, 0.2, 0.6), (0.0, 0.8, 0.2))
 LENGTHS = (0.2, 0.4, 0.8)
@@ -79,11 +85,13 @@ HYPOTHESES = tuple(
 
 
 Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, FloatArray]
-"""(P, N) correlations: of single knobs, of all knobs, of features."""
+"""Correlations of the additive function, of the joint function and of the function of features,
+each (P, N)."""
 
 
 class _Samples:
-    """The samples as inputs of the random function. `places` are those of each sketch's knobs."""
+    """The samples as inputs of the random function. `places` holds the knob positions of each
+    sketch."""
 
     def __init__(self, measured: Measured, places: list[list[FloatArray]]) -> None:
         self.sketch, self.settings, self.prior = measured.sketch, measured.settings, measured.prior
@@ -96,14 +104,16 @@ class _Samples:
         self.features = measured.features
 
     def _scaled(self, features: FeatureArray) -> FloatArray:
-        """Those features in which samples differ, each over its standard deviation."""
+        """Return the features that differ between samples, each divided by its standard
+        deviation."""
         return np.asarray(features[:, self.used].astype(np.float64) * self.weights)
 
     def of_knobs(
         self, sketch: int, settings: IntArray, length: float
     ) -> tuple[FeatureArray, FeatureArray]:
-        """(P, N) correlations of `settings` (P, J) and the samples: the mean over single knobs, and
-        that of all knobs together. Zero between sketches, whose knobs mean different things."""
+        """Return the correlations between `settings` (P, J) and the N samples, each (P, N): the
+        mean of the correlations by single knobs, and the joint correlation over all knobs. Both are
+        zero for samples of other sketches because their knobs have other meanings."""
         rows = np.flatnonzero(self.sketch == sketch)
         shape = (len(settings), len(self.sketch))
         alone, together = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -124,14 +134,15 @@ class _Samples:
         return alone, together
 
     def of_features(self, features: FeatureArray, length: float) -> FloatArray:
-        """(P, N) correlations by features (P, F), with twice the length scale of knobs."""
+        """Return the correlations by `features` (P, F), shape (P, N). The length scale is twice the
+        length scale of the knobs."""
         one, two = self._scaled(features), self.seen
         lengths = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1)[None, :]
         square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
         return np.asarray(np.exp(square * (-0.5 / (2.0 * length) ** 2)))
 
     def among_themselves(self, length: float) -> Parts:
-        """Correlations of the samples, each (N, N)."""
+        """Return the correlations between the samples, each (N, N)."""
         alone, together = np.zeros((2, len(self.sketch), len(self.sketch)))
         for sketch in np.unique(self.sketch):
             rows = np.flatnonzero(self.sketch == sketch)
@@ -142,9 +153,10 @@ class _Samples:
 
 @dataclass(frozen=True, slots=True)
 class _Posterior:
-    """A hypothesis after the samples. `inverse` (N, N) is that of the kernel's Cholesky factor,
-    `alpha` (N,) the kernel's inverse times what slope and `level` leave, `scale` the variance of
-    the random function, `evidence` the log probability of the samples, up to a constant."""
+    """A hypothesis conditioned on the samples. `inverse` (N, N) is the inverse of the Cholesky
+    factor of the kernel. `alpha` (N,) is the inverse of the kernel times the residuals left by
+    slope and `level`. `scale` is the variance of the random function, `evidence` the log
+    probability of the samples up to a constant."""
 
     hypothesis: Hypothesis
     level: float
@@ -157,8 +169,8 @@ class _Posterior:
 class GaussianModel(LearnedModel):
     """`LearnedModel` for few samples.
 
-    `prior_trust` is the probability, 0..1, that the slope of the prior is at least `REAL_SHARE`;
-    None before there are enough samples.
+    `prior_trust` is the probability, 0..1, that the slope of the prior is at least `REAL_SHARE`, or
+    None if there are too few samples.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:
@@ -195,18 +207,20 @@ class GaussianModel(LearnedModel):
         kernel = _kernel(h, (*knobs, known.of_features(description.features, h.length)), prior, own)
         mean = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
         known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
-        whole = 2.0 + h.slope_sigma**2 * prior**2  # of function and level, and of the slope
+        # variance of function and level, then of the slope
+        whole = 2.0 + h.slope_sigma**2 * prior**2
         sigma = np.sqrt(posterior.scale * np.maximum(whole - known_part, 1e-4))
         return Prediction(self._best + mean, sigma)
 
     def _seen_of_prior(self, log2_prior: FloatArray) -> FloatArray:
-        """The prior of candidates relative to the samples' mean."""
+        """Return the prior's log2 seconds relative to the fastest predicted sample, compressed by
+        `_near`, minus the mean of the samples."""
         return np.asarray(_near(log2_prior - self._best_prior) - self._mean_prior)
 
 
 def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> FloatArray:
-    """(P, N) covariances over the random function's variance, without the noise, of candidates
-    with `prior` (P,) and samples with `own` (N,)."""
+    """Return the covariances (P, N) of candidates with `prior` (P,) and samples with `own` (N,),
+    without noise and divided by the variance of the random function."""
     kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + 1.0
     for share, part in zip(
         (h.additive_weight, h.joint_weight, h.feature_weight), parts, strict=True
@@ -217,7 +231,7 @@ def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> 
 
 
 def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_Posterior]:
-    """One a hypothesis, the likeliest first. See `_posterior`."""
+    """Return one posterior per hypothesis, sorted by decreasing evidence."""
     found: list[_Posterior] = []
     for length in LENGTHS:
         parts = known.among_themselves(length)
@@ -232,9 +246,10 @@ def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_
 def _posterior(
     h: Hypothesis, kernel: FloatArray, above: FloatArray, prior: FloatArray
 ) -> _Posterior:
-    """The posterior of a hypothesis, given samples `above` the fastest (N,).
+    """Return hypothesis `h` conditioned on the samples. `above` (N,) are the log2 seconds of the
+    samples above the fastest one.
 
-    The variance of the random function is unknown (Jeffreys' prior), so the evidence is that of a
+    The variance of the random function has Jeffreys' prior, so the evidence is the density of a
     multivariate Student distribution (Rasmussen and Williams, section 2.2).
     """
     count = len(above)
@@ -250,7 +265,8 @@ def _posterior(
 
 
 def _trust(posterior: _Posterior, prior: FloatArray) -> float:
-    """The probability that the slope is above `REAL_SHARE`; `prior` (N,) is that of the samples."""
+    """Return the probability that the slope exceeds `REAL_SHARE`. `prior` (N,) are the samples'
+    values."""
     h = posterior.hypothesis
     half = np.einsum("mn,n->m", posterior.inverse, prior)
     mean = h.slope + h.slope_sigma**2 * float((prior * posterior.alpha).sum())
@@ -260,8 +276,9 @@ def _trust(posterior: _Posterior, prior: FloatArray) -> float:
 
 
 def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:
-    """`one` (P, K) times `two` (K, N), by as many rows at once as BLAS multiplies on one core: the
-    threads of a larger product spin on for a while, and disturb what is measured next."""
+    """Return the product of `one` (P, K) and `two` (K, N), computed in blocks of rows that BLAS
+    multiplies in one thread. The threads of a larger product keep spinning after it and disturb the
+    next measurement."""
     count, inner = one.shape
     result: FloatArray = np.zeros((count, two.shape[1]))
     rows = max(ONE_CORE_PRODUCT // max(inner * two.shape[1], 1), 1)
@@ -271,14 +288,16 @@ def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:
 
 
 def _near(distance: FloatArray) -> FloatArray:
-    """Distances above the fastest, log2 units, compressed beyond FAR; monotonic."""
+    """Return distances above the fastest sample in log2 units, with the part beyond FAR compressed
+    logarithmically. The function is monotonic."""
     beyond = np.maximum(distance - FAR, 0.0)
     near: FloatArray = np.minimum(distance, FAR) + np.log2(1.0 + beyond)
     return near
 
 
 def _kept(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """All samples; if too many, the fastest half and the newest of the others, in order."""
+    """Return the samples to learn from, in their order: all samples, or the fastest ones and the
+    newest of the others if there are more than `MOST_SAMPLES`."""
     if len(samples) <= MOST_SAMPLES:
         return samples
     slow = float("inf")
@@ -289,8 +308,8 @@ def _kept(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def _places(knobs: Sequence[Knob]) -> list[FloatArray]:
-    """For each knob the place of each value in 0..1: by log2 where all are numbers above 0, else
-    in order. A single number for a knob without a choice."""
+    """Return, for each knob, the position of each value scaled to 0..1: by log2 if all values are
+    positive integers, else by index. A knob with one position gets an array of length one."""
     result = []
     for knob in knobs:
         numbers = all(type(value) is int and value > 0 for value in knob.values)

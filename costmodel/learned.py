@@ -1,5 +1,5 @@
-"""What learned models have in common: with few samples they predict the prior, at the measured
-level."""
+"""Base class of the learned models. Until enough samples are measured, a learned model predicts the
+prior plus the median offset of the measured samples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .base import CostModel, Prediction, Sample, SettingFeatures
 from .features import Featuriser, Measured
 
 MIN_SAMPLES = 8
-"""Successful samples from which more than the level is learned."""
+"""Number of successful samples from which on more than the offset is learned."""
 
 
 class LearnedModel(CostModel):
-    """`CostModel` for one space.
+    """`CostModel` for one space that corrects the prior.
 
-    `left_out` (n,) are the held-out errors of the samples that ran, log2 units; None if only the
-    level was learned.
+    `left_out` (n,) holds, for each sample that ran, the error in log2 units of a prediction from
+    the other samples. It is None if only the offset was learned.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:
@@ -49,8 +49,8 @@ class LearnedModel(CostModel):
 
     @abstractmethod
     def learn(self, known: Measured) -> FloatArray | None:
-        """Learn from `known`, and give `left_out`; None where that cannot be done."""
+        """Learn from `known` and return `left_out`, or None if learning is impossible."""
 
     @abstractmethod
     def predict_learned(self, description: SettingFeatures) -> Prediction:
-        """`predict_from` after `learn`."""
+        """Return the prediction for described settings after `learn`."""

@@ -1,8 +1,8 @@
-"""Rates of the machine that a candidate would run on: probed, or nominal.
+"""Rates of the target machine: probed values, or nominal values for a target without probes.
 
-A target without probes can be predicted for with nominal values: the first cache feeds all load
-ports, and each level behind it gives half of the bandwidth of the level before. That is enough for
-ranking candidates; a time in seconds needs probes.
+Nominal bandwidths assume that the first cache feeds all load ports and that each level behind it
+delivers half the bandwidth of the level before. Nominal rates suffice to rank candidates, but not
+to predict absolute times.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 NOMINAL_CLOCK_HZ = 3.4e9
-"""Source: a round figure of server cores."""
+"""Clock of a target without a probed clock. Source: a round figure of server cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRates:
-    """Rates for one element type. Entries of the per-thread tuples: index p - 1 for p threads.
+    """Rates for one element type. Index p - 1 of a per-thread tuple is the value for p threads.
 
-    `fma_pipes` vectors are multiplied and added in each cycle of `clock_hz`.
-    `peak_flops` in flop/s; `bandwidth[level]` in bytes/s, read, for "L1", "L2", "L3", "memory" as
-    far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i,
-    `all_cache_bytes[i]` what all threads together may, of one copy of that level.
-    `vector_bytes` and `element_bytes` are those of a register, and of one of its lanes.
-    `region_secs` is what a parallel region takes.
-    `probed` says whether peak and memory bandwidth were measured, not assumed.
+    `fma_pipes`: vectors multiplied and added per cycle of `clock_hz`. `peak_flops`: flop/s.
+    `bandwidth[level]`: read bandwidth in bytes/s of "L1", "L2", "L3" and "memory", for the levels
+    that the target has. `cache_bytes[i]`: bytes of level i available to one thread.
+    `all_cache_bytes[i]`: bytes of one instance of level i. `vector_bytes` and `element_bytes`: size
+    of a vector register and of one lane. `region_secs`: overhead of a parallel region in seconds.
+    `probed`: whether peak and memory bandwidth were measured instead of assumed.
     """
 
     clock_hz: float
@@ -48,12 +47,13 @@ class MachineRates:
 
     @property
     def bytes_per_cycle(self) -> tuple[float, ...]:
-        """What one thread reads of each of `levels`."""
+        """Read bandwidth of one thread from each of `levels`, in bytes per cycle."""
         return tuple(self.bandwidth[level][0] / self.clock_hz for level in self.levels)
 
 
 def compute_dtype(workload: Workload) -> DType:
-    """The type whose arithmetic sets the pace: f64 if any tensor is f64, else f32, else int."""
+    """Return the type whose arithmetic determines the speed: f64 if any tensor is f64, else f32 if
+    any tensor is a float, else the widest integer type."""
     dtypes = {tensor.dtype for tensor in workload.tensors.values()}
     if DType.F64 in dtypes:
         return DType.F64
@@ -63,12 +63,13 @@ def compute_dtype(workload: Workload) -> DType:
 
 
 def machine_for(target: Target, dtype: DType) -> MachineRates:
-    """The rates of `target` for arithmetic on `dtype`. Where its peak was not probed, that of the
-    float of its size stands in: enough to rank candidates, not to call a time implausible.
+    """Return the rates of `target` for arithmetic on `dtype`. If the peak of `dtype` was not
+    probed, the peak of the float type of the same size is used: this is accurate enough to rank
+    candidates, not to reject a measured time as implausible.
 
-    Peak and clock say how many multiply-adds a cycle there are: peak / (2 flop * lanes * clock);
-    a core may have half vectors and take two cycles for a whole one. Where the clock was not
-    probed, it is the one that explains the peak with `FMA_PIPES`.
+    The number of multiply-adds per cycle follows from peak and clock as peak / (2 flop * lanes *
+    clock). It may be fractional: a core with half-width units takes two cycles per vector. If the
+    clock was not probed, it is computed from the peak and `FMA_PIPES`.
     """
     lanes = target.lanes(dtype)
     threads = range(1, target.threads + 1)

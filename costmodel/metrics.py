@@ -1,8 +1,8 @@
-"""Ranking quality of a cost model: every measure takes predicted and measured costs, lower is
-better.
+"""Ranking quality of cost models. Every measure takes predicted and measured costs, of which lower
+ones are better.
 
-`predicted` and `measured` are (n,) arrays of the same candidates. A measure that is undefined for
-so few or equal values is None.
+`predicted` and `measured` are (n,) arrays of the same candidates. A measure is None if it is
+undefined for the input (too few values, or all values equal).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Vector = npt.ArrayLike
 
 
 def ranks(values: Vector) -> npt.NDArray[np.float64]:
-    """(n,) ranks from 0; equal values share the mean of their ranks."""
+    """Return the ranks from 0, shape (n,). Equal values share the mean of their ranks."""
     array = np.asarray(values, np.float64)
     order = np.argsort(array, kind="stable")
     _, inverse, counts = np.unique(array[order], return_inverse=True, return_counts=True)
@@ -25,7 +25,8 @@ def ranks(values: Vector) -> npt.NDArray[np.float64]:
 
 
 def spearman(predicted: Vector, measured: Vector) -> float | None:
-    """Rank correlation in -1..1; None under 3 values or where all are equal.
+    """Return the rank correlation in -1..1, or None if there are fewer than 3 values or all values
+    are equal.
 
     Source: Spearman (1904), as Pearson's correlation of `ranks`.
     """
@@ -38,9 +39,10 @@ def spearman(predicted: Vector, measured: Vector) -> float | None:
 
 
 def recall_at_k(predicted: Vector, measured: Vector, k: int) -> float | None:
-    """Share of the k fastest that are among the k predicted to be fastest.
+    """Return the share of the k fastest candidates that are among the k candidates predicted to be
+    fastest.
 
-    None with fewer than 2 k values: any model would then look good.
+    Return None if there are fewer than 2 k values: any model would then score well.
     """
     x, y = np.asarray(predicted, np.float64), np.asarray(measured, np.float64)
     if len(x) < 2 * k:

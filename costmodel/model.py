@@ -1,11 +1,11 @@
-"""The model for many samples: boosted trees on the residuals of the prior.
+"""Cost model for many samples: boosted trees trained on the error of the prior.
 
-Trees learn the residual z = log2(measured seconds) - log2(prior's seconds): before the first
-measurement the prediction is the prior, and after a few it is the prior, corrected. An ensemble of
-four small models, each of which leaves out another quarter of the samples: their spread is the
-uncertainty `sigma`, and their held-out errors tell how wrong they are. Source: cross-validated
-committees (Krogh and Vedelsby, NIPS 1994) of XGBoost (Chen and Guestrin, KDD 2016), with its own
-defaults.
+The trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so the prediction
+is the prior before the first measurement and the corrected prior after it. `MEMBERS` models are
+trained, each without a different `MEMBERS`-th of the samples. They disagree in regions with few
+samples, so the standard deviation of their predictions is the uncertainty `sigma`. The error of
+each model on its left-out samples estimates the accuracy. Source: cross-validated committees (Krogh
+and Vedelsby, NIPS 1994) of XGBoost (Chen and Guestrin, KDD 2016) with its default parameters.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .features import FeatureArray, Measured
 from .learned import LearnedModel
 
 MEMBERS = 4
-"""Models, each of which leaves out every `MEMBERS`-th sample."""
+"""Number of models; each is trained without every `MEMBERS`-th sample."""
 
 MISSING_XGBOOST = "no learned cost model: xgboost is not installed (pip install 'tilewright[tune]')"
 
 
 class ResidualModel(LearnedModel):
-    """`LearnedModel`: the prior, plus trees. `note` is one line for people if trees cannot be used,
-    else ""."""
+    """`LearnedModel` that adds boosted trees to the prior. `note` is a one-line message for the
+    user if the trees are unavailable, else ""."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         super().__init__(space)

@@ -1,13 +1,12 @@
-"""The analytic prior: predicted seconds of a candidate, with nothing measured.
+"""The analytic prior: run time of a candidate computed from its loop nest, without any measurement.
 
-A core is as slow as its busiest resource (multiply-add pipes, load ports, issue slots, the traffic
-of each memory level), and a bit slower the busier the others are. A p-norm, between maximum and
-sum, expresses that. Packing, spills, loop entries and parallel regions come on top. Parts of a
-program run one after the other, and their times add up.
-
-Source: the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240)
-with a p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is
-enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
+The time of a core is determined by its most loaded resource (multiply-add pipes, load ports, issue
+slots, traffic of each memory level) and grows slightly with the load of the others. A p-norm, which
+lies between maximum and sum, models this. Packing copies, spills, loop entries and parallel regions
+are added to it. The parts of a program run one after the other, so their times are summed. Source:
+the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240) with a
+p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is enough for
+high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 """
 
 from __future__ import annotations
@@ -31,38 +30,42 @@ from .footprint import Traffic, cache_traffic
 from .machine import MachineRates, compute_dtype, machine_for
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
-"""The components of the predicted time; `L2` is what the second cache serves, and so on. All before
-`packing` overlap."""
+"""Components of the predicted time. `L2`, `L3` and `memory` are the times to serve requests from
+these levels. All components before `packing` overlap."""
 
 _SERVED, _PACKING, _FIXED = map(COMPONENTS.index, ("L2", "packing", "fixed"))
 
 ISSUE_WIDTH = 6.0
-"""Instructions a cycle. Published: LLVM's models of Zen 3 and 4 and of Sapphire Rapids; others have
-four to eight."""
+"""Instructions issued per cycle. Published: LLVM's models of Zen 3 and 4 and of Sapphire Rapids;
+other cores issue four to eight."""
 
 OPS_PER_LOOP_TRIP = 2.0
-"""Instructions. Published: an addition, and a comparison that is one with its branch (Fog)."""
+"""Instructions of loop control per iteration. Published: an addition, and a comparison fused with
+its branch (Fog)."""
 
 CYCLES_PER_LOOP_ENTRY = 13.0
-"""The misprediction of the branch that leaves the loop. Published: the common case of AMD's family
+"""Cycles of the mispredicted branch that leaves a loop. Published: the common case of AMD's family
 19h (its optimisation guide); 11 to 20 on other cores (Fog)."""
 
 OPS_IN_FLIGHT = 128.0
-"""Vector instructions that wait in queues and schedulers while later ones execute. Published: what
-those of Zen 3 and 4 hold (their optimisation guides); others have 97 to 210."""
+"""Vector instructions that can wait for their operands while later ones execute. Published:
+capacity of the queues and schedulers of Zen 3 and 4 (their optimisation guides); other cores have
+97 to 210."""
 
 OVERLAP_NORM = 4.0
-"""Exponent of the p-norm between the slowest component alone and the sum of all. Source: measured,
-`benchmarks/published/constants.txt`; 2, 3, 6, and the mean of the others instead, judge alike or
-worse, and propose slower dilated windows."""
+"""Exponent of the p-norm over overlapping components; infinity would give the slowest component, 1
+the sum. Source: measured, `benchmarks/published/constants.txt`. Exponents 2, 3 and 6, and the mean
+of the other components instead of the norm, rank equally well or worse and propose slower dilated
+windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All the prior knows of P settings of one sketch.
+    """Result of the prior for P settings of one sketch.
 
-    `secs` (P,) is the predicted time of a call; `components` (len(COMPONENTS), P) float32 are the
-    parts in seconds, before overlap; `imbalance` (P,) is >= 1.
+    `columns`: the counts. `components` (len(COMPONENTS), P) float32: time of each component in
+    seconds, before overlap. `imbalance` (P,): time of the most loaded thread relative to the mean,
+    at least 1. `secs` (P,): predicted time of a call.
     """
 
     columns: Counts
@@ -71,16 +74,17 @@ class Analysis:
     secs: FloatArray
 
     def at(self, places: IntArray) -> Analysis:
-        """That of the settings at `places` (Q,), in this order."""
+        """Return the analysis of the settings at `places` (Q,), in this order."""
         columns = {name: column[places] for name, column in self.columns.items()}
         components = self.components[:, places]
         return Analysis(columns, components, self.imbalance[places], self.secs[places])
 
 
 class Prior:
-    """Predicts for the candidates of one space. Stateless after construction.
+    """Predicts run times of the candidates of one space. Stateless after construction.
 
-    `check` is called before each calculation: what it raises ends a search that asks for many.
+    `check` is called before each calculation. It may raise an exception to stop a search that runs
+    many calculations.
     """
 
     def __init__(
@@ -93,8 +97,8 @@ class Prior:
         self.machine = machine_for(space.target, compute_dtype(space.workload))
 
     def analyse(self, sketch: int, settings: IntArray) -> Analysis:
-        """The whole calculation for `settings` (P, J) of sketch number `sketch`. Parts of a program
-        run one after the other, each with threads, traffic and tails of its own."""
+        """Return the analysis of `settings` (P, J) of sketch number `sketch`. The parts of a
+        program run one after the other; each part has separate threads, traffic and remainders."""
         each = self._each(sketch, settings)
         if len(each) == 1:
             return each[0]
@@ -108,13 +112,13 @@ class Prior:
         )
 
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
-        """(P,) log2 of the predicted seconds of a call."""
+        """Return log2 of the predicted seconds of a call, shape (P,)."""
         secs = total(np.stack([part.secs for part in self._each(sketch, settings)]))
         return np.asarray(np.log2(secs))
 
     def _each(self, sketch: int, settings: IntArray) -> list[Analysis]:
-        """The calculation for each part: once for each equivalence class, and for distinct settings
-        only."""
+        """Return the analysis of each part. Parts of the same structure are analysed together, and
+        only for distinct settings."""
         program = self.space.sketches[sketch]
         if len(program.parts) == 1:
             return [self._one(program.parts[0], settings)]
@@ -127,7 +131,7 @@ class Prior:
         return [found[n] for n in range(len(program.parts))]
 
     def _one(self, part: SpacePart, settings: IntArray) -> Analysis:
-        """The calculation for one part."""
+        """Return the analysis of one part."""
         self.check()
         columns = counts(part, settings)
         plan = part.plan(settings)
@@ -143,17 +147,19 @@ class Prior:
 
 
 def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
-    """The sum of (R, P) over R, in order: the grouping of `ndarray.sum` depends on the shape, and a
-    candidate's prediction must not depend on which others it is predicted with."""
+    """Return the sum of `rows` (R, P) over R, added in order. `ndarray.sum` groups terms depending
+    on the shape, and a candidate's prediction must not depend on the other candidates in its
+    batch."""
     return reduce(np.add, rows)
 
 
 def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysis:
-    """Seconds from structure and traffic, see the module's docstring."""
+    """Return the predicted times from counts and traffic; the module docstring describes the
+    model."""
     used, share, imbalance = _parallelism(columns, machine)
     to_secs = 1.0 / (machine.clock_hz * share)
     pipes, loads, issue = _side_by_side(columns, machine)
-    # What a first tile copies as it computes takes no time of its own.
+    # Copies that the first tile makes while it computes take no extra time.
     copied = columns["packed_bytes"] - columns["fused_packed_bytes"]
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
     parts[:_SERVED] = pipes * to_secs, loads * to_secs, issue * to_secs
@@ -177,16 +183,17 @@ def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysi
 def _side_by_side(
     columns: Counts, machine: MachineRates
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(P,) cycles of multiply-add pipes, of load ports and of issue slots, which overlap."""
-    # Half of exp's instructions bring its argument into range and scale (a test counts them).
+    """Return the cycles of the multiply-add pipes, of the load ports and of instruction issue, each
+    (P,). The three overlap."""
+    # Half of exp's instructions are range reduction and scaling (a test counts them).
     math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
     vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
-    # Sums wait for themselves, and all else goes on meanwhile: of those that follow, too, as many
-    # as are begun before one ends.
+    # A sum is a chain of dependent additions. Other instructions execute meanwhile, including those
+    # of as many following sums as fit into the instructions in flight.
     a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
     chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
     pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
-    # Under tests that choose what is read, the load of that is not all there is to load.
+    # Code under tests that select the elements to read loads more than these elements.
     loads = columns["vector_loads"] * (1.0 + columns["masked_share"]) + columns["prefetches"]
     moved = columns["vector_loads"] + columns["prefetches"] + columns["vector_stores"]
     trips = columns["inner_trips"] * columns["inner_entries"]
@@ -196,57 +203,58 @@ def _side_by_side(
 
 
 def _waits(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArray:
-    """(P,) cycles of stalls, which overlap with nothing."""
+    """Return the cycles of stalls that nothing overlaps, shape (P,)."""
     rates = np.asarray(machine.bytes_per_cycle)
-    # A late line comes from where the whole problem lives.
+    # An exposed line is loaded from the level that holds the whole problem.
     home = np.maximum(_home(traffic.footprint, machine), 1)
     lines = columns["conflict_misses"] / rates[1] + columns["exposed_lines"] / rates[home]
-    # Accumulators stay in registers from one of the inner loops to the next.
+    # Accumulators stay in registers across consecutive inner loops.
     sums = np.minimum(columns["inner_entries"] * columns["accumulators"], columns["vector_stores"])
     return np.asarray(
         lines * machine.line_bytes
         + sums * machine.vector_bytes / rates[1]
-        # A lane that is stored or loaded alone takes a cycle.
+        # A lane that is loaded or stored separately takes a cycle.
         + columns["scalar_accesses"]
         + columns["inner_entries"] * CYCLES_PER_LOOP_ENTRY
     )
 
 
 def _packing(copied: FloatArray, gathered: FloatArray, machine: MachineRates) -> FloatArray:
-    """(P,) cycles of a core for private copies of so many bytes, which it reads and writes; the
-    `gathered` part takes a cycle per element."""
+    """Return the cycles that a core takes to read and write `copied` bytes of private copies, shape
+    (P,). The `gathered` bytes among them take one cycle per element."""
     *_, last_cache, _ = machine.bytes_per_cycle
     return 2.0 * (copied - gathered) / last_cache + gathered / machine.element_bytes
 
 
 def _slowdown(columns: Counts, machine: MachineRates) -> FloatArray:
-    """(P,) the relative cost of spills. LLVM loads what steps share once, before all steps, whether
-    or not registers can hold it."""
+    """Return the relative slowdown of multiply-adds by register spills, shape (P,). LLVM hoists
+    loads shared by several steps above all these steps even if no register is free to hold them."""
     needed = np.maximum(columns["live_registers"] - 1.0 + columns["kept_values"], 1.0)
     excess = np.maximum(needed - machine.vector_registers, 0.0)
-    # A value that finds no register is stored, and loaded again.
+    # A spilled value is stored and loaded again.
     return np.asarray(2.0 * excess / needed)
 
 
 def _copying(
     copied: FloatArray, traffic: Traffic, machine: MachineRates, used: IntArray
 ) -> FloatArray:
-    """(P,) seconds of memory traffic of private copies: each byte is read from the level that holds
-    the whole problem."""
-    # Copies are a second set of the data: the whole needs room for both.
+    """Return the seconds that memory takes for private copies, shape (P,). Each byte is read from
+    the level that holds the whole problem."""
+    # Originals and copies occupy memory together.
     home = _home(traffic.footprint + copied, machine)
     rates = np.asarray([machine.bandwidth[level] for level in machine.levels])
     return np.asarray(np.where(home > 0, copied / rates[home, used - 1], 0.0))
 
 
 def _home(size: npt.NDArray[np.floating[Any]], machine: MachineRates) -> IntArray:
-    """(P,) the number of the level that holds so many bytes."""
+    """Return the number of the innermost memory level that holds `size` bytes, shape (P,)."""
     spilled = [size > capacity for capacity in machine.all_cache_bytes]
     return np.asarray(np.sum(spilled, axis=0, dtype=np.int64))
 
 
 def _parallelism(columns: Counts, machine: MachineRates) -> tuple[IntArray, FloatArray, FloatArray]:
-    """(threads used, speedup over one, load imbalance >= 1), each (P,)."""
+    """Return the number of threads used, the speedup over one thread, and the load imbalance (>=
+    1), each (P,)."""
     tasks = np.maximum(columns["tasks"], 1.0)
     parallel = columns["regions"] > 0
     used = np.where(parallel, np.minimum(np.ceil(tasks), machine.threads), 1).astype(np.int64)

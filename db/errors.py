@@ -31,7 +31,7 @@ class StoreMissing(StoreError):
     """There is no database at the place named, and it was not to be created."""
 
     code = "database_missing"
-    title = "No database there"
+    title = "Database does not exist"
     advice = "Name another with --db or TILEWRIGHT_DB."
 
 
@@ -39,7 +39,7 @@ class StoreDenied(StoreError):
     """The place named holds no file that this process may open, or write where it has to."""
 
     code = "database_denied"
-    title = "Database not accessible"
+    title = "Access to the database denied"
     advice = "Name another with --db or TILEWRIGHT_DB."
 
 
@@ -47,7 +47,7 @@ class StoreFull(StoreError):
     """There is no room left to write; what was acknowledged before is stored."""
 
     code = "database_full"
-    title = "No room left for the database"
+    title = "No space left"
     advice = "Make room (`df -h` shows where), then run the same command again."
 
     transient = True
@@ -57,7 +57,7 @@ class StoreOlder(StoreError):
     """The schema is older than this version needs, and was not to be upgraded."""
 
     code = "database_older"
-    title = "Database of an older version"
+    title = "Database was made by an older version"
     advice = "The upgrade keeps everything that is stored."
 
 
@@ -65,7 +65,7 @@ class StoreNewer(StoreError):
     """The schema was written by a newer version: nothing is read or changed."""
 
     code = "database_newer"
-    title = "Database of a newer version"
+    title = "Database was made by a newer version"
     advice = "Upgrade Tilewright, or use another --db; nothing was read or changed."
 
 
@@ -115,7 +115,7 @@ class StoreUnsafe(StoreError):
     """The server acknowledges commits that a power cut would take back."""
 
     code = "database_unsafe"
-    title = "Database server keeps no promises"
+    title = "Server does not guarantee durability"
     advice = "Set fsync, full_page_writes and synchronous_commit to on."
 
 
@@ -123,7 +123,7 @@ class RefusedError(TilewrightError):
     """The database works; the request made of it is not valid."""
 
     code = "refused"
-    title = "Not accepted"
+    title = "Rejected by the store"
     advice = "Correct what is named; `tilewright doctor` checks the rest."
 
 
@@ -148,7 +148,7 @@ class BadPageToken(RefusedError):
 
     code = "bad_page_token"
     category = ErrorCategory.MALFORMED
-    title = "Not a page token"
+    title = "Invalid page token"
     advice = "Start at the first page."
 
 
@@ -175,7 +175,7 @@ class QuotaReached(RefusedError):
 
     code = "quota_reached"
     category = ErrorCategory.QUOTA
-    title = "Too much open at once"
+    title = "Open-job quota reached"
     advice = (
         "Come back when some of it is done, or cancel a job; `GET /limits` lists what is accepted."
     )
@@ -186,7 +186,7 @@ class NotAlone(RefusedError):
 
     code = "shared_job"
     category = ErrorCategory.CONFLICT
-    title = "Others wait for this job"
+    title = "Other owners share this job"
     advice = (
         "Nothing was changed: it is for those who asked for it, and a key with the scope admin."
     )

@@ -42,7 +42,7 @@ class TilewrightError(Exception):
 
     code: str = "invalid"
     category: ClassVar[ErrorCategory] = ErrorCategory.IMPOSSIBLE
-    title: ClassVar[str] = "Not possible"
+    title: ClassVar[str] = "Invalid request"
     advice: str = "Correct what is named; `tilewright COMMAND --help` lists what is taken."
     pointer: str = ""
 
@@ -56,7 +56,7 @@ class WorkloadError(TilewrightError):
 
     code = "bad_workload"
     category = ErrorCategory.INVALID
-    title = "Not a workload"
+    title = "Invalid workload"
     advice = "`tilewright ops` lists the operators; docs/ holds the grammar and the JSON schema."
 
     def __init__(self, message: str, *, code: str = "bad_workload", pointer: str = "") -> None:
@@ -70,7 +70,7 @@ class TargetError(TilewrightError):
 
     code = "bad_target"
     category = ErrorCategory.INVALID
-    title = "Not a usable target"
+    title = "Invalid target"
     advice = "`tilewright target --json` prints a description of this machine."
 
 
@@ -81,7 +81,7 @@ class ScheduleError(TilewrightError):
     """
 
     code = "illegal_trace"
-    title = "The schedule is not legal"
+    title = "Illegal schedule"
     advice = "Change the step named."
 
     def __init__(self, primitive: object, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Forms: the ways to write a computation that have schedules of their own."""
+"""Forms: equivalent ways to write a computation, each with its own schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`workload` is what `steps` make of a workload in normal form; without steps it is that one.
+    """An equivalent workload and the rewrites that produce it from a workload in normal form.
+    Without `steps`, `workload` is the normal form.
 
     A trace of this form begins with `steps`.
     """
@@ -21,15 +22,15 @@ class Form:
     steps: tuple[Rewrite, ...] = ()
 
     def after(self, *steps: Rewrite) -> Form:
-        """This form after more steps. ScheduleError as for `Rewrite.rewrite`."""
+        """Return this form after more `steps`. Raise ScheduleError as `Rewrite.rewrite` does."""
         form = self
         for step in steps:
             form = Form(step.rewrite(form.workload), (*form.steps, step))
         return form
 
     def apply_until_fixpoint(self, steps: Callable[[Workload], Iterable[Rewrite]]) -> Form:
-        """This form after the first of `steps` for it that is legal, then after the first of those
-        for what that gives, and so on until there is none."""
+        """Apply the first legal rewrite of `steps` to this form, and repeat this on the result
+        until no rewrite is legal."""
         for step in steps(self.workload):
             try:
                 form = self.after(step)

@@ -1,8 +1,8 @@
-"""Leaves of a loop nest: its statements, for P settings at once.
+"""Leaves of a loop nest: statements inside loops, for P settings together.
 
-A *leaf* is a statement in a loop. Unrolled and vectorised loops are not loops here: they are copies
-and lanes of a leaf. All numbers are arrays (P,), or scalars that hold for all settings. A loop of
-one iteration is no loop, and a leaf that a setting lacks has zero executions. Leaves are listed in
+Unrolled and vectorised loops are represented as copies and lanes of a leaf, not as loops. All
+numbers are arrays (P,), or scalars that hold for all settings. A loop of one iteration is not
+counted as a loop, and a leaf that a setting does not have runs zero times. Leaves are listed in
 program order; leaves in the same loop refer to the same `LeafLoop` object.
 """
 
@@ -18,17 +18,17 @@ from .arrays import Number, Truth
 from .dtypes import DType
 
 MAX_LANE_STRIDE = 4
-"""Largest stride of lanes that are still picked from whole vectors, and most lanes in a row that
-take the same element; other lanes are gathered one by one."""
+"""Largest stride of lanes, in elements, whose lanes are selected from whole vectors, and largest
+number of adjacent lanes that read the same element. Other lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
-    """A loop over `axes`, fused, with `trip_count` iterations on average.
+    """A loop over the fused `axes` with an average of `trip_count` iterations.
 
-    `is_parallel`: threads divide the iterations; `tasks` then counts a shorter last iteration as a
-    fraction (default: `trip_count`). `num_versions` is the number of loops that peeling makes of
-    this one, on average; a version of one iteration is no loop.
+    `is_parallel`: threads divide the iterations. `tasks`: the trip count with a shorter last
+    iteration counted as a fraction (default: `trip_count`). `num_versions`: average number of loops
+    that peeling generates; a version of one iteration is not counted as a loop.
     """
 
     axes: frozenset[str]
@@ -40,14 +40,15 @@ class LeafLoop:
 
     @cached_property
     def executions(self) -> Number:
-        """How often its body runs in one call."""
+        """Executions of the body per call."""
         return self.trip_count * (self.parent.executions if self.parent else 1)
 
 
 @dataclass(frozen=True)
 class Operations:
     """Operations of one evaluation that depend on `axes` only: `instructions` (without math
-    functions), `flops` (arithmetic operations), and `math_calls` (exp, tanh and the like)."""
+    functions), `flops` (arithmetic operations) and `math_calls` (calls of exp, tanh and similar
+    functions)."""
 
     axes: frozenset[str]
     instructions: Number
@@ -56,8 +57,8 @@ class Operations:
 
 
 class Dim(NamedTuple):
-    """The index of one dimension: `offset` plus a stride along each axis, 0 where the index divides
-    the axis."""
+    """The index of one dimension: `offset` plus a stride along each axis. The stride is 0 if the
+    index divides the axis."""
 
     terms: tuple[tuple[str, int], ...]
     offset: int
@@ -65,9 +66,10 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """A read or write of `tensor`. `steps` are the strides in elements along each axis that it
-    depends on; accesses of the same elements have equal `key`. `dims` are the indices by dimension,
-    if known: they tell which unrolled copies overlap, as windows do."""
+    """A read or write of `tensor`. `steps`: distance in elements between neighbours along each axis
+    that the access depends on. `key`: equal for accesses of the same elements. `dims`: index of
+    each dimension, if known; they determine which unrolled copies overlap, for example in
+    windows."""
 
     tensor: str
     key: tuple[object, ...]
@@ -77,8 +79,8 @@ class AccessPattern:
 
 @dataclass(frozen=True)
 class Statement:
-    """One evaluation; `reduction_axes` are the axes that it reduces, and `is_guarded` says that it
-    is under a condition."""
+    """Operations and memory accesses of one evaluation. `reduction_axes`: the axes that it sums
+    over. `is_guarded`: whether a condition encloses it."""
 
     operations: tuple[Operations, ...] = ()
     reads: tuple[AccessPattern, ...] = ()
@@ -86,13 +88,13 @@ class Statement:
     reduction_axes: frozenset[str] = frozenset()
     is_guarded: bool = False
     dtype: DType | None = None
-    """The type of the arithmetic, if known."""
+    """Type of the arithmetic, or None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A statement in a loop, unrolled and vectorised. Fractions, 0..1, are relative to whole tiles
-    and vectors."""
+    """A statement inside a loop, unrolled and vectorised. Fractions are 0..1, relative to full
+    tiles and full vectors."""
 
     loop: LeafLoop
     statement: Statement
@@ -102,44 +104,44 @@ class Leaf:
     lanes: Number = 1
     """Lanes along `vector_axis`."""
     frequency: Number = 1
-    """Executions per iteration of `loop`; 0 where a setting has no such leaf."""
+    """Executions per iteration of `loop`; 0 if a setting has no such leaf."""
     active_fraction: Number = 1
-    """The fraction of the copies that exist."""
+    """Share of the copies that compute an element."""
     guarded_fraction: Number = 0
-    """The fraction of executions under a condition that is a branch, not a mask of lanes."""
+    """Share of the executions under a condition that is not a lane mask."""
     accumulators: Number = 0
-    """Accumulator registers of the statement."""
+    """Registers that the statement accumulates in."""
     extra_registers: Number = 0
-    """Registers beside accumulators and loaded values."""
+    """Registers in addition to accumulators and loaded values."""
     unrolls_reduction: Truth = False
     """Whether iterations of a reduction are among the copies."""
     is_remainder: bool = False
-    """Whether the leaf is the remainder along `vector_axis` of the leaf before it."""
+    """Whether the leaf computes the end of `vector_axis` that the leaf before it does not cover."""
     pipeline_stage: int = 0
-    """The software-pipelining stage it belongs to."""
+    """Index of the software-pipelined row in flight that the leaf computes."""
     latency_chain: Number = 0
     """Length of the chain of dependent operations that later leaves wait for."""
     is_chained: bool = False
-    """Whether each accumulator is one chain of dependent operations, and nothing else is computed.
-    """
+    """Whether each accumulator is one chain of dependent operations and the leaf has no other
+    operations."""
     lane_tests: Number = 0
-    """Comparisons of lanes, for each vector that is loaded along `vector_axis`."""
+    """Lane comparisons per vector loaded along `vector_axis`."""
     scalar_tests: Number = 0
-    """Other comparisons for each such vector."""
+    """Other comparisons per vector loaded along `vector_axis`."""
     retested_rows: Number = 0
     """Copies whose conditions are tested again in every step of the reduction."""
     axis_fractions: Mapping[str, Number] = field(default_factory=dict)
-    """The fraction of the copies along an axis that this leaf has on average: a peeled remainder
-    tile has shorter code of its own."""
+    """Average share of the copies along an axis that this leaf contains; the code of a peeled
+    remainder tile has fewer copies than the code of a full tile."""
     spacing: Mapping[str, int] = field(default_factory=dict)
-    """Elements between copies along an axis, 1 if not given."""
+    """Distance in elements between copies along an axis; 1 if not given."""
 
     def fraction_along(self, axes: Collection[str]) -> Number:
-        """The product of `axis_fractions` along `axes`."""
+        """Return the product of `axis_fractions` along `axes`."""
         return prod((n for axis, n in self.axis_fractions.items() if axis in axes), start=1)
 
     def copies_along(self, axes: Collection[str]) -> Number:
-        """Copies along `axes`."""
+        """Return the number of copies along `axes`."""
         return prod((n for axis, n in self.copies.items() if axis in axes), start=1)
 
     @cached_property

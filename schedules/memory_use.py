@@ -1,7 +1,7 @@
-"""What nests do to memory beside the loads and stores of their leaves, for P settings at once.
+"""Memory use of nests apart from the loads and stores of their leaves, for P settings together.
 
-Private copies of operands, reads from behind the caches of one core, and rows that compete for the
-sets of a cache. All numbers are arrays (P,), or scalars that hold for all settings.
+It consists of private copies of operands, reads from behind the private caches of a core, and rows
+that compete for cache sets. All numbers are arrays (P,), or scalars that hold for all settings.
 """
 
 from __future__ import annotations
@@ -13,58 +13,60 @@ from .arrays import Number, Truth
 
 @dataclass(frozen=True, eq=False)
 class PrivateCopy:
-    """A private copy of part of an operand, made `times` in a call."""
+    """A private copy of part of an operand, created `times` times per call."""
 
     bytes: Number
-    """Bytes written by one copy."""
+    """Bytes that one copy writes."""
     times: Number = 1
     gathered_bytes: Number = 0
-    """Of `bytes`, those copied element by element."""
+    """The part of `bytes` that is copied element by element."""
     buffer_bytes: Number | None = None
-    """Bytes of the buffer, if it is larger than what is written."""
+    """Size of the buffer in bytes if it is larger than the copied data."""
     is_transposed: bool = False
-    """Whether blocks of registers are transposed on the way."""
+    """Whether register blocks are transposed while they are copied."""
     is_fused: Truth = False
-    """Whether the first tile copies while it computes."""
+    """Whether the first tile makes the copy while it computes."""
 
 
 @dataclass(frozen=True, eq=False)
 class DistantRuns:
-    """Accesses to an operand that a core's own caches do not hold, in runs of consecutive bytes."""
+    """Accesses to an operand that a core's private caches do not hold, in runs of consecutive
+    bytes."""
 
     bytes: Number
-    """Bytes in a call."""
+    """Bytes per call."""
     run_bytes: Number
     exposed_fraction: Number = 1
-    """Of the lines, those that no software prefetch covers."""
+    """Share of the lines that no software prefetch covers."""
     prefetches: Number = 0
-    """Lines prefetched by software in a call."""
+    """Lines prefetched by software per call."""
     strides: tuple[int, ...] = ()
-    """Bytes between runs that are walked side by side, of each tensor."""
+    """Distance in bytes between adjacent runs, for each tensor."""
     is_side_by_side: Truth = True
-    """Whether runs `strides` apart are walked side by side."""
+    """Whether runs at `strides` from each other are traversed concurrently."""
     fits_near: bool = False
-    """Whether the operand fits a core's own caches after all: only conflicts cost then."""
+    """Whether the operand fits the core's private caches after all: only conflicts cost time
+    then."""
     is_reread: Truth = False
     """Whether later tiles read the same lines in place."""
 
 
 @dataclass(frozen=True, eq=False)
 class StridedRows:
-    """Rows at one distance that are used again: a large power of two maps them to few cache
-    sets."""
+    """Rows at a regular stride that are reused. A stride that is a large power of two maps them to
+    few cache sets."""
 
     stride_bytes: int
     row_lines: Number
-    """Cache lines of a row."""
+    """Cache lines per row."""
     rows: Number
     lines: Number
-    """Cache lines used in a call that a conflict would evict before they are used again."""
+    """Cache lines used per call that a conflict would evict before their reuse."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryUse:
-    """All of it for the nests of a part."""
+    """The complete memory use of the nests of a part."""
 
     copies: tuple[PrivateCopy, ...] = ()
     distant: tuple[DistantRuns, ...] = ()

@@ -1,8 +1,8 @@
-"""The plan of a sketch: the loop nest of each setting, and what its accesses touch.
+"""The plan of a sketch: the loop nest of each setting and its memory accesses.
 
-A plan is one table for an array of settings. Its levels are the loops, outermost first; each walks
-one axis in steps. Trip counts, footprints, the threads' tasks and the nest that is written all
-follow from these steps.
+A plan represents P settings in one table. Its levels are loops, outermost first; each level
+iterates over one axis in steps. Trip counts, footprints, parallel tasks and the generated nest all
+follow from these steps. Arrays are (P,) unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .nest.loop_ir import LoopKind
 
 @dataclass(frozen=True, slots=True)
 class LoopAxis:
-    """An iteration space of `extent` elements that loops walk."""
+    """An iteration space of `extent` elements."""
 
     name: str
     extent: int
@@ -32,12 +32,12 @@ class LoopAxis:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the nest touches one buffer, for footprints and traffic.
+    """The accesses of the nest to one buffer, for footprints and traffic.
 
-    `strides[d][a]` is the coefficient of the plan's axis `a` in the buffer's dimension `d`;
-    `element_bytes` is an array (P,) or the same for all, 0 where a setting has no such buffer. The
-    iterations of the `private_levels` outermost levels all use the same storage for values of their
-    own."""
+    `strides[d][a]`: coefficient of the plan's axis `a` in dimension `d` of the buffer.
+    `element_bytes`: (P,) or a scalar; 0 if the setting has no such buffer. `private_levels`: number
+    of outermost levels whose iterations all reuse the same storage for their own values.
+    """
 
     buffer: str
     element_bytes: IntArray | int
@@ -48,13 +48,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop, along axis number `axis` in steps of `step` elements. Arrays are (P,); scalars hold
-    for all settings.
+    """A loop over axis number `axis` in steps of `step` elements. Arrays are (P,); scalars hold for
+    all settings.
 
-    A loop whose place depends on knobs is a level at each place, `present` at one of them.
-    `is_parallel`: threads divide its iterations. `role` is its name for people, `kind` how its
-    iterations are executed. Conditions leave the `active_fraction` of its iterations, and peeling
-    makes `num_versions` loops of it, on average.
+    If a knob selects the position of a loop, there is one level at each position, and `present` is
+    true for one of them. `is_parallel`: threads divide the iterations. `role`: display name.
+    `kind`: how the iterations are executed (serial, unrolled, vectorised). `active_fraction`: share
+    of the iterations that conditions do not skip. `num_versions`: average number of loops that
+    peeling generates.
     """
 
     axis: int
@@ -66,12 +67,11 @@ class Level:
     active_fraction: FloatArray | float = 1.0
     num_versions: FloatArray | IntArray | int = 1
     shared_rows: float = 0.0
-    """Rows of the output that several threads store parts of, if they divide this level."""
+    """Rows of the output of which several threads store parts if threads divide this level."""
 
 
 class LoopLevel(NamedTuple):
-    """A level of one setting: a loop to be made, whose iteration covers `step` iterations of the
-    plain loop `loop`."""
+    """A level of one setting. One iteration covers `step` iterations of the plain loop `loop`."""
 
     loop: str
     step: int = 1
@@ -82,15 +82,16 @@ class LoopLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """The axes and accesses that all plans of a sketch share."""
+    """Axes and accesses, which all plans of a sketch share."""
 
     axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
 
 
 class _Walked(NamedTuple):
-    """The levels of one axis by number, its extent and their steps (L + 1, P), and whether no step
-    is longer than the one around it."""
+    """The L levels of one axis. `levels`: their numbers. `steps` (L + 1, P): the extent of the
+    axis, then the step of each level. `is_sorted`: whether no step exceeds the step of the level
+    around it."""
 
     levels: list[int]
     steps: IntArray
@@ -99,11 +100,12 @@ class _Walked(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The nests of P settings.
+    """The loop nests of P settings.
 
-    `dense_mask` (P,) has bit a set where access a reads a private copy, or was prefetched: then
-    neither short rows nor cache set conflicts cost anything. `nontemporal`, (P,) or the same for
-    all: the output is stored past the caches."""
+    `dense_mask` (P,): bit a is set if access a reads a private copy or was prefetched; short rows
+    and cache set conflicts then cost nothing. `nontemporal`, (P,) or a scalar: whether the output
+    is written with non-temporal stores.
+    """
 
     outline: Outline
     levels: tuple[Level, ...]
@@ -117,8 +119,8 @@ class Plan:
 
     @cached_property
     def steps(self) -> tuple[IntArray, ...]:
-        """For each level (P,) the elements of its axis that an iteration covers; those of the level
-        around it if it is absent."""
+        """Elements of the axis that one iteration of each level covers, each (P,). A level that a
+        setting does not have repeats the step of the enclosing level."""
         left = [np.full(self.num_settings, axis.extent) for axis in self.outline.axes]
         found = []
         for level in self.levels:
@@ -129,7 +131,7 @@ class Plan:
 
     @cached_property
     def _walks(self) -> list[_Walked]:
-        """See `_Walked`; one for each axis."""
+        """The `_Walked` of each axis."""
         found = []
         for number, axis in enumerate(self.outline.axes):
             own = [n for n, level in enumerate(self.levels) if level.axis == number]
@@ -141,8 +143,9 @@ class Plan:
 
     @cached_property
     def trips(self) -> IntArray:
-        """(P, L) iterations of each level, the last one of a range counted as a whole. Where a
-        longer step stands inside of a shorter one, the loop around goes over what is inside it."""
+        """Trip count of each level for each setting, shape (P, L); a partial last iteration counts
+        as one. If a level has a longer step than an enclosing level of the same axis, trip counts
+        are computed with the levels sorted by decreasing step."""
         found = np.empty((len(self.levels), self.num_settings), np.int64)
         for own, walked, is_sorted in self._walks:
             steps = walked
@@ -158,9 +161,9 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[IntArray, ...]:
-        """For each level (P,) the parts that its axis is cut into from there outward: whole ones,
-        and the shorter ones at the ends of the outermost level's last iteration and of all others.
-        """
+        """For each level, (P,): the number of pieces into which the levels of the axis down to this
+        one split it. Partial pieces at the end of the axis and of each iteration of the outermost
+        level count as one."""
         outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
         found = []
         for level, step in zip(self.levels, self.steps, strict=True):
@@ -172,8 +175,8 @@ class Plan:
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:
-        """The loop of each level's body. Parallel levels, outside of all others, are fused into
-        one; unrolled or vectorised levels belong to the loop around them."""
+        """For each level, the loop that contains its body. Outermost parallel levels are fused into
+        one loop. Unrolled and vectorised levels belong to the loop around them."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
         serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
         last = {self.levels[n].axis: n for n in serial}
@@ -201,8 +204,8 @@ class Plan:
 
     @cached_property
     def mean_trips(self) -> list[FloatArray]:
-        """For each level (P,) its average trip count: shorter segments have fewer iterations, and
-        conditions leave a fraction."""
+        """For each level, (P,): the average trip count. It includes the lower trip counts of
+        partial pieces and the iterations that conditions skip."""
         around: dict[int, tuple[IntArray | int, IntArray | int]] = {
             number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
         }
@@ -217,7 +220,8 @@ class Plan:
         return found
 
     def unroll_factors(self) -> dict[str, IntArray]:
-        """For each axis, (P,) the unrolled copies along it."""
+        """Return the number of unrolled copies along each axis that has an unrolled level, each
+        (P,)."""
         return {
             self.outline.axes[level.axis].name: self.trips[:, n]
             for n, level in enumerate(self.levels)
@@ -225,9 +229,9 @@ class Plan:
         }
 
     def region(self, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
-        """What each iteration of the level at `place` (P,) reads of an access: for each dimension
-        (P,) elements, without those that a stride skips; and (P,) how often that level runs. Every
-        iteration counts as a whole one."""
+        """Return the elements that one iteration of the level at `place` (P,) accesses, for each
+        dimension (P,), and how often that level runs, (P,). Elements skipped by a stride are not
+        counted; every iteration counts as a full one."""
         reach = [
             self._below(axis, place)
             if any(strides[axis] for strides in access.strides)
@@ -239,8 +243,9 @@ class Plan:
         return sides, np.where(outside, self.trips, 1).prod(axis=1).astype(np.float64)
 
     def _below(self, axis: int, place: IntArray) -> FloatArray:
-        """(P,) how far `axis` runs in an iteration of the level at `place` (P,): a step of the last
-        level from there outward, or all iterations of the first one inside."""
+        """Return the elements of `axis` that one iteration of the level at `place` covers, shape
+        (P,): the step of the innermost level of the axis from there outward, or else all iterations
+        of the outermost level inside."""
         own = [n for n, level in enumerate(self.levels) if level.axis == axis]
         outside = np.zeros(self.num_settings)
         inside = np.full(self.num_settings, self.outline.axes[axis].extent)
@@ -254,7 +259,7 @@ class Plan:
         return np.asarray(np.where(outside > 0, outside, inside), np.float64)
 
     def loops(self, setting: int = 0) -> list[LoopLevel]:
-        """The levels of one setting that are there, outermost first."""
+        """Return the levels that setting number `setting` has, outermost first."""
         return [
             LoopLevel(
                 self.outline.axes[level.axis].name,
@@ -275,8 +280,8 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 def access_of(
     tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
 ) -> Access:
-    """A read at `index`, whose variables are names of `axes`. An axis that the index divides has
-    stride 1."""
+    """Return the access of a read at `index`, whose variables are names of `axes`. A division of an
+    axis counts as stride 1."""
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
@@ -286,8 +291,8 @@ def access_of(
 def reached(
     strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
 ) -> npt.NDArray[Any]:
-    """The extent of one dimension that is touched, or the number of elements `walked`: without
-    those that a stride skips."""
+    """Return the number of elements along one dimension that loops with these `reach` access. If
+    `walked`, elements skipped by a stride are not counted; otherwise the whole range is."""
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])

@@ -1,7 +1,7 @@
-"""Schedule spaces: sketches with open knobs, evaluated for arrays of settings at once.
+"""Schedule spaces: sketches with open knobs, evaluated for arrays of settings.
 
-A point of a space is a row of indices into the values of one sketch's knobs. Search and cost model
-work on arrays of such rows; only a candidate that will be measured becomes a trace.
+A point of a space is a row of knob indices into the domains of one sketch. Search and cost models
+process arrays of such rows; only a candidate that is measured is converted to a trace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One open choice. `values` are in a meaningful order: neighbours are small changes."""
+    """One open choice. `values` are in a meaningful order: neighbouring values are small
+    changes."""
 
     name: str
     values: tuple[Any, ...]
@@ -39,8 +40,8 @@ class SpacePart(Protocol):
 
     @property
     def workload(self) -> Workload:
-        """What buffers of a plan's accesses are tensors of: the space's workload after the
-        rewrites its traces begin with."""
+        """The workload whose tensors are the buffers of the plan's accesses: the space's workload
+        after the rewrites at the start of the traces."""
         ...
 
     @property
@@ -50,37 +51,39 @@ class SpacePart(Protocol):
     def knobs(self) -> tuple[Knob, ...]: ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether each setting fits the target: registers, caches, extents."""
+        """Return whether the target supports each setting (registers, caches, extents), shape
+        (P,)."""
         ...
 
     def plan(self, settings: IntArray) -> Plan:
-        """The loop nests of (P, J) settings, and their accesses."""
+        """Return the loops of `settings` (P, J) and their memory accesses."""
         ...
 
     def leaves(self, settings: IntArray) -> Iterable[Leaf]:
-        """The statements of (P, J) settings in those loops, in program order."""
+        """Return the statements inside the loops of `settings` (P, J), in program order."""
         ...
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """The memory use of (P, J) settings beside loads and stores."""
+        """Return the memory use of `settings` (P, J) apart from the loads and stores of their
+        leaves."""
         ...
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible without measurement or model."""
+        """Return a feasible setting that is reasonable without any measurement or model."""
         ...
 
 
 class Sketch(Protocol):
-    """A family of traces for a whole workload: its parts are computed one after the other, and
-    its knobs are those of the parts, in order."""
+    """A family of traces for a whole workload. Its parts run one after the other, and its knobs are
+    the knobs of the parts, in order."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def workload(self) -> Workload:
-        """What the parts speak of: the space's workload after the rewrites its traces begin
-        with."""
+        """The workload of the parts: the space's workload after the rewrites at the start of the
+        traces."""
         ...
 
     @property
@@ -91,39 +94,39 @@ class Sketch(Protocol):
 
     @property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the parts in classes of equal structure, classes and members in order:
-        results for one part's settings hold for the whole class."""
+        """Part numbers grouped by structure; groups and their members are in order. A result for a
+        setting of one part holds for all parts of its group."""
         ...
 
     def single_part(self, number: int) -> Sketch:
-        """The sketch that has this part only."""
+        """Return the sketch that consists of part `number` only."""
         ...
 
     def split_settings(self, settings: IntArray) -> list[IntArray]:
-        """The columns of (P, J) `settings` that belong to each part."""
+        """Return the columns of `settings` (P, J) that belong to each part."""
         ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether each setting is one the target can hold."""
+        """Return whether the target supports each setting, shape (P,)."""
         ...
 
     def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one feasible setting."""
+        """Return the trace of one feasible setting."""
         ...
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
-        """A setting's trace, and the nest it is lowered to; ScheduleError if the primitives refuse
-        it, which decide."""
+        """Return the trace of a setting and its lowered nest. Raise ScheduleError if a primitive
+        rejects a step of the trace: primitives make the final decision on legality."""
         ...
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no measurement and no model."""
+        """Return a feasible setting that is reasonable without any measurement or model."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point of a space: which sketch, and an index into each of its knobs' values."""
+    """A point of a space: the number of a sketch, and for each knob an index into its values."""
 
     sketch: int
     setting: tuple[int, ...]
@@ -131,8 +134,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DroppedSketch:
-    """A matching sketch that is not searched: primitives refuse its default, and all settings near
-    it. `reason` is their message for the default."""
+    """A sketch that rules matched but that is not searched because primitives reject its default
+    and all settings near it. `reason` is the error message for the default."""
 
     name: str
     reason: str
@@ -140,8 +143,11 @@ class DroppedSketch:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpace:
-    """All candidates for one workload on one target. `forms` are its rewritten forms; `dropped` are
-    the sketches that it lacks, with the reasons."""
+    """All candidates for one workload on one target.
+
+    `forms` are equivalent forms of the workload with other operations. `dropped` are the sketches
+    removed from the space, with reasons.
+    """
 
     workload: Workload
     target: Target
@@ -151,7 +157,7 @@ class ScheduleSpace:
 
     @property
     def size(self) -> int:
-        """Number of points before feasibility, over all sketches."""
+        """Number of points over all sketches, infeasible ones included."""
         return sum(prod(len(k.values) for k in s.knobs) for s in self.sketches)
 
     def trace(self, candidate: Candidate) -> Trace:

@@ -198,7 +198,7 @@ def probes() -> Finding:
         return Finding(
             "probes",
             "warn",
-            "taken while other work ran: no search ends at the bound",
+            "taken while other work ran: the bound is not used for early stopping",
             "tilewright target --fresh, on a quiet machine; else the next run probes again",
         )
     return Finding("probes", "ok", "taken on a quiet machine")

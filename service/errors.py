@@ -48,7 +48,7 @@ class BadRequest(ServiceError):
     code = "bad_request"
     status = 400
     exit_code = ExitCode.USAGE
-    title = "The request cannot be read"
+    title = "Malformed request"
     advice = "Correct the request."
 
 
@@ -58,7 +58,7 @@ class InvalidField(ServiceError):
     code = "invalid_field"
     status = 422
     exit_code = ExitCode.USAGE
-    title = "A field will not do"
+    title = "Invalid field"
     advice = "Correct the field named."
 
 
@@ -68,7 +68,7 @@ class UsageProblem(ServiceError):
     code = "usage"
     status = 400
     exit_code = ExitCode.USAGE
-    title = "Wrong usage"
+    title = "Invalid usage"
     advice = "See `tilewright COMMAND --help`."
 
 
@@ -77,7 +77,7 @@ class NotFound(ServiceError):
 
     code = "not_found"
     status = 404
-    title = "No such thing"
+    title = "Not found"
     advice = "Check the id or key."
 
 
@@ -96,7 +96,7 @@ class NotPrepared(ServiceError):
 
     code = "not_prepared"
     status = 422
-    title = "No schedule without tuning"
+    title = "No schedule available without tuning"
     advice = "Tune the workload, or divide it into stages that store what they compute."
 
 
@@ -118,7 +118,7 @@ class NotAuthenticated(ServiceError):
 
     code = "no_key"
     status = 401
-    title = "A key is needed"
+    title = "API key required"
     advice = (
         "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY); `tilewright keys create`, on the "
         "service's machine, makes one."
@@ -131,7 +131,7 @@ class NotAllowed(ServiceError):
 
     code = "not_allowed"
     status = 403
-    title = "Not allowed"
+    title = "Permission denied"
     advice = "Use a key with the scope named; `tilewright keys list` shows the scopes of each."
 
 
@@ -141,7 +141,7 @@ class TooSlow(ServiceError):
     code = "too_slow"
     status = 408
     exit_code = ExitCode.UNREACHABLE
-    title = "Too slow"
+    title = "Request body arrived too slowly"
     advice = "Send the same request again."
 
 
@@ -161,7 +161,7 @@ class UnsupportedMedia(ServiceError):
     code = "unsupported_media_type"
     status = 415
     exit_code = ExitCode.USAGE
-    title = "Not JSON"
+    title = "Unsupported content type"
     advice = "Send `Content-Type: application/json`, not compressed."
 
 
@@ -171,7 +171,7 @@ class TooBusy(ServiceError):
     code = "too_busy"
     status = 429
     exit_code = ExitCode.UNREACHABLE
-    title = "Too many at once"
+    title = "Too many concurrent requests"
     advice = "Come back after `Retry-After`."
 
     def __init__(self, message: str, *, retry_after_secs: int = 5, code: str = "") -> None:
@@ -185,7 +185,7 @@ class Unavailable(ServiceError):
     code = "unavailable"
     status = 503
     exit_code = ExitCode.UNREACHABLE
-    title = "Not at the moment"
+    title = "Temporarily unavailable"
     advice = "Come back after `Retry-After`."
 
 
@@ -195,7 +195,7 @@ class NoRoom(ServiceError):
     code = "database_limit"
     status = 507
     exit_code = ExitCode.DATABASE
-    title = "The database has reached its limit"
+    title = "Database size limit reached"
     advice = (
         "Its operator raises TILEWRIGHT_DATABASE_BYTES, or makes room: `tilewright db stats` says "
         "what it holds, `tilewright db prune` deletes what nobody points to."
@@ -207,7 +207,7 @@ class MissingExtra(ServiceError):
 
     code = "missing_extra"
     status = 503
-    title = "Not installed"
+    title = "Optional package not installed"
     advice = "Install the extra named."
 
 
@@ -263,7 +263,7 @@ class CannotWrite(ServiceError):
 
     code = "cannot_write"
     status = 503
-    title = "Cannot write"
+    title = "Cannot write to standard output"
     advice = "Make room, or write elsewhere."
 
 
@@ -281,7 +281,7 @@ class CannotServe(ServiceError):
 
     code = "cannot_serve"
     status = 503
-    title = "Cannot serve"
+    title = "Cannot start the server"
     advice = "Choose another --host or --port."
 
 

@@ -1,7 +1,7 @@
-"""The machine: code generation, compiling, measuring, searching, and the tuning session.
+"""Code generation, compilation, measurement, search, and the tuning session.
 
-Its functions are imported on first use: importing this package loads nothing heavy. `empty` and
-`aligned` give arrays on which kernels are as fast as `tune` measured.
+Functions are imported on first use: importing this package loads nothing heavy. `empty` and
+`aligned` return arrays on which kernels are as fast as `tune` measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Arrays aligned to cache lines: NumPy's own begin 16 bytes after one."""
+"""Arrays aligned to cache lines. Memory of NumPy's arrays often starts 16 bytes after a line
+boundary."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ import numpy.typing as npt
 from tilewright.schedules.workload.tensors import Tensor
 
 ALIGN_BYTES = 64
-"""A cache line, and the widest vector there is. `tune` times kernels on arrays aligned to it."""
+"""The size of a cache line, and of the widest vector. `tune` times kernels on arrays aligned to
+it."""
 
 Array = npt.NDArray[Any]
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
-    """An array like `numpy.empty`, C-contiguous, whose first element is aligned to 64 bytes."""
+    """Return an array like `numpy.empty`, C-contiguous, whose first element is aligned to 64
+    bytes."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
@@ -27,7 +30,8 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Ar
 
 
 def aligned(array: npt.ArrayLike) -> Array:
-    """`array` itself if it is C-contiguous and aligned to 64 bytes, else such a copy."""
+    """Return `array` itself if it is C-contiguous and aligned to 64 bytes, otherwise a copy that
+    is."""
     given = np.asarray(array)
     if given.flags.c_contiguous and given.ctypes.data % ALIGN_BYTES == 0:
         return given
@@ -37,10 +41,10 @@ def aligned(array: npt.ArrayLike) -> Array:
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
-    """The elements of an array, row-major, as bytes."""
+    """Return the elements of an array, row-major, as bytes."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def as_array(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Array:
-    """Stored bytes as the array of `tensor`: its shape and NumPy type, no copy."""
+    """Return a view of stored bytes with the shape and NumPy type of `tensor`, without a copy."""
     return stored.view(tensor.dtype.numpy).reshape(tensor.shape)

@@ -18,7 +18,7 @@ from .backend.protocol import Launch, Loaded, LoadError
 from .backend.registry import backend_for
 from .emit.kernel import CompiledKernel
 
-# Start-up: with a given trace and target, modules that choose these are not loaded.
+# Start-up: with an explicit trace and target, the modules that choose them are not loaded.
 
 WORKSPACE_ALIGN = 64
 
@@ -26,17 +26,17 @@ Array = npt.NDArray[np.generic]
 
 
 class CallError(TilewrightError, TypeError):
-    """A kernel was called with arrays that do not fit its signature."""
+    """A kernel was called with arrays that do not match its signature."""
 
 
 class Kernel:
-    """`kernel(a, b, out=c)` runs the kernel on arrays and returns `c`, or a new array without
-    `out`.
+    """A compiled kernel: `kernel(a, b, out=c)` runs it on arrays and returns `c`, or a new array
+    without `out`.
 
     Arrays must have the shape and type of the workload's tensors and be C-contiguous; bf16 is
-    passed as its bits, in uint16. With several outputs `out` is a sequence and a tuple is returned.
-    Thread-safe: concurrent calls have different workspaces. Constant inputs are packed in every
-    call; `prepack` packs them once.
+    passed as its bits, in uint16. With several outputs, `out` is a sequence and a tuple is
+    returned. Thread-safe: concurrent calls have different workspaces. Every call packs the constant
+    inputs; `prepack` packs them once.
     """
 
     def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: Loaded) -> None:
@@ -52,12 +52,16 @@ class Kernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run once. CallError names an argument of a wrong type or shape."""
+        """Run the kernel once. Raise CallError, with the name of the argument, for a wrong type or
+        shape."""
         return _run(self._loaded.whole, self.workload, inputs, out, None, self._workspaces)
 
     def prepack(self, *constants: Array) -> PrepackedKernel:
-        """The kernel for these values of its constant inputs, in declared order, which are packed
-        now and not read again. CallError if an array does not fit, or no input is constant."""
+        """Return the kernel for these values of its constant inputs, in declared order.
+
+        The values are packed now and not read again. Raise CallError if an array does not match, or
+        if no input is constant.
+        """
         wanted = [self.workload.inputs[n] for n in self.compiled.constants]
         if not wanted:
             raise CallError("has no input marked constant: there is nothing to pack")
@@ -78,7 +82,7 @@ class Kernel:
 
 
 class PrepackedKernel:
-    """`prepacked(a, out=c)`: a kernel without its constant inputs, otherwise like `Kernel`.
+    """A kernel without its constant inputs, otherwise like `Kernel`: `prepacked(a, out=c)`.
 
     Concurrent calls share the packed memory, which no call changes.
     """
@@ -95,12 +99,13 @@ class PrepackedKernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run once on the inputs that are not constant. CallError as for `Kernel`."""
+        """Run the kernel once on the inputs that are not constant. Raise CallError as `Kernel`
+        does."""
         return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
 
 
 def signature(workload: Workload) -> str:
-    """`(A: f32[96,64], B: f32[64,80]) -> C: f32[96,80]`."""
+    """Return the signature as text: `(A: f32[96,64], B: f32[64,80]) -> C: f32[96,80]`."""
     inputs = ", ".join(_typed(t) for t in workload.inputs)
     return f"({inputs}) -> {', '.join(_typed(t) for t in workload.output_tensors)}"
 
@@ -112,10 +117,10 @@ def _typed(tensor: Tensor) -> str:
 
 
 class _Workspaces:
-    """Workspaces for concurrent calls, kept for later ones.
+    """Workspaces for concurrent calls, cached for later calls.
 
-    Taking and returning one are single operations on a list, which are atomic: without a lock, a
-    single call costs nothing more.
+    Taking and returning a workspace are single operations on a list, which are atomic. No lock is
+    needed, so a single call has no extra cost.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -123,7 +128,7 @@ class _Workspaces:
         self._free = [_aligned_bytes(size_bytes)]
 
     def acquire(self) -> npt.NDArray[np.uint8]:
-        """A workspace for the caller alone, until it is returned."""
+        """Return a workspace for exclusive use until it is given back."""
         try:
             return self._free.pop()
         except IndexError:
@@ -168,7 +173,7 @@ def _run(
 
 
 def _given_outputs(out: object, count: int) -> tuple[Array, ...]:
-    """The arrays of `out`; their types and shapes are checked together with those of inputs."""
+    """Return the arrays of `out`; their types and shapes are checked together with the inputs."""
     if isinstance(out, np.ndarray):
         return (out,)
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
@@ -183,7 +188,7 @@ def _require_success(status: int) -> None:
 
 
 def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory with the alignment of workspaces; a view of a larger array."""
+    """Return zeroed memory with the alignment of workspaces, a view of a larger array."""
     memory = np.zeros(size + WORKSPACE_ALIGN, np.uint8)
     start = -memory.ctypes.data % WORKSPACE_ALIGN
     return memory[start : start + size]
@@ -194,12 +199,13 @@ def compile(  # the name the documentation promises
     trace: Trace | Sequence[Any] | None = None,
     target: Target | str | None = None,
 ) -> Kernel:
-    """The kernel of `trace` (default: the schedule chosen without measurement), for this process.
+    """Return the kernel of `trace` (default: the schedule chosen without measurement), for this
+    process.
 
     `trace` may be JSON data of a report (`report.best.trace`). `target` defaults to "native", this
-    machine; any other text names a target file. ScheduleError if the trace is not legal; LoadError
-    if the kernel is parallel and OpenMP is missing, or if the target is another machine;
-    DeadlineError if LLVM takes longer than in a search.
+    machine; any other text names a target file. Raise ScheduleError if the trace is not legal;
+    LoadError if the kernel is parallel and OpenMP is missing, or if the target is another machine;
+    and DeadlineError if LLVM takes longer than in a search.
     """
     from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target

@@ -37,7 +37,8 @@ def _memory_sink() -> MemorySink:
 
 @dataclass
 class MockedTuner:
-    """Tunes with mocked timings. Results of one test are kept in `sink` and reused within it."""
+    """A tuner with mocked timings. The results of one test are stored in `sink` and reused within
+    the test."""
 
     factory: MeasurerFactory | None
     sink: MemorySink = field(default_factory=_memory_sink)
@@ -45,7 +46,7 @@ class MockedTuner:
     def use(self, source: str | Path | dict[str, Any]) -> MockedTuner:
         """Take timings from a file instead, or from a simulated machine with these settings.
 
-        MeasurerError for a file or setting that cannot be used.
+        Raise MeasurerError if the file or a setting is invalid.
         """
         from .measure.mocked.replay import read_replay
         from .measure.mocked.simulated import machine_from_json, read_simulated
@@ -67,7 +68,7 @@ class MockedTuner:
         seed: int = 0,
         target: Target | None = None,
     ) -> TuneReport:
-        """The report of a tuning run; `target` defaults to `mocked_target()`.
+        """Tune and return the report; `target` defaults to `mocked_target()`.
 
         `workload` is spelled as on the command line ("matmul:M=64,N=64,K=64"), or is a Workload.
         """
@@ -88,7 +89,7 @@ class MockedTuner:
 
 
 def mocked_target(threads: int = 1) -> Target:
-    """A fixed 4-core machine with AVX2, the same wherever the tests run."""
+    """Return a fixed 4-core machine with AVX2, the same wherever the tests run."""
     from tilewright.schedules.target import Cache, Target
 
     return Target(

@@ -1,7 +1,7 @@
-"""Every time limit of the tuner: deadlines, longest waits, polling intervals and oldest ages.
+"""Every time limit of the tuner: deadlines, longest waits, polling intervals and maximum ages.
 
-Read as `timeouts.NAME` when it is needed, so that a test changes one limit for all of them. How
-long something is measured is no limit: those durations stand with what they measure.
+Read a limit as `timeouts.NAME` when it is needed, so that a test can change it for all users.
+Durations of measurements are not limits; they are defined next to the measurements.
 """
 
 from __future__ import annotations
@@ -9,143 +9,155 @@ from __future__ import annotations
 # -- runs
 
 RUN_GRACE_SECS = 1.0
-"""What a run may still finish after its seconds are over, before it is killed."""
+"""Time that a run may continue after its time budget, before it is killed."""
 
 REFERENCE_SECS = 4.0
-"""What the reference of one full check may take on one core, as predicted from counts."""
+"""Time limit of the reference of one full check on one core, as predicted from counts."""
 
 MAX_REFERENCE_SECS = 120.0
-"""Wall time of the reference where the run has no seconds: it was predicted to take far less."""
+"""Wall-time limit of the reference in a run without a time budget; its predicted time is far
+below."""
 
 MAX_FULL_CHECK_SECS = 120.0
-"""Wall time of a full check where the run has no seconds, or ten times what was predicted."""
+"""Wall-time limit of a full check in a run without a time budget, or ten times its predicted time
+if that is longer."""
 
 FIRST_RUN_DEADLINE_SECS = 10.0
-"""Least deadline of a candidate while nothing is known of how fast kernels are."""
+"""Least deadline of a candidate before the speed of any kernel is known."""
 
 RUN_DEADLINE_SECS = 5.0
-"""Least deadline of a candidate once a fast one is known: a busy machine may stall for seconds."""
+"""Least deadline of a candidate once a fast kernel is known: a busy machine may stall for
+seconds."""
 
 MIN_OVERRUN_SECS = 0.5
-"""What a candidate that runs when the reserve begins may at least take of it."""
+"""Least share of the reserve that a candidate may use if it runs when the reserve begins."""
 
 MEASURE_POLL_SECS = 0.1
-"""How often a measurement looks whether it was aborted, or others want the machine."""
+"""Interval at which a measurement checks whether it was aborted or other runs want the machine."""
 
 # -- compiling
 
 COMPILE_DEADLINE_SECS = 30.0
-"""LLVM's time for one candidate, and for a default or a kernel that somebody waits for."""
+"""LLVM's time limit for one candidate, and for a default schedule or a kernel that a caller waits
+for."""
 
 COMPILE_POLL_SECS = 0.1
-"""How often the pool looks after deadlines of its workers."""
+"""Interval at which the pool checks the deadlines of its workers."""
 
 HELPER_START_SECS = 20.0
-"""Added to a deadline where a helper process has to start and import first, on a busy machine."""
+"""Time added to a deadline if a helper process must first start and import modules, on a busy
+machine."""
 
 LLVM_NAMES_DEADLINE_SECS = 20.0
-"""LLVM's time to list the names it knows of an architecture, or to end by one of them."""
+"""LLVM's time limit for listing the names of an architecture, or for compiling with new names."""
 
 # -- the machine's lock and its probes
 
 LOCK_POLL_SECS = 0.05
-"""How often the machine's lock is tried."""
+"""Interval between attempts to take the machine's lock."""
 
 LOCK_REPORT_SECS = 1.0
-"""A wait for the lock that is shorter is not reported."""
+"""Shortest wait for the lock that is reported."""
 
 MIN_PROBING_SECS = 2.0
-"""What probing takes on a quiet machine, imports included: with less to spare it is not begun."""
+"""Time that probing takes on a quiet machine, imports included. With less time left, probing is not
+started."""
 
 PROBING_DEADLINE_SECS = 60.0
-"""Time of the process that probes; a quiet machine needs a thirtieth of it."""
+"""Time limit of the process that probes; a quiet machine needs a thirtieth of it."""
 
 PROBING_LOCK_WAIT_SECS = 10.0
-"""Probing waits no longer for the machine's lock: its holder may be waiting for the probes."""
+"""Longest wait of probing for the machine's lock: the holder of the lock may be waiting for the
+probes."""
 
 COMFORTABLE_PROBING_SECS = 10.0
-"""With less to spare, probes of an earlier day serve a run as well."""
+"""Time for probing below which a run uses probes of an earlier day instead."""
 
 MAX_PROBE_AGE_SECS = 7 * 86400.0
-"""Older probes are taken again: firmware, kernel and neighbours change."""
+"""Maximum age of probes: firmware, kernel and neighbours change."""
 
 MAX_DOUBTFUL_PROBE_AGE_SECS = 60.0
-"""Probes of a busy machine serve the commands of one minute."""
+"""Maximum age of probes of a busy machine, so that they serve only the commands of one minute."""
 
 MAX_DISPROVED_PROBE_AGE_SECS = 60.0
-"""Probes of the last minute are not taken again when a kernel beats the bound."""
+"""Maximum age of probes that are not repeated when a kernel beats the bound."""
 
 MAX_TRUSTED_PROBE_AGE_SECS = 3600.0
-"""Older probes are taken again before a search ends at the bound: clocks drift between hours."""
+"""Maximum age of probes that may end a search at the bound, because clocks drift between hours.
+Older probes are repeated first."""
 
 # -- the checker
 
 QUIET_WAIT_SECS = 1.5
-"""What one candidate may wait in all for others to leave its cores."""
+"""Total time that one candidate may wait for other processes to leave its cores."""
 
 QUIET_POLL_SECS = 0.02
-"""How often a candidate that waits looks at its cores."""
+"""Interval at which a waiting candidate checks its cores."""
 
 CHILD_POLL_SECS = 0.005
-"""How often the runner looks after its child."""
+"""Interval at which the runner checks its child."""
 
 CONCURRENT_START_SECS = 0.1
-"""Longest wait for the second caller's thread: on a busier machine that check is left out."""
+"""Longest wait for the second caller's thread: on a busier machine this check is omitted."""
 
-# Processor time that a check may spend on repeating one kernel under other circumstances.
+# Processor time that a check may spend on repeating one kernel under other conditions.
 
 ALIGNMENT_CHECK_SECS = 0.03
-"""Arrays at other places of a cache line."""
+"""Repeats with arrays at other offsets in a cache line."""
 
 TEAM_SIZE_CHECK_SECS = 0.1
-"""Other numbers of threads."""
+"""Repeats with other numbers of threads."""
 
 REPEATED_CALL_CHECK_SECS = 0.2
-"""Calls again on the same memory."""
+"""Repeats on the same memory."""
 
 # -- the fleet
 
 FLEET_WAIT_SECS = 600.0
-"""How long a job waits for a scheduler, or a machine of its kind, before it ends with an error."""
+"""Time that a job waits for a scheduler, or for a machine of its kind, before it fails."""
 
 FLEET_CONNECT_SECS = 5.0
-"""Longest wait for a scheduler to take a connection."""
+"""Longest wait for a scheduler to accept a connection."""
 
 FLEET_CALL_SECS = 10.0
 """Longest wait for a scheduler's answer."""
 
 FLEET_RETRY_SECS = 0.25
-"""Pause before a job looks for machines again."""
+"""Pause before a job queries the list of machines again."""
 
 FLEET_POLL_SECS = 0.5
-"""How often the list of machines is read; sooner if the scheduler announces a change."""
+"""Interval at which the list of machines is read, or earlier if the scheduler announces a
+change."""
 
 ABORT_POLL_SECS = 0.1
-"""How often a call to the scheduler looks whether the run was aborted."""
+"""Interval at which a call to the scheduler checks whether the run was aborted."""
 
 FIRST_REPORT_SECS = 2.0
-"""A wait for machines that is shorter is not reported."""
+"""Shortest wait for machines that is reported."""
 
 REPORT_SECS = 30.0
-"""How often a longer wait is reported again."""
+"""Interval at which a longer wait is reported again."""
 
 SILENT_SECS = 8.0
-"""A machine without a heartbeat for so long gets no orders, and its orders go to others."""
+"""A machine without a heartbeat for this time gets no requests, and its requests go to others."""
 
 HEARTBEAT_GAP_SECS = 2.0
-"""A coordinator that did not look for so long cannot say who was silent meanwhile."""
+"""A coordinator that did not read heartbeats for this time does not know which machines were
+silent."""
 
 HOST_IDLE_SECS = 60.0
-"""A machine closes measurers that nobody used for so long."""
+"""A machine closes measurers that were not used for this time."""
 
-ORDER_POLL_SECS = 0.25
-"""How often a machine looks whether its order is still wanted."""
+REQUEST_POLL_SECS = 0.25
+"""Interval at which a machine checks whether its request is still wanted."""
 
 PARENT_POLL_SECS = 0.25
-"""How often a fleet process looks whether the process that keeps it is there."""
+"""Interval at which a fleet process checks whether its parent process still exists."""
 
 LEAVE_SECS = 2.0
-"""A worker that closes ends after so long, whatever it still measures: nobody hears of it."""
+"""A worker that closes ends after this time, even during a measurement: no process would read the
+result."""
 
 WAKE_REACTION_SECS = 0.2
-"""A batch that was told of a free place and did not take it by then keeps nobody from it."""
+"""A batch that was woken for a free place and did not take it within this time no longer blocks
+other batches."""

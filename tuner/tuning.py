@@ -1,4 +1,5 @@
-"""`tune(workload, target)`: a whole tuning run in one call, for programs and the command line."""
+"""The function `tune(workload, target)`: a whole tuning run in one call, for programs and the
+command line."""
 
 from __future__ import annotations
 
@@ -32,15 +33,15 @@ def tune(
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
 
-    Results are stored in `sink` (default: memory, for this call only) as they are measured; its
+    Results are stored in `sink` (default: memory, for this call only) once they are measured; its
     earlier records are used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
-    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. MeasurerError, StrategyError and
+    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. Raise MeasurerError, StrategyError or
     TargetError for invalid arguments; failures on the machine are counted in the report.
 
     `control` controls the run from another thread and lets runs share a machine; an aborted run
-    returns the best that was checked before. OutOfTime if the budget's seconds, counted from the
-    control's start, end before there is a space to search. `previous_trials` are the trials of an
-    earlier process of this run, from its events; the run resumes after them.
+    returns the best candidate that was fully checked before. Raise OutOfTime if the time budget,
+    counted from the control's start, ends before there is a space to search. `previous_trials` are
+    the trials of an earlier process of this run, from its events; the run resumes after them.
     """
     # Start-up: importing `tune` must load little, for commands that only check their arguments.
     from tilewright.schedules.sketches import space_for
@@ -50,7 +51,7 @@ def tune(
     from .session.options import SessionOptions
     from .session.run import run_session
 
-    # Only the local measurer takes times of this machine.
+    # Only the local measurer times kernels on this machine.
     budget = budget or Budget()
     control = control or Control()
     control.allow(budget.seconds)
@@ -85,7 +86,7 @@ def tune(
 
 
 def _ignore(event: TrialEvent) -> None:
-    """The default event handler."""
+    """Ignore the event: the default event handler."""
 
 
 def _never() -> bool:

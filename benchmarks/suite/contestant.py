@@ -148,10 +148,10 @@ class PeakSide:
 
         from tilewright.schedules.dtypes import DType
         from tilewright.schedules.target import Target
-        from tilewright.tuner.backend.cpu.probing.kernels import BURST_SYMBOL, arithmetic_kernel
+        from tilewright.tuner.backend.cpu.probing.kernels import arithmetic_kernel
 
         target = Target.from_json(target_document)
-        kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)
+        kernel = arithmetic_kernel(target, DType.F32, "tw_fma_burst")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_triple(target.triple).create_target_machine(

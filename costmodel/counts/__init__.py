@@ -1,1 +1,1 @@
-"""Counts of what a setting's nest does: instructions, bytes, tasks, registers."""
+"""Counts of the instructions, bytes, tasks and registers of a setting's loop nest."""

@@ -1,7 +1,8 @@
-"""Loop bodies: vectors that several leaves of one body load once and keep in registers.
+"""Vectors that several leaves of one loop body share: each is loaded once and stays in a register.
 
-Vectors along a leaf's axis are bits of a number, the first one the lowest, so that what leaves
-share is computed for all settings at once. A read that does not depend on the lanes is one vector.
+The vectors along a leaf's vector axis are numbered, and a set of vectors is a bit mask whose lowest
+bit is vector 0. This represents the sets of all settings as arrays. An operand that does not vary
+along the vector axis is one vector, number 0.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from tilewright.schedules.leaves import AccessPattern, Leaf
 Bits = npt.NDArray[np.uint64]
 
 BITS = 64
-"""Vectors that such a number distinguishes: no body has more."""
+"""Number of bits of a mask, hence of vectors that are distinguished. No body has more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """The vectors of one place that leaf `number` reads or writes, of P settings, if it is
-    `present` (P,) in a `body` (P,): `many` from number `start` on, and `others` times as many along
-    axes other than that of its lanes."""
+    """The vectors that leaf `number` reads or writes at one place, for P settings.
+
+    `body` (P,): the loop body that contains the leaf. `present` (P,): whether the leaf exists in
+    the setting. `many` and `start`: number of vectors along the vector axis and number of the first
+    one. `lanes`: lanes per vector. `others`: copies of each vector along the other axes.
+    """
 
     number: int
     is_read: bool
@@ -39,24 +43,26 @@ class Use:
 
     @cached_property
     def bits(self) -> Bits:
-        """(P,) its vectors, none where it is not present."""
+        """Mask of the vectors, shape (P,); 0 if the leaf is not present."""
         count = np.ceil(np.asarray(self.many)).clip(1, BITS)
         return np.where(self.present, _ones(count, self.start), np.uint64(0))
 
     def known_to(self, other: Use) -> Bits:
-        """Its vectors, where they may be those of another use in the same body."""
+        """Return the mask (P,) of the vectors that may equal vectors of `other`: all if both uses
+        have the same body, lanes and other copies, else 0."""
         there = (self.body == other.body) & np.equal(self.lanes, other.lanes)
         return np.where(there & np.equal(self.others, other.others), self.bits, np.uint64(0))
 
     def begins_with(self, other: Use) -> Bits:
-        """Its vectors that begin where those of another use may: of other lanes the first alone."""
+        """Return the mask (P,) of the vectors that may start at the same element as a vector of
+        `other`: all if both have the same number of lanes, else the first one."""
         lowest = self.bits & (~self.bits + np.uint64(1))
         bits = np.where(np.equal(self.lanes, other.lanes), self.bits, lowest)
         return bits * np.equal(self.others, other.others)
 
 
 class Uses:
-    """All uses of all places, collected leaf by leaf in program order."""
+    """All uses of all places, collected while leaves are traversed in program order."""
 
     def __init__(self) -> None:
         self.of: dict[object, list[Use]] = {}
@@ -65,8 +71,8 @@ class Uses:
         self, number: int, leaf: Leaf, place: AccessPattern, start: Number, body: IntArray,
         present: BoolArray, *, is_read: bool,
     ) -> FloatArray:  # fmt: skip
-        """Add one whose vectors begin at number `start`: (P,) the fraction of them that no leaf of
-        its body has loaded or stored before."""
+        """Add a use whose vectors start at number `start`. Return the share (P,) of its vectors
+        that no earlier leaf of its body has loaded or stored."""
         moves = leaf.vector_axis in place.steps
         copies = leaf.copies.get(leaf.vector_axis, 1) if moves else 1
         many, first = (copies * leaf.active_fraction, start) if moves else (1, 0)
@@ -81,7 +87,7 @@ class Uses:
         return np.asarray(new / np.maximum(every, 1))
 
     def read_in(self, body: IntArray) -> list[list[Use]]:
-        """What is read in `body` (P,) of each setting, place by place."""
+        """Return the uses that read in loop body `body` (P,) of each setting, grouped by place."""
         found = []
         for uses in self.of.values():
             there = [(use, use.present & (use.body == body)) for use in uses if use.is_read]
@@ -92,9 +98,13 @@ class Uses:
 
 
 def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> FloatArray:
-    """(P,) live registers of what is `read` in a body while leaf `number` runs, whose copies
-    alternate with those of other leaves. Values at their last use die one by one, and values that
-    are read again later become live so."""
+    """Return the number of live registers, shape (P,), while leaf `number` runs. `read` are the
+    uses of the body, `turn` the leaves whose copies are interleaved with the copies of this leaf.
+
+    During these copies, vectors that are read for the last time are released one by one, and
+    vectors that are read again later become live one by one. So the maximum occurs at the first or
+    at the last copy.
+    """
     first, last = 0.0, 0.0
     for uses in read:
         own = [use for use in uses if use.number in turn]
@@ -119,7 +129,7 @@ def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> Fl
 
 
 def _ones(count: FloatArray, start: Number) -> Bits:
-    """So many ones, from number `start` on; the last place is followed by the first."""
+    """Return a mask of `count` consecutive ones from bit `start` on, modulo `BITS`."""
     ones = np.where(count >= BITS, ~np.uint64(0), (np.uint64(1) << count.astype(np.uint64)) - 1)
     turned = np.asarray(start).astype(np.uint64) % np.uint64(BITS)
     back = (np.uint64(BITS) - turned) % np.uint64(BITS)

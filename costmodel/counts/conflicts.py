@@ -1,4 +1,4 @@
-"""Conflict misses: lines that are evicted because a stride maps them to few cache sets."""
+"""Cache conflicts: lines evicted because rows at a regular stride map to few cache sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tilewright.schedules.target import Target
 
 
 def conflict_misses(strided: Iterable[StridedRows], target: Target, settings: int) -> FloatArray:
-    """(P,) misses of lines that are evicted before rows at a stride are used again."""
+    """Return the number of misses, shape (P,), on lines of strided rows that are evicted before
+    they are used again."""
     found = np.zeros(settings)
     for rows in strided:
         found += rows.lines * lost_levels(target, rows)
@@ -21,12 +22,13 @@ def conflict_misses(strided: Iterable[StridedRows], target: Target, settings: in
 
 
 def lost_levels(target: Target, strided: StridedRows) -> FloatArray:
-    """(P,) how many caches cannot keep the rows because of their stride: all sets together would
-    hold them, the sets that the rows map to do not."""
+    """Return the number of caches, shape (P,), in which the rows fit by their size but not into the
+    sets that the stride maps them to."""
     lost = np.zeros(np.broadcast(strided.rows, strided.row_lines).shape)
     for cache in target.caches[:2]:
         sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
-        # Rows at no multiple of a line begin at other places in theirs, and so reach all sets.
+        # Rows whose stride is not a multiple of the line start at different offsets within a line,
+        # so they reach all sets.
         period = sets * cache.line_bytes
         distance = max(gcd(strided.stride_bytes, period) // cache.line_bytes, 1)
         reached = np.minimum(sets, sets // distance * strided.row_lines)

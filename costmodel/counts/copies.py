@@ -1,4 +1,4 @@
-"""Bytes of private copies: in all, by how they are made, and of the largest buffer."""
+"""Bytes of private copies: the total, the shares by kind of copy, and the largest buffer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .table import Counts
 
 
 def copied_bytes(copies: Iterable[PrivateCopy], settings: int) -> Counts:
-    """Those of `copies`."""
+    """Return the counts of bytes of `copies` for `settings` settings."""
     packed, gathered, transposed, fused, largest = np.zeros((5, settings))
     for copy in copies:
         written = copy.bytes * copy.times

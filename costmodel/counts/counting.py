@@ -1,4 +1,5 @@
-"""Counts of settings, from plans, leaves and memory use, and of programs of several parts."""
+"""Counts of settings, computed from their plans, leaves and memory use, and counts of programs with
+several parts."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from .table import TOTALS, Counts
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """COUNTS of (P, J) `settings` of `part`, each (P,). Equal settings are counted once. A part
-    that has counts of its own, as in tests, is registered."""
+    """Return the COUNTS of `settings` (P, J) of `part`, each (P,). Equal settings are counted once.
+    Parts that provide precomputed counts, as tests do, register their own implementation."""
     settings = np.atleast_2d(settings)
     distinct, places = distinct_rows(settings)
     if len(distinct) < len(settings):
@@ -48,14 +49,14 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
 
 
 def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
-    """COUNTS of (P, J) `settings` of a whole sketch."""
+    """Return the COUNTS of `settings` (P, J) of a whole sketch."""
     own = sketch.split_settings(settings)
     return joined([counts(part, each) for part, each in zip(sketch.parts, own, strict=True)])
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """Counts of a program from those of its parts: totals add up; the shape of the innermost loop
-    is that of the part with the most operations."""
+    """Return the counts of a program from the counts of its parts. TOTALS are summed; SHAPES, which
+    describe the innermost loop, are copied from the part with the most operations."""
     heaviest = np.argmax([part["flops"] for part in parts], axis=0)
     every = np.arange(len(heaviest))
     each = {name: np.stack([part[name] for part in parts]) for name in parts[0]}

@@ -1,7 +1,7 @@
-"""Counts of nests, leaf by leaf, in one way for all kinds of sketches.
+"""Counts of loop nests, accumulated over their leaves; one implementation for all kinds of parts.
 
-Leaves with the same innermost loop are one *body*: they share what they load, and the body with the
-most work determines the registers needed.
+Leaves with the same innermost loop form one *body* and share loaded vectors. The body with the most
+work determines the register counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .windows import read_by
 
 
 def nest_counts(leaves: Sequence[Leaf], settings: int) -> Counts:
-    """COUNTS of `leaves`, in the order of the program."""
+    """Return the COUNTS of `leaves`, which are in program order."""
     return _Nest(leaves, settings).counts()
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A leaf, by its `number`, in settings whose `body` (P,) is not -1: whether its accumulators
-    live across iterations of its loop, and the `values` that it reads in one step."""
+    """Leaf `number` in the settings that contain it. `body` (P,): the loop body of the leaf, -1 if
+    the setting does not contain it. `lasts` (P,): whether its accumulators stay live across
+    iterations of the loop. `values`: vectors that it reads in one step."""
 
     number: int
     body: IntArray
@@ -37,8 +38,8 @@ class _Part:
 
 
 class _Nest:
-    """Counts of P settings, collected leaf by leaf. Arrays are (L, P) for L loops; loop 0 stands
-    for what is in none."""
+    """Accumulator of the counts of P settings. Arrays have shape (L, P) for L loops; loop 0
+    represents code outside all loops."""
 
     def __init__(self, leaves: Sequence[Leaf], settings: int) -> None:
         self.leaves, self.every = leaves, np.arange(settings)
@@ -59,7 +60,7 @@ class _Nest:
                     loop.is_parallel,
                     loop.trip_count / loop.num_versions,
                 )
-                # Of several codes all but one have one iteration, and no loop.
+                # All versions of the loop but one have a single iteration and hence no loop.
                 self.trips[n] = loop.trip_count - loop.num_versions + 1
                 self.runs[n] = loop.trip_count * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
@@ -78,13 +79,14 @@ class _Nest:
             self.loops.append(loop)
 
     def counts(self) -> Counts:
-        """All of them."""
+        """Return all counts."""
         for number, leaf in enumerate(self.leaves):
             self._count(number, leaf)
         total = self.total
         total["masked_share"] /= np.maximum(total["vector_ops"], 1.0)
         heaviest = (np.argmax(self.work, axis=0), self.every)
-        # Additions alone, and in their own loops alone, order rows better and propose slower ones.
+        # Counting additions only, or chains in their own loops only, ranks rows better but proposes
+        # slower ones.
         chains = self.chains[heaviest]
         tasks, regions = self._tasks()
         entries, trips = self._innermost()
@@ -102,7 +104,7 @@ class _Nest:
         })  # fmt: skip
 
     def _count(self, number: int, leaf: Leaf) -> None:
-        """Add the work of a leaf to all counts."""
+        """Add the counts of leaf `leaf`."""
         n = self.number[id(leaf.loop)]
         body = self.body[n]
         at, does = (body, self.every), leaf.statement
@@ -154,9 +156,10 @@ class _Nest:
     def _loaded(
         self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray
     ) -> tuple[Number, Number, Number]:
-        """Loads of a leaf, the registers that one step of it reads, and those that are kept for
-        later steps. What leaves of its body have loaded or stored is reused; what is invariant in
-        the innermost loop is loaded before it, unless the leaf is alone."""
+        """Return the loads of a leaf, the registers that one step of it reads, and the registers
+        that stay live for later steps. Vectors that other leaves of its body have loaded or stored
+        are not loaded again. Loop-invariant vectors are loaded before the innermost loop unless the
+        leaf writes the tensor."""
         moved: Number = 0.0
         values: Number = 0
         waiting: Number = 0
@@ -172,7 +175,8 @@ class _Nest:
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
             step = abs(place.steps.get(leaf.vector_axis, 0))
-            vectors = max(step, 1) if step <= MAX_LANE_STRIDE else 1  # that lanes are picked from
+            # from which the lanes are selected
+            vectors = max(step, 1) if step <= MAX_LANE_STRIDE else 1
             loads = self._whole(leaf, place, often) * vectors
             self.total["vector_loads"] += loads
             moved = moved + loads
@@ -187,13 +191,13 @@ class _Nest:
         *,
         is_read: bool,
     ) -> FloatArray:
-        """(P,) the fraction of a leaf's reads or writes that is new in its body."""
+        """Return the share (P,) of the vectors accessed by a leaf that are new in its body."""
         leaf, start = self.leaves[number], self._start(number)
         return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
 
     def _start(self, number: int) -> Number:
-        """The number of a leaf's first vector: what is left of an axis begins behind the whole
-        vectors, which come before it."""
+        """Return the number of the leaf's first vector. A remainder leaf starts after the full
+        vectors of the leaf before it."""
         leaf = self.leaves[number]
         if not leaf.is_remainder:
             return 0
@@ -208,10 +212,11 @@ class _Nest:
         return np.asarray(whole.loop.trip_count) * whole.copies.get(leaf.vector_axis, 1)
 
     def _live(self, heaviest: IntArray) -> FloatArray:
-        """(P,) registers that the heaviest body needs at once: its reads, accumulators that it
-        initialises and stores, others of a leaf, and all accumulators that its loop updates."""
+        """Return the registers that the heaviest body needs concurrently, shape (P,): vectors that
+        it reads, accumulators of sums that start and end in it, extra registers of a leaf, and all
+        accumulators that are live across iterations of its loop."""
         there = {part.number: part.body == heaviest for part in self.parts}
-        lasting: dict[int, FloatArray] = {}  # parts of a walk add to the same
+        lasting: dict[int, FloatArray] = {}  # keyed by statement: its leaves share accumulators
         turns: dict[tuple[object, ...], list[_Part]] = {}
         for part in self.parts:
             leaf = self.leaves[part.number]
@@ -239,7 +244,9 @@ class _Nest:
         return np.asarray(most + sum(lasting.values()))
 
     def _whole(self, leaf: Leaf, place: AccessPattern, accesses: FloatArray) -> FloatArray:
-        """Those of `accesses` that are of whole vectors; lanes further apart go one by one."""
+        """Return the part of `accesses` that access whole vectors. Lanes further than
+        `MAX_LANE_STRIDE` elements from each other are accessed one by one and counted as scalar
+        accesses."""
         if abs(place.steps.get(leaf.vector_axis, 0)) <= MAX_LANE_STRIDE:
             return accesses
         gathered = np.asarray(leaf.lanes) > 1
@@ -247,11 +254,12 @@ class _Nest:
         return accesses * ~gathered
 
     def _innermost(self) -> tuple[FloatArray, FloatArray]:
-        """Executions of the loops without loops inside, and their trip count."""
+        """Return how often innermost loops are entered, and their average trip count per entry,
+        each (P,)."""
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
-        outside = np.zeros(self.trips.shape, np.bool_)  # has a loop in it
+        outside = np.zeros(self.trips.shape, np.bool_)  # contains a loop
         several = self.trips > 1
-        # A reduction that is written out is a loop of one iteration.
+        # An unrolled reduction is a loop of one iteration.
         starts = self.runs / np.where(self.unrolled, 1.0, np.maximum(self.trips, 1.0))
         for n in range(len(self.loops) - 1, 0, -1):
             is_loop = several[n] & (self.has_leaf[n] > 0)
@@ -263,7 +271,8 @@ class _Nest:
         return np.maximum(entries, 1.0), np.where(entries > 0, runs / np.maximum(entries, 1.0), 1.0)
 
     def _tasks(self) -> tuple[FloatArray, FloatArray]:
-        """Iterations of the heaviest parallel loop, and executions of all parallel loops."""
+        """Return the trip count of the parallel loop with the most work, and how often parallel
+        regions are entered, each (P,)."""
         weight = self.work.copy()
         for n in range(len(self.loops) - 1, 0, -1):
             weight[self.around[n]] += weight[n]

@@ -1,4 +1,4 @@
-"""Stalls of register tiles: dependence chains too short to fill the pipes, and tests beside
+"""Stalls of register tiles: dependence chains too few to fill the pipelines, and tests next to the
 arithmetic."""
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .table import Counts
 from .windows import read_by
 
 MOST_TESTS_MOVED = 3
-"""Rows whose invariant tests cost nothing: LLVM unswitches the innermost loop. Source: measured on
-a Zen 5; capsules, 8 rows with 2 at the edges, or 3 in each of several tiles: no difference; 6 rows
-of a dilated window: 1,270 us, 715 with columns in their place."""
+"""Largest number of rows with tests invariant in the innermost loop that cost nothing: LLVM
+versions the loop by these tests. Source: measured on a Zen 5; capsules, 8 rows with 2 at the edges,
+or 3 in each of several tiles: no difference; 6 rows of a dilated window: 1,270 us, 715 with columns
+in their place."""
 
 
 def stall_counts(
@@ -32,8 +33,9 @@ def stall_counts(
     target: Target,
     vector_ops: FloatArray,
 ) -> tuple[Counts, FloatArray]:
-    """The stalls of chained leaves, as operations, and (P,) the factor by which they exceed their
-    instructions; nothing if there are none."""
+    """Return the stall counts of chained leaves, and the relative excess (P,) of their time over
+    the time of their instructions. Without chained leaves the counts are empty and the excess is
+    0."""
     longer = np.zeros(plan.num_settings)
     chained, picked, choices, tests = np.zeros((4, plan.num_settings))
     each = [leaf for leaf in leaves if leaf.is_chained]
@@ -45,9 +47,10 @@ def stall_counts(
         vectors = steps * _column_vectors(leaf)
         chained += points * full
         picked += vectors * _picks_lanes(leaf)
-        # LLVM makes tests in each step choices between the sums of before and after.
+        # LLVM turns tests in each step into selects between the sums before and after the step.
         retests = leaf.retested_rows > MOST_TESTS_MOVED
-        # Lanes compare and join masks; what is the same for all of them is a branch.
+        # A test per lane is a comparison and a mask operation; a test equal for all lanes is a
+        # branch.
         choices += 2.0 * leaf.lane_tests * vectors + points * leaf.accumulators * full * retests
         tests += leaf.scalar_tests * vectors
     if not each:
@@ -60,22 +63,22 @@ def stall_counts(
 
 
 def _column_vectors(leaf: Leaf) -> Number:
-    """(P,) vectors along the lanes' axis that one execution reads."""
+    """Return the vectors along the vector axis that one execution reads, shape (P,)."""
     reads = (place for place in leaf.statement.reads if leaf.vector_axis in place.steps)
     each = (read_by(replace(leaf, vector_axis=""), place)[0] for place in reads)
     return sum(each) * leaf.fraction_along({leaf.vector_axis})
 
 
 def _picks_lanes(leaf: Leaf) -> bool:
-    """Whether strided lanes are picked from whole vectors."""
+    """Return whether strided lanes are selected from whole vectors."""
     steps = (place.steps.get(leaf.vector_axis, 0) for place in leaf.statement.reads)
     return any(1 < step <= MAX_LANE_STRIDE for step in steps)
 
 
 def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Target) -> FloatArray:
-    """(P,) the time of a leaf over that of its instructions: a remainder tile of few rows takes the
-    latency of its chains, and tiles of few rows wait for operands that they read again from the
-    last cache."""
+    """Return the time of a leaf relative to the time of its instructions, shape (P,). A remainder
+    tile of few rows takes as long as a tile with enough chains to cover the FMA latency. Tiles of
+    few rows also wait for operands that they read again from the last cache."""
     dtype, longer = leaf.statement.dtype, np.ones(plan.num_settings)
     rows = [x for x in leaf.copies if x not in (leaf.vector_axis, *leaf.statement.reduction_axes)]
     extents = {axis.name: axis.extent for axis in plan.outline.axes}
@@ -85,7 +88,8 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
         axis, size = rows[-1], np.asarray(leaf.copies[rows[-1]])
         whole = -(-extents[axis] // size) * size
         computed = np.rint(leaf.axis_fractions[axis] * whole)
-        chains = round(machine.fma_pipes * FMA_LATENCY)  # pipes are probed
+        # the number of pipes is probed, so it may be fractional
+        chains = round(machine.fma_pipes * FMA_LATENCY)
         enough = np.minimum(np.ceil(chains / (leaf.accumulators / size)), size)
         left = computed % size
         short = np.where(left > 0, np.maximum(enough - left, 0.0), 0.0)
@@ -93,7 +97,8 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
     for runs in distant:
         if np.any(runs.is_reread):
             *_, last_cache, _ = machine.bytes_per_cycle
-            # Rows that take as long as their vector of columns takes to come from the last cache.
+            # Number of rows whose arithmetic takes as long as loading their vector of columns from
+            # the last cache.
             fewest = machine.fma_pipes * machine.vector_bytes / (USABLE_SHARE * last_cache)
             tile = leaf.accumulators / leaf.copies[leaf.vector_axis]
             return longer * np.where(runs.is_reread, np.maximum(tile, fewest) / tile, 1.0)

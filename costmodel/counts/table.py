@@ -1,4 +1,4 @@
-"""The counts of a setting's nest: names, meanings, units."""
+"""Names, meanings and units of the counts of a setting's nest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOTALS: dict[str, str] = {
     "streamed_bytes": "bytes of the output that are stored past the caches",
     "regions": "parallel regions entered in a call; 0 if nothing is parallel",
 }
-"""Counts that add up over the parts of a program."""
+"""Counts that are summed over the parts of a program."""
 
 SHAPES: dict[str, str] = {
     "accumulators": "accumulator registers of one reduction in the innermost loop; 0 if none",
@@ -42,16 +42,16 @@ SHAPES: dict[str, str] = {
     "masked_share": "fraction of vector_ops under branches (not masks of lanes), 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a fraction; 1 if none is",
 }
-"""Counts of which a program has those of its part with the most operations."""
+"""Counts that a program takes from its part with the most operations."""
 
 COUNTS = TOTALS | SHAPES
-"""What `counts` gives, over one call and all threads. All but `lost_ops`, `conflict_misses` and
-`exposed_lines`, which are costs, can be recounted from lowered nests: `python -m benchmarks.counts`
-does so, and defines each precisely."""
+"""Names and meanings of the counts that `counts` returns, per call, over all threads. `lost_ops`,
+`conflict_misses` and `exposed_lines` are costs; `python -m benchmarks.counts` recounts all others
+from lowered nests and defines each precisely."""
 
 
 def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """`some` of COUNTS, `tasks` among them, and zeros for the others."""
+    """Return all COUNTS: the given ones, `tasks` among them, and zeros for the others."""
     assert some.keys() <= COUNTS.keys()
     count = len(some["tasks"])
     return {name: some[name] if name in some else np.zeros(count) for name in COUNTS}

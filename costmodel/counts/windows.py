@@ -1,4 +1,4 @@
-"""Reuse between unrolled copies of a leaf: overlapping windows share elements."""
+"""Elements that the unrolled copies of a leaf share because their windows overlap."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from tilewright.schedules.arrays import Number, map_unique
 from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Dim, Leaf
 
 MOST_SHAPES = 1 << 14
-"""Cache size in shapes of leaves: a search needs few, often."""
+"""Size of the cache of leaf shapes. A search encounters few shapes, each many times."""
 
 
 def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
-    """(P,) distinct vectors that all copies of a leaf read, or elements that lanes share; the
-    registers that they take in one step of a reduction, and those that are kept beside them for a
-    later step. An element that all lanes and several steps read is loaded before all steps, as LLVM
-    does; of vectors each step loads what no step before it has."""
+    """Return three counts, each (P,) or a scalar: the distinct vectors that all copies of a leaf
+    read (elements if all lanes share them); the registers that they occupy in one reduction step;
+    and the registers that stay live for a later step.
+
+    An element shared by all lanes and read in several steps is loaded before all steps, as LLVM
+    does. Each step loads only those vectors that no earlier step has loaded.
+    """
     moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
     steps = [axis for axis in leaf.copies if axis in leaf.statement.reduction_axes]
     here = _met_again(leaf, place, steps)
@@ -39,7 +42,8 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
 
 
 def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
-    """What one step keeps while it goes through its copies in order."""
+    """Return the registers that one step needs for a place whose vectors are read again while the
+    step iterates over its copies in their order."""
     kept: Number = 1
     again = np.zeros(1, np.bool_)
     for axis, size in leaf.copies.items():
@@ -55,9 +59,10 @@ def _met(
     dims: tuple[Dim, ...], axes: tuple[str, ...], spacing: tuple[int, ...], sizes: tuple[int, ...],
     steps: int, along: str, apart: int,
 ) -> tuple[float, ...]:  # fmt: skip
-    """Elements that are read in copies of these sizes along `axes`, of which the first are `steps`;
-    those that several steps read, and the most that are alive from one step to the next. Lanes a
-    few elements apart are taken from whole vectors, in which they are phases."""
+    """Return the number of distinct elements that copies of these `sizes` along `axes` read, the
+    number that several reduction steps read, and the largest number that is live between two steps.
+    The first `steps` axes are reduction axes. Lanes at a small stride `apart` are selected from
+    whole vectors, so their elements are counted in units of that stride."""
     places = dict(zip(axes, np.ogrid[tuple(map(slice, sizes))], strict=True))
     far = dict(zip(axes, spacing, strict=True))
     number = np.zeros(sizes, np.int64)

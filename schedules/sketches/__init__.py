@@ -1,4 +1,4 @@
-"""Rules: from the structure of an expression to the schedules worth trying."""
+"""Rules that map the structure of an expression to the schedules to search."""
 
 from __future__ import annotations
 

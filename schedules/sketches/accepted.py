@@ -1,8 +1,9 @@
-"""The default of a program: the default of each part, or a nearby setting if primitives refuse it.
+"""Default setting of a program: the default of each part, or a nearby setting if primitives reject
+it.
 
-`feasible` rules out most illegal settings, but primitives decide. A refused default must not cost a
-program all schedules of a structure: settings are tried in order of their distance from the
-default.
+Feasibility predicts most rejections, but primitives make the final decision on legality. A rejected
+default must not remove a whole sketch from the space, so settings are tried in order of their
+distance from the default.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from .knobs import PartSketch
 from .writer import TraceWriter
 
 MOST_TRIED = 64
-"""Settings of a part that are written before the part is given up; each takes a few milliseconds.
-"""
+"""Largest number of settings of one part that are tried before the sketch is dropped. Emitting one
+trace takes some milliseconds."""
 
 MOST_CHANGED = 2
-"""Knobs in which a tried setting may differ from the default."""
+"""Largest number of knobs in which a tried setting differs from the default."""
 
 
 def accepted_settings(
@@ -35,9 +36,9 @@ def accepted_settings(
     parts: Sequence[PartSketch],
     check: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[int, ...], ...]:
-    """The first setting of each part with which the trace of all parts so far is legal. `check` is
-    called before each step. ScheduleError: the error of the default of a part that has no such
-    setting."""
+    """Return a setting for each part: the first one with which this part and all earlier parts can
+    be emitted. `check` is called before each step. Raise the ScheduleError of the default if no
+    setting of a part is accepted."""
     refusal = partial(_refusal, workload, inlined, parts, check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
@@ -60,7 +61,8 @@ def _refusal(
     check: Callable[[], None],
     chosen: Sequence[tuple[int, ...]],
 ) -> ScheduleError | None:
-    """The error of the trace of the first parts with the settings `chosen`; None if it is legal."""
+    """Return the error of emitting the first parts with the settings `chosen`, or None if there is
+    none."""
     try:
         write_parts(workload, inlined, parts[: len(chosen)], chosen, check)
     except ScheduleError as error:
@@ -75,8 +77,8 @@ def write_parts(
     settings: Sequence[Sequence[int]],
     check: Callable[[], None] = lambda: None,
 ) -> TraceWriter:
-    """Write the steps of `parts` in order; `check` is called before each. ScheduleError where a
-    primitive refuses a step."""
+    """Return a writer with the steps of `parts`, one part after the other. `check` is called before
+    each step. Raise ScheduleError if a primitive rejects a step."""
     writer = TraceWriter(workload, check)
     writer.do(*(Inline(name) for name in inlined))
     for part, setting in zip(parts, settings, strict=True):
@@ -85,7 +87,8 @@ def write_parts(
 
 
 def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The feasible settings that differ from `default` in one or two knobs, the nearest first."""
+    """Yield the feasible settings that differ from `default` in at most `MOST_CHANGED` knobs, the
+    nearest first."""
     settings = np.concatenate([_changed(part.knobs, default, n + 1) for n in range(MOST_CHANGED)])
     settings = settings[part.feasible(settings)] if len(settings) else settings
     steps = np.abs(settings - np.asarray(default)).sum(axis=1)
@@ -94,8 +97,8 @@ def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]
 
 
 def _changed(knobs: Sequence[Knob], default: Sequence[int], count: int) -> IntArray:
-    """(P, J) all settings that differ from `default` in `count` knobs, by one or two places or by
-    moving a knob to either end of its values."""
+    """Return all settings that differ from `default` in `count` knobs, shape (P, J). Each changed
+    knob moves by one or two positions or to an end of its list."""
     found: list[list[int]] = []
     for places in combinations(range(len(knobs)), count):
         choices = [_other_places(knobs[n], default[n]) for n in places]

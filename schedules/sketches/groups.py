@@ -1,8 +1,9 @@
-"""Fusion groups: stages that are computed together, and the conditions for a stage to join a group.
+"""Fusion groups: stages that are computed together, the conditions for adding an earlier stage, and
+the result type of rules.
 
-`compute_at` of Halide and TVM says where one stage is computed; a group says it for all stages that
-share leading axes with the last one. Rows, blocks of columns and transforms differ in which axes
-are shared.
+`compute_at` in Halide and TVM specifies where a single stage is computed; a group specifies this
+for all stages that share axes with the last one. The sketches of rows, blocks of columns and
+transforms differ in which axes those are.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from .analysis.stages import StageLoop, StageView, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_A_THREAD = 4
-"""Tasks that threads get where loops have too few or too uneven iterations for them."""
+"""Tasks per thread into which loops are divided if their iterations are too few or too uneven."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Stages computed together: `last` gives the outer loops, `producers` are computed inside of
-    them, first to last. The first `shared_axes` axes of `last` are those of all stages."""
+    """Stages computed together. `last` provides the outer loops; `producers` are computed inside
+    them, in program order. The first `shared_axes` axes of `last` are axes of all stages."""
 
     last: StageView
     producers: tuple[StageView, ...] = ()
@@ -73,8 +74,8 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The input of a rule: the stages of a program, the readers of each, and the names of those
-    that are `left`: they come before the stage in question, and no group has absorbed them."""
+    """Input of the rules: the stages of a program, their readers, and the names of the stages that
+    are `left`, that is, earlier than the examined stage and not yet in a group."""
 
     workload: Workload
     views: Mapping[str, StageView]
@@ -83,18 +84,18 @@ class Stages:
     left: tuple[str, ...]
 
     def before(self, left: Sequence[str]) -> Stages:
-        """The same stages, for a stage before which only these are left."""
+        """Return a copy in which `left` are the remaining earlier stages."""
         return replace(self, left=tuple(left))
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
-        """Whether only `members` read a stage."""
+        """Return whether stage `name` is not an output and only stages in `members` read it."""
         readers = self.readers[name]
         hidden = name not in self.workload.outputs
         return hidden and bool(readers) and all(reader.name in members for reader in readers)
 
 
 def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> Stages:
-    """All stages of a program but the inlined ones."""
+    """Return all stages of a program except the inlined ones."""
     views = view_stages(workload, inlined)
     readers: dict[str, list[StageView]] = {name: [] for name in views}
     for view in views.values():
@@ -106,8 +107,8 @@ def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> S
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Why stages may be better off without the fusion that a rule matched. `fallback_rule` then
-    replaces all other rules for a stage that it matches."""
+    """Reason why stages may be faster without the fusion that a rule matched. If `fallback_rule`
+    matches a stage, it replaces all other rules for that stage."""
 
     reason: str
     fallback_rule: Rule | None = None
@@ -115,8 +116,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """Sketches that a rule has for a stage, the likeliest first; they compute it together with
-    `fused_stages`."""
+    """Sketches of a rule for a stage, the most promising first. They compute the stage together
+    with `fused_stages`."""
 
     parts: tuple[PartSketch, ...]
     fused_stages: tuple[str, ...] = ()
@@ -124,7 +125,8 @@ class RuleMatch:
 
 
 Rule: TypeAlias = Callable[[StageView, Stages], RuleMatch | None]
-"""Matches the structure of a stage and of the stages before it; None if it does not match."""
+"""Function that examines the structure of a stage and of the earlier stages. It returns None if it
+does not match."""
 
 
 def absorb_producers(
@@ -134,9 +136,10 @@ def absorb_producers(
     least: int,
     fits: Callable[[FusionGroup], bool] = lambda group: True,
 ) -> FusionGroup:
-    """The group of one stage with all earlier stages that only group members read and that share at
-    least `least` axes with it, as long as the group `fits`. `common(stage, reader)` is the number
-    of leading axes that a stage shares with a reader, -1 for none."""
+    """Return the group of one stage and all earlier stages that only its members read and that
+    share at least `least` axes with it, as long as the group `fits`. `common(stage, reader)`
+    returns the number of leading axes that a stage shares with a reader, or -1 if they cannot be
+    fused."""
     group, members = alone, {alone.last.name}
     for name in reversed(stages.left):
         if not stages.only_needed_by(name, members):
@@ -153,8 +156,9 @@ def absorb_producers(
 def reads_boxes(
     group: FusionGroup, outer: Callable[[StageView], Sequence[StageLoop]] | None = None
 ) -> bool:
-    """Whether each iteration of the `outer` loops (default: the shared axes) reads a box of each
-    producer, as ComputeAt requires. Loops at the same position in two stages count as one."""
+    """Return whether the elements read of each producer in one iteration of the `outer` loops
+    (default: the shared axes) form a box, as ComputeAt requires. Outer loops at the same position
+    in two stages count as the same loop."""
     spans, fixed = dict[str, Interval](), dict[str, Interval]()
     indices: dict[str, list[Index]] = {name: [] for name in group.producer_names}
     for view in group.stages:
@@ -174,29 +178,30 @@ def reads_boxes(
 
 
 def leading_axes(tensor: str, reader: StageView) -> int:
-    """How many leading axes of `reader` are the leading axes of every read of `tensor`."""
+    """Return the number of leading axes of `reader` that are the leading axes of every read of
+    `tensor`."""
     reads = (read.index for read in reader.reads if read.tensor == tensor)
     return min((_same(index, reader.spatial) for index in reads), default=len(reader.spatial))
 
 
 def _same(index: Sequence[Affine], loops: Sequence[StageLoop]) -> int:
-    """How many leading indices are exactly their loops."""
+    """Return the number of leading indices that are exactly their loops."""
     pairs = zip(index, loops, strict=False)
     differ = (n for n, (i, loop) in enumerate(pairs) if not is_loop(i, loop))
     return next(differ, min(len(index), len(loops)))
 
 
 def is_loop(index: Affine, loop: StageLoop) -> bool:
-    """Whether `index` is exactly `loop`; a loop of one iteration is written as zero."""
+    """Return whether `index` is exactly `loop`; a loop of one iteration appears as zero."""
     return index == (var(loop.name) if loop.extent > 1 else affine(0))
 
 
 def merged(
     group: FusionGroup, walk: Callable[[StageView], Sequence[StageLoop] | None]
 ) -> dict[str, str]:
-    """Reductions, each with the elementwise stage just before it whose values it reads in order:
-    one loop can compute both. `walk` gives the loops of a reduction in that order, None if it
-    cannot be merged."""
+    """Return the reductions that can be computed in one loop with the elementwise stage directly
+    before them, mapped to that stage: they must read its values in order. `walk` returns the loops
+    of a reduction in that order, or None if it cannot be merged."""
     found = {}
     for view, reduced in pairwise(group.stages):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None

@@ -1,4 +1,5 @@
-"""Which elementwise stages are inlined into their readers instead of being a group of their own."""
+"""Choice of the elementwise stages that are inlined into their readers instead of being scheduled
+as groups."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from .analysis.stages import math_calls
 
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
-    """Elementwise stages that are cheaper to inline than to store, in program order. Each use of an
-    inlined stage is a copy of its expression: the code generator computes it once, but all passes
-    before it see the copies, so the size of expressions is limited."""
+    """Return the elementwise stages that are cheaper to compute inside their readers, in program
+    order. Each use of a stage is a separate copy of its expression, which the code generator merges
+    again but which every earlier phase must process. Therefore an inlined expression has at most
+    `MAX_INLINED_DEPTH` operations."""
     sizes: dict[str, int] = {}
     for stage in workload.stages:
         if not stage.is_elementwise or stage.name in workload.outputs:
@@ -26,7 +28,8 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
             _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
             for reader in readers
         )
-        # As a tensor of its own it is read once, written once, and read again for each use.
+        # A stage stored as a separate tensor reads its operands once, is written once, and is read
+        # again for each use.
         again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
         cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
         summed = all(r.reduces_by(Reducer.SUM) for r in readers)
@@ -39,7 +42,8 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
 
 
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
-    """Operations of `body` after inlining the stages in `inside`."""
+    """Return the number of operations of `body` with the stages `inside` inlined, without inlining
+    them."""
     if isinstance(body, Load):
         return inside.get(body.tensor, 1)
     return 1 + sum(_size_with(child, inside) for child in children(body))

@@ -1,7 +1,7 @@
-"""Settings: the values of a sketch's knobs, as fields of a dataclass of its own.
+"""Settings: the values of a sketch's knobs as fields of a dataclass, one dataclass per sketch.
 
-A sketch declares each knob once, as a field of its settings: its name, its values, its default. The
-fields are arrays (P,) for an array of settings, and integers for a single one.
+A sketch declares each knob once, as a field of its settings with a name, values and a default. The
+fields are arrays (P,) for an array of settings, and integers for a single setting.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..workload.workload import Workload
 from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
-"""Values of knobs whose intermediate values would hardly differ."""
+"""Default values of a knob that counts something; values in between would hardly differ."""
 
 N = TypeVar("N")
-"""The type of the fields of settings: arrays (P,), integers, or the values that a sketch offers."""
+"""Type of the fields of settings: arrays (P,), integers, or the values that a sketch offers."""
 
 Arrays = TypeVar("Arrays")
-"""The type of the settings of a sketch with array fields."""
+"""Settings class of a sketch with array fields."""
 
 Ints = TypeVar("Ints")
-"""The type of its settings with integer fields."""
+"""Settings class of a sketch with integer fields."""
 
 Class = TypeVar("Class")
 
@@ -41,25 +41,26 @@ def knob(
     usual: Callable[[Any], int] | int = 0,
     absent: int = 0,
 ) -> Any:
-    """A field that is a knob. `values` are those that a sketch offers, in a meaningful order;
-    `usual` is the place of the default among them, the last one if there are fewer. A sketch that
-    offers none has no such knob: the field is `absent`."""
+    """Declare a field that is a knob. `values` returns the values that a sketch offers, in a
+    meaningful order. `usual` is the index of the default value, clamped to the last one. If a
+    sketch offers no values, it has no such knob and the field is `absent`."""
     return field(metadata={"values": values, "usual": usual, "absent": absent})
 
 
 def switch(offered: object) -> tuple[int, ...]:
-    """The values of a knob that is on or off, if it is `offered`."""
+    """Return the values of an on/off knob, or only off if it is not `offered`."""
     return (0, 1) if offered else (0,)
 
 
 def parallel_knob(several: Callable[[Any], bool] = lambda sketch: True) -> Any:
-    """Whether threads share the tasks, if there are several threads and tasks."""
+    """Declare the knob for parallel execution. It is offered if there are several threads and
+    `several` tasks."""
     return knob(lambda sketch: switch(sketch.target.threads > 1 and several(sketch)), usual=1)
 
 
 def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
-    """Whether results are stored past the caches; by default if all arguments together almost fill
-    the last cache."""
+    """Declare the knob for non-temporal stores of results. By default they are used if the
+    arguments together exceed the usable share of the last cache."""
 
     def pays(sketch: Any) -> int:
         last = max((cache.bytes for cache in sketch.target.caches), default=0)
@@ -71,20 +72,21 @@ def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(knob, parallel_knob, nontemporal_knob))
 def settings(cls: type[Class]) -> type[Class]:
-    """Class decorator: a class of knobs becomes the dataclass of a sketch's settings."""
+    """Make a class of knobs the settings dataclass of a sketch."""
     return dataclass(frozen=True)(cls)
 
 
 class PartSketch(SpacePart, Protocol):
-    """A part of a program that can be written as a trace."""
+    """A part that can emit its trace."""
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Append the steps of one setting to a trace that may hold steps of other parts."""
+        """Append the steps of one setting to a trace that may already contain steps of other
+        parts."""
         ...
 
 
 class Knobbed(Generic[Arrays, Ints]):
-    """The base of sketches: their knobs are the fields of `SETTINGS`."""
+    """Base class of sketches, whose knobs are the fields of `SETTINGS`."""
 
     SETTINGS: ClassVar[Any]
     workload: Workload
@@ -92,7 +94,7 @@ class Knobbed(Generic[Arrays, Ints]):
 
     @cached_property
     def _declared(self) -> list[tuple[Field[Any], tuple[int, ...]]]:
-        """The fields of settings that are knobs, and their values."""
+        """The knob fields of the settings, and their values."""
         own = [one for one in fields(self.SETTINGS) if "values" in one.metadata]
         return [(one, tuple(one.metadata["values"](self))) for one in own]
 
@@ -101,7 +103,7 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(Knob(one.name, values) for one, values in self._declared if values)
 
     def values(self, settings: IntArray) -> Arrays:
-        """The knob values of (P, J) `settings`."""
+        """Return the values of all knobs for `settings` (P, J)."""
         settings = np.atleast_2d(settings)
         columns = iter(settings.T)
         found = {
@@ -114,7 +116,7 @@ class Knobbed(Generic[Arrays, Ints]):
         return arrays
 
     def chosen(self, setting: Sequence[int]) -> Ints:
-        """The knob values of one setting."""
+        """Return the values of all knobs for one setting."""
         places = iter(setting)
         found = {
             one.name: int(values[next(places)]) if values else one.metadata["absent"]
@@ -124,19 +126,19 @@ class Knobbed(Generic[Arrays, Ints]):
         return ints
 
     def setting_of(self, values: Ints) -> tuple[int, ...]:
-        """The setting that has these knob values."""
+        """Return the setting that has these knob values."""
         return tuple(knob.values.index(getattr(values, knob.name)) for knob in self.knobs)
 
     def settings_of(self, values: Mapping[str, Any]) -> Any:
-        """The settings with these knob values."""
+        """Return the settings object with these knob values."""
         return self.SETTINGS(**values)
 
     def default(self) -> tuple[int, ...]:
-        """The setting with every knob at its default."""
+        """Return the setting with every knob at its default."""
         return self.with_defaults({})
 
     def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
-        """The setting with the knobs of `places` at these places, the others at their defaults."""
+        """Return the setting with every knob at its index in `places`, or at its default."""
         found = []
         for one, values in self._declared:
             usual = one.metadata["usual"]
@@ -146,8 +148,8 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(found)
 
     def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
-        """(P, J) the feasible settings with the `tried` values, and with all values of other knobs;
-        the last knob varies fastest."""
+        """Return the feasible settings with the `tried` values of some knobs and all values of the
+        others, shape (P, J). The last knob varies fastest."""
         values = (tried.get(knob.name, knob.values) for knob in self.knobs)
         pairs = zip(self.knobs, values, strict=True)
         places = [[knob.values.index(x) for x in some] for knob, some in pairs]
@@ -155,21 +157,21 @@ class Knobbed(Generic[Arrays, Ints]):
         return settings[self.feasible(settings)]
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) true for all settings, unless the sketch has limits."""
+        """Return all true, shape (P,), for a sketch without limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """No memory use beside the loads and stores of leaves, unless the sketch states some."""
+        """Return an empty memory use, for a sketch that makes no copies."""
         return MemoryUse()
 
 
 def nontemporal_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """The values of the knob `nontemporal_stores` for the stage that computes `tensor`. The knob is
-    offered for outputs that no stage reads and that exceed a core's own caches. Rows must be
-    aligned to vectors, since unaligned stores are never non-temporal, unless the tensor is walked
-    as one row (`flat`)."""
+    """Return the values of the knob `nontemporal_stores` for the stage that computes `tensor`.
+    Non-temporal stores are offered for an output that no stage reads and that exceeds a core's
+    private caches. Rows must be aligned to vectors, since unaligned vectors cannot use these
+    stores, unless all elements form one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):
@@ -179,7 +181,8 @@ def nontemporal_values(
 
 
 def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
-    """Whether every row begins at a multiple of a vector, if the first one does."""
+    """Return whether every row starts at a multiple of the vector size, given that the first one
+    does."""
     found = workload.tensors[tensor]
     if len(found.shape) < 2:
         return True

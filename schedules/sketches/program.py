@@ -1,4 +1,5 @@
-"""The space of a workload: for each form of the expression, the sketches of its groups combined."""
+"""The schedule space of a workload: combinations of its groups' sketches, for each form of the
+expression."""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ from .rules import covers, likeliest
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
-"""Combinations of alternative sketches that are searched for a form; further ones add little."""
+"""Largest number of combinations per form; further combinations add little."""
 
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several parts, computed one after the other; its knobs are those of the parts, in order.
+    """Several groups computed one after the other. The knobs are the knobs of the parts, in order.
 
-    `workload` is the workload after `rewrites`. `check` is called before each step while a trace is
-    written; an exception from it ends the writing.
+    `workload` is the workload of the parts: the space's workload after `rewrites`. `check` is
+    called repeatedly while a trace is emitted and may raise an exception to stop.
     """
 
     workload: Workload
@@ -47,8 +48,8 @@ class ProgramSketch:
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
-    """For each part, the setting that replaces its default; empty if primitives accept all
-    defaults."""
+    """For each part, a setting that replaces its default if primitives reject a default; else
+    empty."""
     check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
@@ -67,12 +68,12 @@ class ProgramSketch:
         )
 
     def single_part(self, number: int) -> ProgramSketch:
-        """The sketch that has this part only."""
+        """Return the sketch that consists of part `number` only."""
         accepted = self.accepted[number : number + 1]
         return replace(self, parts=(self.parts[number],), rewrites=(), accepted=accepted)
 
     def split_settings(self, settings: IntArray) -> list[IntArray]:
-        """The columns of `settings` that belong to each part."""
+        """Return the columns of `settings` that belong to each part."""
         ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
         return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
 
@@ -82,14 +83,15 @@ class ProgramSketch:
 
     @cached_property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """The parts in groups of equal structure (see `structure`), groups and members in order."""
+        """Part numbers grouped by `structure`; groups and their members are in order. A result for
+        a setting of one part holds for all parts of its group."""
         groups: dict[Hashable, list[int]] = {}
         for number, part in enumerate(self.parts):
             groups.setdefault(structure(part), []).append(number)
         return tuple(tuple(group) for group in groups.values())
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether the settings of every part are feasible."""
+        """Return whether the settings of every part are feasible, shape (P,)."""
         if len(self.parts) == 1:
             return self.parts[0].feasible(settings)
         own = self.split_settings(settings)
@@ -104,13 +106,13 @@ class ProgramSketch:
         return tuple(i for own in self._defaults for i in own)
 
     def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one feasible setting."""
+        """Return the trace of one feasible setting."""
         known = self._last_lowered.get(tuple(setting))
         return self._trace_of(self._written(setting)) if known is None else known[0]
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
-        """The trace of a setting, and its lowered nest. ScheduleError where a primitive refuses a
-        step."""
+        """Return the trace of a setting and its lowered nest. Raise ScheduleError if a primitive
+        rejects a step of the trace: primitives make the final decision on legality."""
         known = self._last_lowered.get(tuple(setting))
         if known is None:
             writer = self._written(setting)
@@ -121,8 +123,8 @@ class ProgramSketch:
 
     @cached_property
     def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
-        """The last setting that was lowered: a default is lowered when it is tried, chosen and
-        measured."""
+        """Cache of the last lowered setting: a default is tested, chosen, and then measured
+        first."""
         return {}
 
     def _trace_of(self, writer: TraceWriter) -> Trace:
@@ -134,8 +136,9 @@ class ProgramSketch:
 
 
 def structure(part: PartSketch) -> Hashable:
-    """A part without the names of tensors and loops: its kind, its knobs, its fields and the
-    tensors it touches. Parts of equal structure have equal plans, leaves and counts."""
+    """Return the structure of a part, independent of the names of tensors and loops: its class, its
+    knobs, its fields, and the tensors that it accesses. Parts with equal structure give equal
+    results for equal settings."""
     order: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -154,19 +157,19 @@ def structure(part: PartSketch) -> Hashable:
 
 
 _TENSOR = re.compile(r"\b[is]\d+\b")
-"""A tensor of a workload in normal form, from which its loops are named; or an element type, which
-Python spells like that."""
+"""A tensor name of a workload in normal form, which is also the prefix of its loop names, or the
+Python name of an element type. Numbering keeps both kinds of names distinct."""
 
 
 def space_for(
     workload: Workload, target: Target, check: Callable[[], None] = lambda: None
 ) -> ScheduleSpace:
-    """All schedules that are searched for `workload` on `target`.
+    """Return the schedule space of `workload` on `target`.
 
-    There is at least one sketch, and its default is legal: expressions that no rule matches get
-    plain loops. The regrouped form comes first, forms with an error of their own last. A sketch
-    that a rule matched but that has no legal setting near its default is listed in `dropped`.
-    `check` is called repeatedly; an exception from it ends the construction.
+    The space has at least one sketch with a legal default: stages that no rule matches become plain
+    loops. The regrouped form is first; forms with a different rounding error are last. Sketches
+    that rules match but for which primitives reject the default and all nearby settings are listed
+    in `dropped`. `check` is called repeatedly and may raise an exception to stop.
     """
     workload = workload.normalised()
     best = regrouped(workload)
@@ -191,15 +194,16 @@ def space_for(
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
-    """The plain sketch of the whole workload."""
-    return ProgramSketch(workload, (), (PlainSketch(workload, target),))
+    """Return the sketch with every stage unscheduled, for a workload whose sketches are all
+    rejected by primitives."""
+    names = tuple(stage.name for stage in workload.stages)
+    return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
 
 
 def _sketches(
     form: Form, target: Target, check: Callable[[], None]
 ) -> list[Sketch | DroppedSketch]:
-    """The sketches of one form of the workload, those without a legal default as `DroppedSketch`;
-    empty if no combination of rules matches."""
+    """Return the sketches of one form of the workload, including the dropped ones."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
@@ -212,7 +216,7 @@ def _sketches(
 
 
 def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:
-    """The sketch, with another default if primitives refuse its own."""
+    """Return the sketch, with other default settings if primitives reject its default."""
     try:
         sketch.lowered(sketch.default())
     except ScheduleError:

@@ -1,10 +1,11 @@
-"""Rules: which sketches fit which stages, by structure and never by operator name; and covers of a
-program: fusion groups that contain every stage once, with the sketches that fit each group.
+"""Rules that match sketches to stages, by structure and never by name, and the resulting covers of
+a program. A cover is a list of fusion groups that together contain every stage once, with the
+matching sketches of each group.
 
-Rules are independent of each other. Fusing rules match a stage together with stages before it; the
-other rules give alternative sketches for a single stage. Stages are matched from the last to the
-first. The first cover takes the likeliest group of each stage; where fusion has an alternative,
-another cover leaves those stages unfused.
+Rules are independent of each other. Fusing rules match a stage together with earlier stages; the
+other rules provide alternatives for a single stage. Stages are examined from the last to the first.
+The first cover uses the most promising group of each stage. If the profit of a group is uncertain,
+an additional cover leaves its stages unfused.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
+from .plain import PlainSketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 
 def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages that select a formula by an index."""
+    """Match stages that select formulas by an index."""
     return _fused(TransformSketch, transform_group(stages, view), stages)
 
 
 def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
-    """An elementwise stage computed from the tiles of a reduction. The alternative is an
-    inner-product sketch of the reduction, if that fits: its results are few."""
+    """Match an elementwise stage fused into a tiled reduction as its epilogue. If the reduction
+    also matches the inner-product sketch, an unfused alternative is kept because its results are
+    few."""
     name = _anchor(view, stages)
     if name is None:
         return None
@@ -52,12 +55,14 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def columns(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages that share their columns. The alternative is always to fuse by rows instead."""
+    """Match stages with the same columns. An unfused alternative is always kept because rows may be
+    equally fast."""
     return _fused(ColumnSketch, column_group(stages, view), stages, BY_COLUMN)
 
 
 def rows(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages that share their rows. The fallback is no fusion, if rows are fewer than threads."""
+    """Match stages with the same rows. If there are fewer rows than threads, an unfused alternative
+    is kept."""
     group = row_group(stages, view) if assign_roles(view) is None else None
     few = group is not None and group.repeats < stages.target.threads
     return _fused(RowSketch, group, stages, FEW_ROWS if few else None)
@@ -69,15 +74,15 @@ def _fused(
     stages: Stages,
     doubt: Alternative | None = None,
 ) -> RuleMatch | None:
-    """The match of a group, if there is one."""
+    """Return the match of a group, or None if `group` is None."""
     if group is None:
         return None
     return RuleMatch((kind(stages.workload, group, stages.target),), group.producer_names, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
-    """The name of the tiled reduction whose results an elementwise stage reads directly; None if
-    there is none."""
+    """Return the tiled reduction that an elementwise stage can directly follow as an epilogue, or
+    None."""
     if view.is_reduction or view.axis_splits:
         return None
     for read in view.reads:
@@ -98,8 +103,8 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
 
 
 def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A reduction in register tiles. Operands that are read once and only summed gain nothing from
-    tiles."""
+    """Match a reduction computed by register tiles. A plain sum over elements that are read once
+    does not profit from tiles and is not matched."""
     roles = assign_roles(view)
     if roles is None or (is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1):
         return None
@@ -108,7 +113,7 @@ def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A reduction with lanes along it. Output axes are not split."""
+    """Match a reduction vectorised along the reduction axis. Its output axes are not split."""
     if assign_roles(view) is None:
         return None
     workload, target = stages.workload, stages.target
@@ -120,7 +125,7 @@ def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A sum that transposes an operand."""
+    """Match a sum that transposes an operand."""
     found = find_transposed_sum(view) if assign_roles(view) is None else None
     if found is None:
         return None
@@ -128,14 +133,14 @@ def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def transpositions(view: StageView, stages: Stages) -> RuleMatch | None:
-    """An elementwise stage that transposes an operand."""
+    """Match an elementwise stage that transposes an operand."""
     sketch = transpose_sketch(stages.workload, view, stages.target)
     return RuleMatch((sketch,)) if sketch else None
 
 
 def row(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Rows fit every stage; they are not offered where tiles reuse operands, or where wide blocks
-    are transposed."""
+    """Match any single stage, except if its tiles reuse operands, or if wide blocks of it are
+    transposed."""
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
@@ -151,20 +156,20 @@ BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
 DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
-"""The order in which covers without these fusions are built."""
+"""Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
-"""The likeliest first; the first rule that matches takes its stages."""
+"""Fusing rules, the most promising first: the first match takes its stages."""
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
-"""The likeliest first; all rules that match give alternatives."""
+"""Rules for a single stage, the most promising first: all matches are alternatives."""
 
 Cover = list[tuple[PartSketch, ...]]
-"""For each group, in program order, the sketches that fit it, the likeliest first."""
+"""For each group, in program order, the matching sketches, the most promising first."""
 
 
 def covers(stages: Stages) -> list[Cover]:
-    """All covers of the stages, the likeliest first."""
+    """Return the covers of all stages, the most promising first."""
     first = _groups(stages, None)
     doubts = {fit.alternative for fit in first}
     others = (_groups(stages, doubt) for doubt in DOUBTS if doubt in doubts)
@@ -172,7 +177,7 @@ def covers(stages: Stages) -> list[Cover]:
 
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
-    """The groups of one cover, without the fusions that have this alternative."""
+    """Return the groups of one cover, without the fusions that have the alternative `doubt`."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -185,19 +190,21 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
 
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
-    """The likeliest fused group that ends in `view`, or all sketches of `view` alone."""
+    """Return the most promising group of `view` and earlier stages, or else all matches of `view`
+    alone, or the plain sketch if no rule matches."""
     for rule in FUSING:
         fit = rule(view, stages)
         if fit is not None and (doubt is None or fit.alternative is not doubt):
             return fit
     meant = doubt.fallback_rule(view, stages) if doubt and doubt.fallback_rule else None
     alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
-    return RuleMatch(tuple(part for fit in alone if fit for part in fit.parts))
+    parts = tuple(part for fit in alone if fit for part in fit.parts)
+    return RuleMatch(parts or (PlainSketch(stages.workload, stages.target, (view.name,)),))
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
-    """Combinations of one sketch per group, ordered by the sum of their places in the groups'
-    lists: the second choice of any group comes before the third of another."""
+    """Yield combinations of the groups' sketches, ordered by the sum of the sketches' ranks: the
+    second choice of any group comes before the third choice of another."""
     for total in count():
         for cover in ways:
             yield from _of_rank(cover, total)
@@ -206,7 +213,7 @@ def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
 
 
 def _of_rank(cover: Cover, total: int) -> Iterator[tuple[PartSketch, ...]]:
-    """Combinations whose places in the lists add up to `total`; later groups change first."""
+    """Yield the combinations whose ranks sum to `total`; later groups vary first."""
     if not cover:
         if total == 0:
             yield ()

@@ -1,4 +1,4 @@
-"""Operations of a stage at one point of its axes, for leaves; its accesses, for plans."""
+"""Statements of a stage, for leaves; axes and accesses of a stage, for plans."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ..plan import Access, LoopAxis, Outline, access_of
 from .analysis.stages import StageLoop, StageRead, StageView, once
 
 NOTHING = LoopAxis("", 1)
-"""The axis of a loop that a stage lacks."""
+"""Placeholder for an axis that a stage does not have."""
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
-    """Names of axes in statements: their positions, which stages of a group have in common."""
+    """Return names of axes by position, so that different stages have common names."""
     return {axis: str(n) for n, axis in enumerate(order)}
 
 
 def own_names(view: StageView) -> dict[str, str]:
-    """The names of a stage's own loops, unchanged."""
+    """Return axis names equal to the names of a stage's loops."""
     return {loop.name: loop.name for loop in (*view.spatial, *view.reduce)}
 
 
 def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
-    """The access pattern of a read."""
+    """Return the access pattern of a read."""
     steps: dict[str, int] = {}
     for axis in frozenset().union(*(index.vars() for index in read.index)):
         step = read.element_stride(axis)
@@ -50,7 +50,7 @@ def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
 
 
 def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
-    """The access pattern of a stage's result."""
+    """Return the access pattern of the elements that a stage writes."""
     steps, size = {}, 1
     for loop in reversed(view.spatial):
         steps[names[loop.name]] = size
@@ -60,8 +60,8 @@ def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
 
 
 def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
-    """The operations of a stage at one point. A sum accumulates in registers; for floats, its last
-    product and the addition are one fused multiply-add."""
+    """Return the statement of one evaluation of a stage. A sum accumulates in registers; for
+    floats, its last multiplication is fused with the addition."""
     found: dict[frozenset[str], list[int]] = {}
     value = view.value.on_true if isinstance(view.value, Select) else view.value
     is_fused = view.reducer is Reducer.SUM and view.dtype.is_float
@@ -87,7 +87,8 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
 
 
 def _is_operation(node: Scalar) -> bool:
-    """Whether a node is an instruction. A selection by an index condition masks loads."""
+    """Return whether a node is an instruction. A Select on an index is a mask of loads, not an
+    instruction."""
     if isinstance(node, Cast):
         return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
@@ -101,9 +102,9 @@ def stage_outline(
     extents: Mapping[str, int] | None = None,
     epilogue: StageView | None = None,
 ) -> Outline:
-    """The axes `loops`, with one element for None and with the lengths `extents` where given; and
-    the accesses of `reads` and of the result along them. With an `epilogue`, whose loops have the
-    same names after the stage's, its other reads and its result replace the stage's result."""
+    """Return the axes of `loops`, with `extents` instead of the loops' extents if given, and the
+    accesses of `reads` and of the output. If an `epilogue` consumes the output immediately, its
+    other reads and its own output take the output's place."""
     axes = tuple(
         LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
         for loop in loops
@@ -121,6 +122,6 @@ def stage_outline(
 
 
 def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:
-    """The bits of the accesses of `reads`, see `Plan.dense_mask`."""
+    """Return the bit mask of `reads` among the accesses; see `Plan.dense_mask`."""
     buffers = [access.buffer for access in outline.accesses]
     return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

@@ -1,5 +1,5 @@
-"""Writing a trace by applying it: each step is applied as it is written, so that loops can be
-looked up."""
+"""Emission of a trace. Each step is applied when it is appended, so that later steps can look up
+loop names."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECT
 PARTS, BATCHES, BLOCKS = "parts of the reduction", "batches", "blocks"
 DEPTH, TILES = "blocks of the reduction", "tiles"
 STEPS, WRITTEN_OUT = "steps of the reduction", "written out"
-"""The roles of loops in a nest."""
+"""Roles of the loops of a nest."""
 
 VECTORS_AT_ONCE = 4
-"""Most vectors of a copy per iteration."""
+"""Largest number of vectors per iteration of a copy."""
 
 MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
-"""The primitives that mark loops, in the order in which they are applied."""
+"""Steps that mark loops, in the order in which they are emitted."""
 
 
 class TraceWriter:
-    """Builds a trace for a workload in normal form. A step that a primitive refuses is a bug of the
-    sketch. `check` is called before each step; an exception from it ends the writing."""
+    """Builds a trace for a workload in normal form. A ScheduleError from an illegal step indicates
+    a bug of the rule that emitted the step. `check` is called before each step and may raise an
+    exception to stop."""
 
     def __init__(self, workload: Workload, check: Callable[[], None] = lambda: None) -> None:
         self._check = check
@@ -72,19 +73,21 @@ class TraceWriter:
         return Trace(tuple(self._steps))
 
     def do(self, *steps: Primitive) -> tuple[str, ...]:
-        """Apply `steps`; the loops that they make, in the order of the steps and of the program."""
+        """Apply `steps`. Return the loops that they create, by step and, within a step, in program
+        order."""
         return tuple(new for step in steps for new in self._apply(step))
 
     def remake(self, step: Primitive) -> dict[str, list[str]]:
-        """Apply a step that copies or moves loops; for each of these its new loops, in program
-        order."""
+        """Apply a step that copies or moves loops. Return the new names of each old loop, in
+        program order."""
         found: dict[str, list[str]] = {}
         for new, old in self._apply(step).items():
             found.setdefault(old, []).append(new)
         return found
 
     def _apply(self, step: Primitive) -> Mapping[str, str]:
-        """Apply a step; each loop that it makes, with the loop it was made from."""
+        """Apply a step. Return the loops that it creates, mapped to the loops that they were
+        created from."""
         self._check()
         made = step.made(self.nest)
         self.nest = made.nest
@@ -95,17 +98,17 @@ class TraceWriter:
         return made.loops
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
-        """Split a loop; the outer and the inner loop."""
+        """Split a loop and return the names of the outer and inner loop."""
         outer, inner = self.do(Split(loop, factor))
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
-        """Fuse two loops; the new loop."""
+        """Fuse two loops and return the name of the new loop."""
         (fused,) = self.do(Fuse(outer, inner))
         return fused
 
     def fuse_all(self, loops: Sequence[str]) -> str:
-        """Fuse loops, outermost first, into one; "" if there are none."""
+        """Fuse loops, outermost first, into one. Return its name, or "" if there are no loops."""
         return reduce(self.fuse, loops) if loops else ""
 
     def reorder(self, *order: str) -> None:
@@ -115,11 +118,14 @@ class TraceWriter:
     def arrange(
         self, levels: Iterable[LoopLevel], first: Iterable[str] = ()
     ) -> list[tuple[LoopLevel, str]]:
-        """Make the nest of `levels`, outermost first, and give each level with its loop: a plain
-        loop that several levels walk is split, the longest steps first; then all loops are
+        """Arrange the nest as `levels`, outermost first, and return each level with the name of its
+        loop.
+
+        A plain loop with several levels is split, the longest steps first. Then all loops are
         reordered and marked. Levels whose loop does not exist are skipped: a moved stage has no
-        loops of one iteration. The plain loops `first` are split first, which sets the order of the
-        tests of their remainders."""
+        loops of one iteration. The plain loops in `first` are split first; the tests of their
+        remainders are in this order.
+        """
         there = loops_named(self.nest.body)
         levels = [level for level in levels if level.loop in there]
         names = [level.loop for level in levels]
@@ -143,14 +149,15 @@ class TraceWriter:
         return found
 
     def partition(self, loop: str, at: int) -> dict[str, str]:
-        """Cut a loop in two; for each loop of the first part, its copy in the second."""
+        """Partition a loop at iteration `at`. Return the names of loops in the second part by their
+        names in the first part."""
         return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
         return any(found.var == loop for found in loops(self.loop(outer).body))
 
     def copies(self, loop: str) -> list[str]:
-        """The loop and its copies by Partition, in program order."""
+        """Return the loop and all loops that Partition created from it, in program order."""
         return [found.var for found in loops(self.nest.body) if self._is_copy(found.var, loop)]
 
     def _is_copy(self, name: str, loop: str) -> bool:
@@ -161,22 +168,24 @@ class TraceWriter:
     def writer_of(
         self, buffer: str, inside: str = ""
     ) -> tuple[StoreElement | Update, tuple[For, ...]]:
-        """The first leaf that writes `buffer`, below loop `inside` if given, and the loops around
-        it."""
+        """Return the first leaf that writes `buffer`, within loop `inside` if given, and the loops
+        around it."""
         body = self.loop(inside).body if inside else self.nest.body
         return self._with_loops(writes_of(body, buffer)[0])
 
     def spatial_loops(self, buffer: str) -> list[str]:
-        """The loops around the first leaf that writes `buffer`, without those of its reduction."""
+        """Return the loops around the first leaf that writes `buffer`, without the reduction
+        loops."""
         return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def loops_by_dim(self, buffer: str) -> dict[int, str]:
-        """The loops that fill a buffer in its original layout, by dimension."""
+        """Return the loops that fill a buffer, by the dimension of the buffer that they iterate
+        over."""
         leaf, _ = self.writer_of(buffer)
         return {dim: name for dim, index in enumerate(leaf.index) for name in index.vars()}
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
-        """The first update of `buffer`, and the loops around it."""
+        """Return the first update of `buffer`, and the loops around it."""
         found = (w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
         return self._with_loops(next(found))
 
@@ -184,13 +193,14 @@ class TraceWriter:
         return leaf, chain_to(self.nest.body, leaf)
 
     def keep_last(self, buffer: str, dim: int) -> None:
-        """Change the layout of a private buffer so that dimension `dim` is contiguous."""
+        """Lay out a private buffer with its dimension `dim` contiguous."""
         others = (d for d in range(len(buffers_in(self.nest)[buffer].shape)) if d != dim)
         self.do(TransformLayout(buffer, (), tuple((d, 0) for d in (*others, dim))))
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
-        """The loops of the stage that writes `buffer`: those below loop `inside`, or, if that is
-        not around the writer, all that were made to compute or fill the buffer."""
+        """Return the loops around the writer of `buffer` that belong to it: the loops inside
+        `inside`, or, if `inside` does not enclose it, all loops created to compute or fill the
+        buffer."""
         _, chain = self.writer_of(buffer)
         names = [loop.var for loop in chain]
         if inside in names:
@@ -205,8 +215,9 @@ class TraceWriter:
         inside: str = "",
         cut: bool = False,
     ) -> None:
-        """Vectorise the serial loops around the leaf that writes `buffer`, along the axis that is
-        contiguous in most accesses, a few vectors per iteration; `cut` as for `vectorise_loop`."""
+        """Vectorise the plain loops around the single leaf that writes `buffer`, along the axis
+        that is contiguous in most accesses, with several vectors per iteration. `cut` is as in
+        `vectorise_loop`."""
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
@@ -215,9 +226,9 @@ class TraceWriter:
             self.vectorise_loop(best, lanes, most_unrolled, cut)
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
-        """Load what loop `place` needs of `tensor` into registers, with vectors along the tensor's
-        own axis: a box of it, or the elements of the one read with loop `along` in its last
-        dimension."""
+        """Load the elements of `tensor` that loop `place` needs into registers, with vectors along
+        the tensor's contiguous axis. The elements are a box, or, with `along`, the elements of the
+        single read that has loop `along` in its last dimension."""
         block = BlockRead(tensor, place, buffer, along)
         box = CacheRead(tensor, place, buffer, register=True)
         filling = self.do(block if along else box)
@@ -228,7 +239,7 @@ class TraceWriter:
             self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
     def best_vector_loop(self, leaf: StoreElement | Update, candidates: list[str]) -> str | None:
-        """The loop to vectorise in `leaf`, see `vector_loop`."""
+        """Return the loop of `leaf` that is most suitable for vectors; see `vector_loop`."""
         shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
         reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]
         own = partial(element_step, shapes[leaf.buffer], leaf.index)
@@ -237,8 +248,8 @@ class TraceWriter:
     def vectorise_loop(
         self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE, cut: bool = False
     ) -> None:
-        """Vectorise an innermost loop, with several vectors per iteration if it is long enough.
-        With `cut` it is partitioned after its last whole group of vectors: only the remainder is
+        """Vectorise an innermost loop, with several vectors per iteration if it is long enough. If
+        `cut`, the loop is partitioned after its last full iteration, so that only the remainder is
         masked."""
         parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
         names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]
@@ -250,5 +261,5 @@ class TraceWriter:
 
 
 def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:
-    """The loops of the `made` levels that have this `role`."""
+    """Return the names of the loops of those `made` levels that have `role`."""
     return [name for level, name in made if level.role == role]

@@ -35,7 +35,7 @@ class LockError(ServiceError):
     code = "bad_lock"
     status = 422
     exit_code = ExitCode.USAGE
-    title = "Not a usable lock file"
+    title = "Invalid lock file"
     advice = "`tilewright lock` writes lock files, `tilewright export --bundle` bundles."
 
 
@@ -45,7 +45,7 @@ class Inconsistent(LockError):  # noqa: N818  # the name says the condition
     code = "inconsistent_lock"
     status = 409
     exit_code = ExitCode.VERIFICATION
-    title = "The lock file contradicts itself"
+    title = "Inconsistent lock file"
     advice = (
         "Take it from version control, or remove the entry and lock it again: `tilewright lock`."
     )
@@ -57,7 +57,7 @@ class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
     code = "not_the_bytes"
     status = 409
     exit_code = ExitCode.VERIFICATION
-    title = "Not the bytes that are locked"
+    title = "Hash mismatch with the lock file"
     advice = "Nothing was written. `tilewright lock --upgrade` pins what is made now."
 
 

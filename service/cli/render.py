@@ -114,8 +114,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         rows += packing_rows(best)
         rows.append(
             (
-                "of the bound",
-                f"{percent(best['fraction_of_bound'])} of what {best['bound']} allows",
+                "fraction of bound",
+                f"{percent(best['fraction_of_bound'])} ({best['bound']}-bound)",
             )
         )
         if best.get("rewritten"):
@@ -123,7 +123,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         default = report["default"]
         if default and default.get("run_secs"):
             gain = float(default["run_secs"]) / float(best["run_secs"])
-            rows.append(("over default", f"{gain:.2f}x"))
+            rows.append(("speedup over default", f"{gain:.2f}x"))
         verified = "yes, rebuilt in a fresh process" if best["verified"] else "no"
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
         rows += evidence_rows(best)
@@ -416,5 +416,5 @@ def target_facts(target: Document) -> RenderableType:
     if probes.get("clock_ghz"):
         rows.append(("clock", f"{probes['clock_ghz']:.3g} GHz"))
     if probes.get("doubtful"):
-        rows.append(("doubtful", "other work ran while probing: no search ends at these figures"))
+        rows.append(("doubtful", "probed while other work ran: not used for early stopping"))
     return Group(facts(rows), grid(header, lines))

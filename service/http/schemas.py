@@ -184,7 +184,7 @@ def request_schemas() -> dict[str, Any]:
 
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
-    400: "The request cannot be read.",
+    400: "The request is malformed.",
     401: "No key, or an invalid one: `code` has the reason.",
     403: "The key lacks the scope, or a page of another origin sends the request.",
     404: "Not found, or no acceptable answer.",
@@ -193,7 +193,7 @@ DESCRIPTIONS = {
     413: "Larger than `/limits` allows.",
     415: "Wrong media type, or compressed.",
     422: "The request can be parsed and is not acceptable.",
-    429: "Too many at once; try again after `Retry-After`.",
+    429: "Too many concurrent requests; try again after `Retry-After`.",
     503: "The database or the fleet cannot be used now.",
     507: "The database has reached its size limit.",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.spaces.replay import CPUS
 from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.counts.nests import nest_counts
@@ -53,7 +52,7 @@ def test_loops_without_anything_to_run_are_none() -> None:
 
 def test_a_setting_counts_the_same_beside_others_and_alone() -> None:
     space = space_for(
-        parse_workload("softmax_mn:M=37,N=101").normalised(), example_target(CPUS[0], 2)
+        parse_workload("softmax_mn:M=37,N=101").normalised(), example_target("znver5", 2)
     )
     (part,) = space.sketches[0].parts
     sizes = [len(knob.values) for knob in part.knobs]

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from tests.support.schedules.spaces import ODD, drawn, target, workload
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.counts.table import COUNTS
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.algebra.scalar import Reducer
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.nest.verify_nest import verify
-from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches import rules, space_for
+from tilewright.schedules.sketches.analysis.stages import StageView
+from tilewright.schedules.sketches.groups import Rule, RuleMatch, Stages
 from tilewright.schedules.target import Cache
 from tilewright.schedules.trace import Trace
 
@@ -49,6 +54,34 @@ def test_where_the_default_has_one_task_other_settings_have_more(name: str) -> N
             nest = lower(space.workload, sketch.trace(tuple(int(i) for i in row)))
             found |= {loop.kind for loop in loops(nest.body)}
     assert LoopKind.PARALLEL in found
+
+
+def test_a_stage_that_no_rule_fits_leaves_the_others_their_sketches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a new kind of stage does before it has a rule."""
+
+    def without_maxima(rule: Rule) -> Rule:
+        def fits(view: StageView, stages: Stages) -> RuleMatch | None:
+            return None if view.reducer is Reducer.MAX else rule(view, stages)
+
+        return fits
+
+    for name in ("FUSING", "ALONE"):
+        monkeypatch.setattr(rules, name, tuple(map(without_maxima, getattr(rules, name))))
+    program = notation(
+        "D[i,j] += A[i,k] * B[k,j]; M[i] max= D[i,j]", A="f32[48,40]", B="f32[40,64]"
+    )
+    space = space_for(program, target())
+    names = {sketch.name for sketch in space.sketches}
+    assert "tile+plain" in names
+    assert "plain" not in names
+    for sketch in space.sketches:
+        settings = drawn(sketch)
+        settings = settings[sketch.feasible(settings)][:3]
+        assert np.isfinite(Prior(space).log2_secs(space.sketches.index(sketch), settings)).all()
+        for setting in (sketch.default(), *(tuple(int(i) for i in row) for row in settings)):
+            check_meaning(program, lower(space.workload, sketch.trace(setting)))
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -102,8 +102,8 @@ def test_a_summary_tells_the_best_and_what_failed() -> None:
     for words in (
         "znver3, 2 threads",
         "1 ms, 2 GFLOP/s",
-        "90% of what compute allows",
-        "2.00x",
+        "fraction of bound     90% (compute-bound)",
+        "speedup over default  2.00x",
         "5 (2 ok; 2 wrong_result, 1 run_timeout)",
         "310k schedules",
         "compile 3 s, propose 1 s",

@@ -59,7 +59,7 @@ class Refusing(PlainSketch):
 @pytest.mark.parametrize("legal", [0, 1, MAX_DEFAULTS_TRIED - 1, MAX_DEFAULTS_TRIED, 99])
 def test_the_next_best_are_tried_and_then_the_sketch_s_own_default(legal: int) -> None:
     workload, target = matmul().normalised(), this_machine()
-    sketch = ProgramSketch(workload, (), (Refusing(workload, target, legal),))
+    sketch = ProgramSketch(workload, (), (Refusing(workload, target, ("s0",), legal),))
     space = ScheduleSpace(workload, target, (sketch,))
     look = rank_for_default(space)
     # All settings are equal to the prior, so the first codes come first.

@@ -16,7 +16,7 @@ from tilewright.tuner.judge.discriminating_inputs import (
     balanced,
     discriminating_place_count,
     discriminating_places,
-    one_place_a_line,
+    one_place_per_line,
     reduced_dims,
 )
 from tilewright.tuner.judge.input_plan import InputKind
@@ -192,7 +192,7 @@ def test_places_that_tell_come_first(length: int) -> None:
 def test_every_line_has_one_place_and_all_have_their_turn() -> None:
     shape, seen = (3, 20, 4), np.zeros((3, 20, 4), int)
     for first in range(2):
-        where = one_place_a_line(shape, (1,), first)
+        where = one_place_per_line(shape, (1,), first)
         marked = np.zeros(shape, int)
         np.add.at(marked, where, 1)
         assert (marked.sum(axis=1) == 1).all()
@@ -247,6 +247,6 @@ def test_lines_of_one_place_in_a_tile_have_places_of_every_unrolled_step(
 ) -> None:
     """A load of an unrolled body reads one row of each tile at one step of each turn."""
     for first in range(4):
-        row, term = one_place_a_line((rows, terms), (1,), first)
+        row, term = one_place_per_line((rows, terms), (1,), first)
         met = {(int(r) % tile, int(t) % unroll) for r, t in zip(row, term, strict=True)}
         assert len(met) == tile * unroll

@@ -57,9 +57,9 @@ def loop_of(assembly: str) -> list[str]:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
 def test_a_burst_keeps_to_the_registers(target: Target) -> None:
-    text, symbol = kernels.fma_burst_ir(target)
-    assert symbol in text
-    loop = loop_of(assembly_of(text, target))
+    kernel = kernels.arithmetic_kernel(target, DType.F32, "tw_burst")
+    assert kernel.symbol in kernel.text
+    loop = loop_of(assembly_of(kernel.text, target))
     fused = [line for line in loop if re.match(r"vfmadd|fml[as]", line)]
     assert len(fused) == kernels.accumulators(target)
     assert not [line for line in loop if "(%r" in line or "[sp" in line or "[x" in line]

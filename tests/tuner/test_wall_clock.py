@@ -450,7 +450,7 @@ def test_a_candidate_that_time_cuts_off_has_no_result(tmp_path: Path) -> None:
         request = default_request()
         assert measurer.measure([request])[0].ok
         control.allow(control.used_secs + 3600.0)
-        measurer._secs_for_a_run = lambda: 1e-4  # type: ignore[method-assign]
+        measurer._run_limit_secs = lambda: 1e-4  # type: ignore[method-assign]
         says = "3.*s ended during measuring trial 1"
         ends(
             lambda: measurer.measure([request], lambda at, result: told.append(result.status)),
@@ -458,7 +458,7 @@ def test_a_candidate_that_time_cuts_off_has_no_result(tmp_path: Path) -> None:
             says,
         )
         assert told == []
-        del measurer._secs_for_a_run
+        del measurer._run_limit_secs
         pid = measurer.process_ids[-1]
         assert measurer.measure([request])[0].ok
         assert measurer.process_ids[-1] == pid, "the reference is not computed again"

@@ -1,1 +1,1 @@
-"""Back ends: the kinds of machines that kernels are made for. A new one is a room beside `cpu`."""
+"""Back ends, one package per kind of machine. A new one is a package next to `cpu`."""

@@ -132,7 +132,7 @@ class Backend(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Initialise what `generate` needs."""
+        """Initialise everything that `generate` needs."""
         ...
 
     def generate(

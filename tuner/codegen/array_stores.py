@@ -46,7 +46,7 @@ class ArrayStores(Addresses):
             only = _only_lane(where)
             if only is not None:
                 # LLVM 22 on x86 makes a masked store of one lane of a truncated vector a scalar
-                # store of the type before truncation: it writes over what is next.
+                # store of the type before truncation, which overwrites the next element.
                 element = self.text.assign(f"extractelement {value.typed}, i64 {only}")
                 one = self.pointer(place, self.lane(offset, axis, only))
                 self.text.add(

@@ -51,7 +51,7 @@ class FloatFormat:
         return self.bias << self.mantissa
 
 
-# exp_low and exp_high lie just beyond the arguments where exp becomes 0 and infinity;
+# exp_low and exp_high are just beyond the arguments where exp becomes 0 and infinity;
 # beyond tanh_high and erf_high the result rounds to 1.
 FORMATS = {
     DType.F32: FloatFormat(

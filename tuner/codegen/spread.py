@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_STEP = 4
-"""The longest step with which whole vectors are loaded; with a longer one most elements are
+MAX_LANE_STRIDE = 4
+"""Largest stride for which whole vectors are loaded; with larger ones most of a vector is
 unused."""
 
 
@@ -19,9 +19,9 @@ class Spread:
 
     @classmethod
     def of(cls, step: int, lanes: int) -> Spread | None:
-        """For lanes `step` elements apart, which may be negative; None if that is too far. The
-        vectors contain nothing before the first and nothing behind the last element of a lane."""
-        if lanes < 2 or step in (0, 1) or abs(step) > MOST_STEP:
+        """For lanes at stride `step`, which may be negative; None if it is too large. The vectors
+        do not extend beyond the first and last lane."""
+        if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
         last = step * (lanes - 1)
         low, high = min(0, last), max(0, last)

@@ -1,1 +1,1 @@
-"""Compiling in processes of its own: workers, deadlines, and LLVM that may end any of them."""
+"""Compilation in separate processes with deadlines, because LLVM may end any of these processes."""

@@ -1,7 +1,7 @@
-"""Deadlines of work without a bound.
+"""Deadlines of computations without a bound on their time.
 
-Choosing a default schedule and compiling are quick for expressions that people write; for others
-there is no bound.
+Choosing a default schedule and compiling are quick for typical expressions; for others there is no
+bound.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tilewright.schedules.errors import TilewrightError
 
 
 class DeadlineError(TilewrightError):
-    """A default was not chosen, or a kernel not compiled, by its deadline."""
+    """A default schedule was not chosen, or a kernel not compiled, by its deadline."""
 
     code = "took_too_long"
-    title = "Not done by its deadline"
+    title = "Preparation deadline exceeded"
     advice = "Divide the expression into stages that store what they compute."
 
 
 def late_message(what: str, secs: float) -> str:
-    """The message about work that missed its deadline."""
+    """Return the message about a computation that missed its deadline."""
     return (
         f"{what} took longer than {secs:.3g} s; divide the expression into stages that store what"
         " they compute, or tune it: a search leaves out what compiles slowly"
@@ -31,8 +31,8 @@ def late_message(what: str, secs: float) -> str:
 
 @contextmanager
 def alarm(secs: float, what: str) -> Iterator[None]:
-    """DeadlineError when the body takes longer than `secs`, by a signal: for Python code on the
-    main thread of a command."""
+    """Raise DeadlineError, by a signal, when the block takes longer than `secs`. For Python code on
+    the main thread of a command."""
 
     def ring(number: int, frame: object) -> None:
         raise DeadlineError(late_message(what, secs))

@@ -1,5 +1,5 @@
-"""Unbounded work in a helper process with a deadline, for callers that must not hang: the API, a
-build, a notebook."""
+"""Computations without a time bound, in a helper process with a deadline, for callers that must not
+hang: the API, a build, a notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompileError(TilewrightError):
     """LLVM refused a module, ran out of memory or crashed."""
 
     code = "compile_failed"
-    title = "LLVM failed"
+    title = "LLVM compilation failed"
     advice = "Tune the workload: a search leaves out what does not compile."
 
 
@@ -36,7 +36,8 @@ class CompileError(TilewrightError):
 class HelperProcess:
     """One helper process, started by the first call and replaced when it is late or has ended.
 
-    Calls of several threads take turns; a call's deadline includes the wait for its turn.
+    Calls from several threads run one after the other; the deadline of a call includes its wait for
+    earlier calls.
     """
 
     deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
@@ -48,11 +49,11 @@ class HelperProcess:
     def call(
         self, function: str, document: dict[str, Any], what: str, secs: float | None = None
     ) -> Frame:
-        """The result of `function` ("module:function") on `document`. `what` names the work in
-        messages; `secs` shortens the deadline.
+        """Return the result of `function` ("module:function") on `document`.
 
-        DeadlineError; CompileError if the process ended; ScheduleError, TargetError and
-        WorkloadError of the function; RuntimeError for a bug in our code.
+        `what` names the computation in messages; `secs` shortens the deadline. Raise DeadlineError
+        if it is late, CompileError if the process ended, the ScheduleError, TargetError or
+        WorkloadError of the function, and RuntimeError for a bug.
         """
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
@@ -60,7 +61,7 @@ class HelperProcess:
             raise DeadlineError(late_message(what, allowed))
         try:
             if self._process is not None and self._process.poll() is not None:
-                self.close()  # it ended while idle
+                self.close()  # the process ended while idle
             if self._process is None:
                 self._start()
                 end = max(end, time.monotonic() + timeouts.HELPER_START_SECS)
@@ -79,7 +80,7 @@ class HelperProcess:
         self._process = self._reader = self._errors = None
 
     def forget(self) -> None:
-        """In a forked child: leave the process to the parent, and start another when needed."""
+        """Leave the process to the parent, in a forked child, and start another when needed."""
         self._process = self._reader = self._errors = None
         self._turn = threading.Lock()
 
@@ -107,7 +108,7 @@ class HelperProcess:
             write_frame(
                 self._process.stdin.fileno(), Frame({"function": function, "document": document})
             )
-        except BrokenPipeError:  # it ended while idle
+        except BrokenPipeError:  # the process ended while idle
             self.close()
             raise CompileError(f"{what}: the helper process had ended; ask again") from None
         with selectors.DefaultSelector() as selector:
@@ -124,7 +125,7 @@ class HelperProcess:
                     raise DeadlineError(late_message(what, allowed))
 
     def _last_words(self) -> str:
-        """How the process ended, in LLVM's words if it wrote any."""
+        """Return how the process ended, in LLVM's words if it wrote any."""
         assert self._process is not None
         assert self._errors is not None
         code = self._process.wait()
@@ -137,7 +138,7 @@ class HelperProcess:
 
 
 def _result(frame: Frame) -> Frame:
-    """The frame of a successful call; the error of a failed one is raised here."""
+    """Return the frame of a successful call; raise the error of a failed one."""
     error = frame.document.get("error")
     if error is None:
         return frame
@@ -157,7 +158,7 @@ _shared = HelperProcess()
 
 
 def shared_helper() -> HelperProcess:
-    """The helper shared by all threads of this process; it ends with the process."""
+    """Return the helper shared by all threads of this process; it ends with the process."""
     return _shared
 
 
@@ -176,20 +177,20 @@ def _carried_out(function: str, document: dict[str, Any]) -> Frame:
         return Frame({"error": "schedule", "detail": str(error), **found})
     except TargetError as error:
         return Frame({"error": "target", "detail": str(error)})
-    except CompileError as error:  # of a helper of this helper
+    except CompileError as error:  # from a helper of this helper
         return Frame({"error": "compile", "detail": str(error)})
     except MemoryError:
         return Frame({"error": "compile", "detail": "more memory was needed than is allowed"})
     except Exception as error:  # noqa: BLE001  # the caller raises it
-        if type(error) is RuntimeError:  # the one exception of llvmlite
+        if type(error) is RuntimeError:  # the only exception type of llvmlite
             detail = " ".join(str(error).strip().splitlines()[:3])
             return Frame({"error": "compile", "detail": f"LLVM refuses the module: {detail}"})
         return Frame({"error": "bug", "detail": traceback.format_exc()})
 
 
 def main() -> None:
-    """`python -m tilewright.tuner.compiling.helper_process`: requests on standard input, answers on
-    standard output."""
+    """Run `python -m tilewright.tuner.compiling.helper_process`: requests on standard input,
+    answers on standard output."""
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

@@ -1,4 +1,5 @@
-"""A pool of compile workers: candidates in, object files or typed failures out, as they finish."""
+"""A pool of compile workers: it takes candidates and returns object files or typed failures, in
+order of completion."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _SPARES = 2  # a full check builds twice
 class Compiled:
     """The outcome of compiling candidate `key`.
 
-    The fields after `detail` are set if `status` is OK; otherwise `detail` is one line for people.
+    The fields after `detail` are set if `status` is OK; otherwise `detail` is one line for users.
     """
 
     key: int
@@ -68,7 +69,7 @@ class _Worker:
     served: int = 0
 
     def describe_end(self) -> str:
-        """How the process ended and the last line it wrote to standard error."""
+        """Return how the process ended, and the last line that it wrote to standard error."""
         code = self.process.wait()
         lines = tail(self.errors).strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -77,10 +78,10 @@ class _Worker:
 
 @dataclass(slots=True)
 class CompilePool:
-    """`workers` processes that compile in parallel, all started by `start`.
+    """`workers` processes that compile in parallel; `start` starts all of them.
 
-    They run on `cpus`, or on any CPU if it is empty. A compile that takes longer than
-    `deadline_secs` is ended. Use as a context manager: leaving it ends every process. `compiler`
+    They run on `cpus`, or on any CPU if `cpus` is empty. A compilation that takes longer than
+    `deadline_secs` is ended. Use it as a context manager: leaving it ends every process. `compiler`
     names a function of a request document, "module:function".
     """
 
@@ -91,7 +92,7 @@ class CompilePool:
     recycle_after: int = _RECYCLE_AFTER
     spares: int = _SPARES
     start_secs: float = 1.0
-    """Start and imports of the last worker: a prediction for the next one."""
+    """Time for start and imports of the last worker, as a prediction for the next one."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _fresh_pool: CompilePool | None = None
@@ -116,7 +117,7 @@ class CompilePool:
         self._queue.clear()
 
     def drop(self) -> None:
-        """Drop all candidates: busy workers are ended, idle ones stay."""
+        """Drop all candidates: busy workers are ended, idle workers stay."""
         self._queue.clear()
         for worker in [worker for worker in self._pool if worker.busy]:
             _end(worker)
@@ -131,31 +132,32 @@ class CompilePool:
 
     @property
     def pending(self) -> int:
-        """Submitted candidates whose outcome was not returned yet."""
+        """Number of submitted candidates whose outcome was not returned yet."""
         return len(self._queue) + sum(w.busy for w in self._pool)
 
     def submit(self, key: int, document: dict[str, Any]) -> None:
-        """Compile `document`; its outcome will carry `key`. Never waits."""
+        """Compile `document`; its outcome will have `key`. Never waits."""
         self._queue.append((key, document))
         self._feed()
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when an outcome may be there."""
+        """Return the descriptors that become readable when an outcome may have arrived."""
         return [w.reader.fd for w in self._pool if w.busy]
 
     @property
     def process_ids(self) -> list[int]:
-        """The workers' process ids."""
+        """The process ids of the workers."""
         return [w.process.pid for w in self._pool]
 
     def secs_to_deadline(self) -> float | None:
-        """Seconds until the first busy worker is overdue, None if none is busy."""
+        """Return the seconds until the first busy worker is overdue, or None if no worker is
+        busy."""
         return self._next_wait(None)
 
     def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
-        """Outcomes that arrive within `timeout_secs`; None waits for the first.
+        """Return the outcomes that arrive within `timeout_secs`; None waits for the first.
 
-        RuntimeError for a bug in our code in a worker.
+        Raise RuntimeError if a bug occurred in a worker.
         """
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
         while True:
@@ -172,9 +174,9 @@ class CompilePool:
     ) -> list[Compiled]:
         """Compile `builds` times in parallel, each in a process that has compiled nothing.
 
-        They run on any CPU, so nothing should be timed meanwhile. The workers' spares are used if
-        there are enough. `look` is called several times a second; an exception it raises ends the
-        builds.
+        The builds run on any CPU, so nothing should be timed meanwhile. The workers' spares are
+        used if there are enough. `look` is called several times per second; an exception that it
+        raises ends the builds.
         """
         spares = [spare for worker in self._pool for spare in worker.spares]
         if len(spares) >= builds:
@@ -198,8 +200,8 @@ class CompilePool:
     def _in_spares(
         self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
     ) -> list[Compiled]:
-        """One build in each of `spares`. Those that miss the deadline, and all if `look` raises,
-        are closed."""
+        """Build once in each of `spares`. Spares that miss the deadline are closed, and all spares
+        if `look` raises."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -239,7 +241,8 @@ class CompilePool:
             spare.close()
 
     def _next_wait(self, end: float | None) -> float | None:
-        """Seconds until `end` or the next deadline of a worker; None without either."""
+        """Return the seconds until `end` or the next deadline of a worker, or None without
+        either."""
         ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
         ends += [end] if end is not None else []
         return max(0.0, min(ends) - time.monotonic()) if ends else None
@@ -264,7 +267,7 @@ class CompilePool:
         return outcomes
 
     def _step(self, worker: _Worker) -> Compiled | None:
-        """The outcome of a busy worker, None if it is still compiling."""
+        """Return the outcome of a busy worker, or None if it is still compiling."""
         secs = time.monotonic() - worker.started
         frames = worker.reader.read_some()
         if frames:
@@ -302,7 +305,7 @@ class CompilePool:
         try:
             write_frame(stdin.fileno(), Frame(document))
         except BrokenPipeError:
-            return  # it ended while idle: the end of its output tells how
+            return  # the worker ended while idle: the end of its output shows the reason
 
     def _spawn(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
@@ -331,7 +334,8 @@ class CompilePool:
 
 
 def _compiled(key: int, frame: Frame) -> Compiled:
-    """The outcome of candidate `key` in a worker's answer. RuntimeError for a bug in our code."""
+    """Return the outcome of candidate `key` in a worker's answer. Raise RuntimeError if a bug
+    occurred in the worker."""
     document = dict(frame.document)
     if "bug" in document:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
@@ -343,7 +347,7 @@ def _compiled(key: int, frame: Frame) -> Compiled:
 
 
 def _kill_group(worker: _Worker) -> None:
-    """Kill the worker and its spares: they are one process group."""
+    """Kill the worker and its spares: they form one process group."""
     with suppress(ProcessLookupError):
         os.killpg(worker.process.pid, signal.SIGKILL)
 

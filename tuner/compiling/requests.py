@@ -27,7 +27,8 @@ def warm_up() -> None:
 
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
-    """The kernel of `workload`, `trace` and `target`. ScheduleError: not legal."""
+    """Return the kernel of `workload`, `trace` and `target`. Raise ScheduleError if the trace is
+    not legal."""
     target = Target.from_json(document["target"])
     return backend_for(target).generate(
         Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
@@ -35,7 +36,7 @@ def compile_document(document: dict[str, Any]) -> CompiledKernel:
 
 
 def compile_text(document: dict[str, Any]) -> Frame:
-    """Object code, or assembly where `asm`, of the LLVM module `text` for `target`."""
+    """Return the object code of the LLVM module `text` for `target`, or its assembly if `asm`."""
     target = Target.from_json(document["target"])
     check_names(target)
     if document["asm"]:
@@ -44,14 +45,14 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 
 def build_parts(document: dict[str, Any]) -> Frame:
-    """The object of `emit.emitted.emit_kernel`, and the features that its variants need."""
+    """Return the object of `emit.emitted.emit_kernel`, and the features that its variants need."""
     blob, needs = build_checked(document)
     return Frame({"needs": needs}, blob)
 
 
 def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """`deadline_compile.build_by_deadline` in a helper process, which LLVM may end. TargetError for
-    names that LLVM does not know."""
+    """Implement `deadline_compile.build_by_deadline` in a helper process, which LLVM may end. Raise
+    TargetError for names that LLVM does not know."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

@@ -1,4 +1,4 @@
-"""Spare processes for rebuilds: they have loaded everything and compiled nothing.
+"""Spare processes for rebuilds: they have loaded LLVM and all modules, and compiled nothing.
 
 A compile worker forks a spare after loading LLVM, before its first candidate. For each build the
 spare forks a child that compiles and exits. So every build starts from the memory of a process that
@@ -23,7 +23,7 @@ from ..process.serving import end_with
 
 @dataclass(frozen=True, slots=True)
 class SpareEnds:
-    """The file descriptors of a spare's pipes, as a worker passes them to it."""
+    """The file descriptors of a spare's pipes, as a worker passes them to the spare."""
 
     requests: int
     answers: int
@@ -60,7 +60,7 @@ class Spare:
             return  # the end of its output shows it
 
     def close(self) -> None:
-        """Close its pipes, which ends it."""
+        """Close the pipes, which ends the spare."""
         os.close(self._ask)
         os.close(self.reader.fd)
 
@@ -68,9 +68,11 @@ class Spare:
 def fork_spare(
     ends: SpareEnds, answer: Callable[[dict[str, Any]], Frame], unused: Sequence[int]
 ) -> bool:
-    """Fork a spare of this process, which must have one thread. False in this process; true in the
-    spare once its requests have ended. The spare closes `unused`: descriptors whose other ends must
-    see this process end."""
+    """Fork a spare of this process, which must have one thread.
+
+    Return False in this process, and True in the spare once its requests have ended. The spare
+    closes `unused`: descriptors whose other ends must observe the end of this process.
+    """
     if os.fork():
         ends.close()
         return False

@@ -1,6 +1,6 @@
 """The program of a compile worker: requests on standard input, object files on standard output.
 
-LLVM may run for ever, eat memory or abort; it does so here, in a process that can be replaced.
+LLVM may run for ever, use all memory or abort. Here it does so in a process that can be replaced.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
         return Frame({"status": MeasureStatus.COMPILE_ERROR, "detail": detail})
     except RuntimeError as error:
         if type(error) is not RuntimeError:
-            raise  # RecursionError, NotImplementedError: ours
-        # The one exception llvmlite has, for text that LLVM does not parse or verify.
+            raise  # RecursionError and NotImplementedError are bugs
+        # The only exception type of llvmlite, for text that LLVM does not parse or verify.
         lines = str(error).strip().splitlines()
         detail = "LLVM refuses the module: " + " ".join(lines[:3])
         return Frame({"status": MeasureStatus.COMPILE_ERROR, "detail": detail})
@@ -60,7 +60,7 @@ def _timed_answer(compiler: Any, document: dict[str, Any]) -> Frame:
 
 
 def _warm(compiler_name: str) -> Any:
-    """The compiling function, its module imported and warm."""
+    """Return the compile function after importing its module and initialising LLVM."""
     module_name, _, function = compiler_name.partition(":")
     module = import_module(module_name)
     warm_up = getattr(module, "warm_up", None)
@@ -79,8 +79,11 @@ def _serve(compiler: Any, requests: int, answers: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`;
-    the last arguments are pipes of spares, see `spare`."""
+    """Run `python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS
+    ...]]`.
+
+    The last arguments are pipes of spares, see `spare`.
+    """
     requests, answers = take_over_pipes()
     limit_memory()
     done = False

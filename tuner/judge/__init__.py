@@ -1,1 +1,2 @@
-"""What a right kernel computes, and when its time is known: for the checkers of all back ends."""
+"""The correct outputs of a workload, and the statistics of its timing, for the checkers of all back
+ends."""

@@ -21,9 +21,9 @@ DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
 
 
 class CheckCase(Protocol):
-    """Inputs with known outputs; `compare.Case` is one.
+    """Inputs with known correct outputs; `compare.Case` implements it.
 
-    `exact`: only one result is right, bit for bit.
+    `exact` is True if only one result is correct, bit for bit.
     """
 
     @property
@@ -34,38 +34,41 @@ class CheckCase(Protocol):
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared, in the output with the lowest."""
+        """Return the fraction of elements compared, in the output with the lowest fraction."""
         ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """One line about what is wrong with `outputs`, in argument order; None if nothing is."""
+        """Return one line that describes the error in `outputs` (in argument order), or None if
+        they are correct."""
         ...
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """The largest error relative to the case's scale, None if it has none."""
+        """Return the largest error relative to the scale of the case, or None if the case has no
+        scale."""
         ...
 
 
 class Cases(Protocol):
-    """`tensors` are the arguments of a call, inputs first. Building a case may take seconds."""
+    """The test cases of one kernel. `tensors` are the arguments of a call, inputs first. Building a
+    case may take seconds."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...
 
     @property
     def quick(self) -> CheckCase:
-        """The case that every candidate must pass before it is timed, with the inputs for
+        """The case that every candidate must pass before it is timed. Its inputs are also used for
         timing."""
         ...
 
     def full(self) -> Iterator[CheckCase]:
-        """The cases that a candidate must pass before it becomes best, `quick` first."""
+        """Yield the cases that a candidate must pass before it becomes best, `quick` first."""
         ...
 
 
 @dataclass(frozen=True)
 class WorkloadCases:
-    """The cases of a workload: those of its oracle, and one with NaN and infinities."""
+    """The cases of a workload: the cases of its oracle, then cases with NaN and infinities."""
 
     oracle: Oracle
 
@@ -79,12 +82,12 @@ class WorkloadCases:
 
     @property
     def planned(self) -> int:
-        """How many cases `full` has at most."""
+        """The largest number of cases that `full` yields."""
         return self.oracle.planned + 1 + len(self._single_draws)
 
     @property
     def _single_draws(self) -> list[tuple[SpecialDraw]]:
-        """Further draws of special values, each with a case of its own."""
+        """Further draws of special values; each becomes a separate case."""
         workload = self.oracle.workload
         if not any(t.dtype.is_float for t in workload.inputs):
             return []
@@ -109,9 +112,11 @@ class WorkloadCases:
 
 
 def open_cases(document: dict[str, Any]) -> Cases:
-    """The cases of `document["workload"]` with inputs fixed by `document["seed"]`, for kernels
-    whose traces begin with `document["rewrites"]`. The predicted time of a full check's reference
-    is at most `document["check_secs"]`."""
+    """Return the cases of `document["workload"]`, with inputs determined by `document["seed"]`.
+
+    The cases apply to kernels whose traces begin with `document["rewrites"]`. The predicted time of
+    the reference of a full check is at most `document["check_secs"]`.
+    """
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
     check_secs = document.get("check_secs", timeouts.REFERENCE_SECS)
@@ -119,7 +124,8 @@ def open_cases(document: dict[str, Any]) -> Cases:
 
 
 def refuse_unaffordable(workload: Workload, check_secs: float = timeouts.REFERENCE_SECS) -> None:
-    """WorkloadError if the reference of the smallest case alone exceeds `check_secs`."""
+    """Raise WorkloadError if the reference of even the smallest case is predicted to exceed
+    `check_secs`."""
     least_secs = Oracle(workload, check_secs=check_secs).least_secs
     if least_secs > check_secs:
         raise WorkloadError(

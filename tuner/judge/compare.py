@@ -1,7 +1,7 @@
-"""Comparing a kernel's outputs with the expected ones, element by element.
+"""Element-by-element comparison of a kernel's outputs with the expected outputs.
 
-Where results are exact, every element must be equal; elsewhere it must lie within the error bound
-of a correct schedule. Errors are never averaged: one wrong element is a wrong kernel.
+If results are exact, every element must be equal. Otherwise every element must be within the error
+bound of a correct schedule. Errors are never averaged: one wrong element makes a kernel wrong.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The correct values of one output: `|y - values| <= bound` for each element, equality where
-    `bound` is None.
+    """The correct values of one output: each element y must satisfy `|y - values| <= bound`, or
+    equal `values` if `bound` is None.
 
-    `values` are float64, or the output's own type where they are exact or integers (for narrow
-    floats: f32). `free` marks elements that may have any value, None for none. All three are for
-    the compared elements: those of `grid`, all if that is empty.
+    `values` are float64. If they are exact or integers, they have the type of the output instead
+    (f32 for narrow floats). `free` marks elements that may have any value, or is None if no element
+    may. All three arrays cover the compared elements: the elements of `grid`, or all elements if
+    `grid` is empty.
     """
 
     tensor: Tensor
@@ -42,7 +43,7 @@ class Expected:
     grid: Grid = ()
 
     def wrong(self, output: Array) -> str | None:
-        """None if every element of `output` is right, else one line about the first wrong one."""
+        """Return one line about the first wrong element of `output`, or None if all are correct."""
         if output.shape != self.tensor.shape or output.dtype != self.tensor.dtype.numpy:
             raise ValueError(
                 f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
@@ -58,8 +59,11 @@ class Expected:
         return None if right.all() else self._describe(got, ~right)
 
     def wrong_zeros(self, output: Array, signs: npt.NDArray[np.int8]) -> str | None:
-        """None if every zero has its sign in `signs`, -1 or 1 (0: any number), else one line about
-        the first that has not."""
+        """Return one line about the first zero with a wrong sign, or None if all signs are correct.
+
+        `signs` is -1 or 1 if the element must be a zero of that sign, and 0 if any number is
+        accepted.
+        """
         got = self._numbers(output)
         wrong = (signs != 0) & ((got != 0) | (np.signbit(got) != (signs < 0)))
         if not wrong.any():
@@ -74,18 +78,21 @@ class Expected:
 
     @property
     def judged_fraction(self) -> float:
-        """The fraction of elements compared with a number: most mistakes do not show in NaN."""
+        """The fraction of elements compared with a number. Elements expected to be NaN do not
+        count, because they hide most mistakes."""
         numbers = np.asarray(~np.isnan(self.values))
         return float((numbers if self.free is None else numbers & ~self.free).mean())
 
     def largest_error(self, output: Array) -> float:
-        """The largest distance of an element from its exact value, without infinite ones."""
+        """Return the largest distance of an element from its exact value; infinite distances are
+        ignored."""
         with np.errstate(all="ignore"):
             distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
         return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
 
     def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
-        """The least and the greatest correct number, of all elements or those at `where`."""
+        """Return the least and the greatest correct number, for all elements or for the elements at
+        `where`."""
         values = np.asarray(self.values[where])
         if self.bound is None:
             return values, values
@@ -102,7 +109,8 @@ class Expected:
         return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
-        """Which elements are within the bound, None if all are; in chunks that fit the cache."""
+        """Return a mask of the elements within the bound, or None if all are. Chunks of the arrays
+        fit in the cache."""
         if self.bound is None:
             equal = np.asarray(got == self.values)
             return None if equal.all() else equal
@@ -122,7 +130,7 @@ class Expected:
                 np.less_equal(distance, bound[part], out=right[part])
             if right.all():
                 return None
-            # A difference of infinities is no number.
+            # The difference of two infinities is NaN, so equal infinities are compared directly.
             right |= flat == values
         return right.reshape(got.shape)
 
@@ -145,9 +153,10 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set of inputs with its expected outputs. `exact`: only one result is right, bit for bit.
+    """One set of inputs with its expected outputs. `exact` is True if only one result is correct,
+    bit for bit.
 
-    The error of a rewritten kernel is relative to `scale`; None where nothing is rewritten.
+    The error of a rewritten kernel is relative to `scale`, which is None if nothing is rewritten.
     """
 
     kind: InputKind
@@ -158,8 +167,8 @@ class Case:
     scale: float | None = None
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """None if `outputs`, in argument order and buffer types, are right; else one line why
-        not."""
+        """Return one line about the first wrong element, or None if all are correct. `outputs` are
+        in argument order and have the types of the buffers."""
         if len(outputs) != len(self.expected):
             raise ValueError(f"{len(self.expected)} outputs are expected, got {len(outputs)}")
         for expected, output in zip(self.expected, outputs, strict=True):
@@ -169,7 +178,7 @@ class Case:
         return None
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """The largest error of `outputs` relative to `scale`; None where there is none."""
+        """Return the largest error of `outputs` relative to `scale`, or None without a scale."""
         if not self.scale:
             return None
         pairs = zip(self.expected, outputs, strict=True)
@@ -177,17 +186,18 @@ class Case:
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared, in the output with the lowest."""
+        """The fraction of elements that are compared, in the output with the lowest fraction."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
     def judged_fraction(self) -> float:
-        """The fraction of compared elements with a number, in the output with the lowest."""
+        """The fraction of compared elements that are numbers, in the output with the lowest
+        fraction."""
         return min(expected.judged_fraction for expected in self.expected)
 
 
 def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:
-    """The expected elements `grid` of `tensor`: `values`, exactly or within `bound` (see
+    """Return the expected elements `grid` of `tensor`: `values`, exactly or within `bound` (see
     `bounded_outputs`)."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
@@ -202,7 +212,7 @@ def _compared(dtype: DType) -> np.dtype[Any]:
 
 
 def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
-    """The least and greatest number of `dtype` within `bound` of `values`."""
+    """Return the least and the greatest number of `dtype` within `bound` of `values`."""
     least, greatest = values - bound, values + bound
     low, high = least.astype(_compared(dtype)), greatest.astype(_compared(dtype))
     low = np.where(low < least, np.nextafter(low, low.dtype.type(np.inf)), low)
@@ -212,7 +222,7 @@ def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Arr
 
 
 def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
-    # Through float64 only where there is a bound: it does not hold every 64-bit integer.
+    # Only bounded values are converted to float64, which cannot represent every 64-bit integer.
     room = np.floor(bound)
     if dtype is DType.BOOL:
         return values & (room <= 0), values | (room > 0)

@@ -1,9 +1,9 @@
-"""Discriminating inputs: few values, for which inexact operations are exact, at places that blocks,
-lanes, tails and threads treat differently.
+"""Discriminating inputs: a few distinct values for which inexact operations are exact, placed at
+positions that blocks, lanes, remainders and threads treat differently.
 
-The error analysis (`tilewright.schedules.reference.error_exact`) finds by itself that results are
-exact for them. No draw depends on a schedule: with enough rows all places are used in order,
-otherwise the places that kernels are likely to treat differently come first.
+The error analysis (`tilewright.schedules.reference.error_exact`) proves that results are exact for
+them. No draw depends on a schedule. With enough rows, all positions of a row are used in turn;
+otherwise the positions that kernels most often treat differently are used first.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ from tilewright.schedules.workload.workload import Workload
 Array = npt.NDArray[Any]
 
 ANCHOR = 2.0**14
-"""A power of two so large that exp(-ANCHOR) is zero in every type, even scaled by 1/16, and that
-tanh, erf and sigmoid of it are 0 or 1; its eighth power is finite in f32."""
+"""A power of two so large that exp(-ANCHOR) is zero in every type, even if its argument is scaled
+by 1/16, and that tanh, erf and sigmoid of it are 0 or 1. Its eighth power is finite in f32."""
 FAR_BELOW_BITS = 19
-"""Long sums have at most about 2**19 ones: one more or less still shows after a division."""
+"""Long sums have at most about 2**19 ones, so that one more or less still changes a quotient of the
+sum."""
 BALANCED_BITS = 15
 MIDDLING_BITS = (12, 10)
 """Magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
-_BELOW_END = 0.01  # of a binary exponent: narrow types do not round it to infinity
+_BELOW_END = 0.01  # in binary exponents, so that narrow types do not round the value to infinity
 _R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
-"""Positions are distinguished modulo this: lanes of the widest vectors times four chains."""
+"""Positions are distinguished modulo this number: the lanes of the widest vectors times four
+chains."""
 _REST = 4096
 SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
@@ -56,7 +58,8 @@ _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
 def combiner_of(stage: Stage) -> Reducer | None:
-    """The reducer that combines values of the body of `stage`; None if an element is one value."""
+    """Return the reducer that combines values of the body of `stage`, or None if the stage is
+    elementwise."""
     match stage.kind:
         case Elementwise():
             return None
@@ -67,19 +70,20 @@ def combiner_of(stage: Stage) -> Reducer | None:
 
 
 def combined_values(stage: Stage) -> int:
-    """How many values of the body an element of `stage` combines."""
+    """Return the number of body values that each element of `stage` combines."""
     return prod(a.extent for a in stage.reduce_axes)
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """The dimensions of each input along some reduction, also of later stages; its last dimension
-    where there is none."""
+    """Return the dimensions of each input along any reduction, including reductions of later
+    stages. An input without such a dimension gets its last dimension."""
     found = summed_dims(workload)
     return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
 
 
 def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """The dimensions of each tensor along some reduction, also of later stages."""
+    """Return the dimensions of each input along any reduction, including reductions of later
+    stages."""
     found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
     found |= {s.name: set() for s in workload.stages}
     for stage in reversed(workload.stages):
@@ -95,7 +99,8 @@ def _indexed_by(read: Load, names: set[str]) -> set[int]:
 
 
 def subtracts_sums(workload: Workload) -> bool:
-    """Whether a value that depends on a sum is subtracted or added somewhere, like a mean."""
+    """Return whether a value that depends on a sum (such as a mean) is subtracted from or added to
+    another value."""
     sums = set[str]()
     for stage in workload.stages:
         for node in walk(stage.body):
@@ -109,7 +114,7 @@ def subtracts_sums(workload: Workload) -> bool:
 
 
 def sums_of_vanishing(workload: Workload) -> bool:
-    """Whether a sum depends on a function that vanishes far below zero, such as exp."""
+    """Return whether a sum depends on a function that vanishes far below zero, such as exp."""
     inexact = set[str]()
     for stage in workload.stages:
         vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
@@ -121,8 +126,8 @@ def sums_of_vanishing(workload: Workload) -> bool:
 
 
 def size_dependent_inputs(workload: Workload) -> list[int]:
-    """Numbers of the float inputs that reach operations whose code depends on the magnitude of the
-    argument: functions, quotients, conversions to a smaller range."""
+    """Return the indices of the float inputs that reach operations whose code depends on the
+    magnitude of the argument: functions, quotients, and conversions to a smaller range."""
     wanted = set[str]()
     for stage in reversed(workload.stages):
         if stage.name in wanted:
@@ -150,8 +155,8 @@ def _by_size(node: Scalar) -> bool:
 
 @cache
 def discriminating_places(length: int) -> tuple[int, ...]:
-    """Places of a line by priority: its ends, one of each residue modulo the lanes, both sides of
-    powers of two and of even divisions, then random ones."""
+    """Return the positions of a line by priority: its ends, one position of each residue modulo the
+    lanes, both sides of powers of two and of even divisions, then random positions."""
     ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
     steps = max(length // LANES, 1)
     residues = [n + LANES * (n * 37 % steps) for n in range(LANES)]
@@ -166,16 +171,19 @@ def discriminating_places(length: int) -> tuple[int, ...]:
 
 
 def discriminating_place_count(length: int) -> int:
-    """How many places of a line of `length` kernels are likely to treat differently."""
+    """Return the number of positions that kernels are likely to treat differently in a line of
+    `length`."""
     return min(length, 4 * LANES)
 
 
-def one_place_a_line(
+def one_place_per_line(
     shape: tuple[int, ...], dims: tuple[int, ...], first: int
 ) -> tuple[Array, ...]:
-    """An index of one place in each line along `dims` together, another one in each: the places
-    `first`, `first` + 1, ... of the order in which they are wanted. With several dimensions the
-    place along each has its own turn."""
+    """Return an index with one position per line along `dims`, a different position in each line.
+
+    The positions are number `first`, `first` + 1, ... of `discriminating_places`. With several
+    dimensions, the position along each dimension advances separately.
+    """
     others = [d for d in range(len(shape)) if d not in dims]
     lines = prod(shape[d] for d in others)
     number = np.arange(lines) + first * lines
@@ -186,8 +194,9 @@ def one_place_a_line(
     )
     for nth, d in enumerate(dims):
         wanted = np.asarray(discriminating_places(shape[d]))
-        # Once round, all move on by one more: lines with a common period, as the rows of one place
-        # in a tile, have every place; and the next dimension by two: pairs of places differ, too.
+        # After each round through the positions, the start advances by one. Lines with a common
+        # period, such as the rows at one place of a tile, then reach every position. The start of
+        # the next dimension advances by two, so that pairs of positions differ as well.
         rounds = number // len(wanted)
         index[d] = wanted[(number + rounds + nth * (rounds + nth)) % len(wanted)]
     return tuple(index[d] for d in range(len(shape)))
@@ -197,19 +206,19 @@ def one_place_a_line(
 
 
 def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
-    """`sign` * ANCHOR everywhere and 0 at one place of each line."""
+    """Return `sign` * ANCHOR everywhere except for a 0 at one position of each line."""
     values = np.full(shape, sign * ANCHOR, np.float32)
-    values[one_place_a_line(shape, dims, turn)] = 0.0
+    values[one_place_per_line(shape, dims, turn)] = 0.0
     return values
 
 
 def sparse(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """-ANCHOR everywhere and N(0, 1) at `SPARSE_PLACES` places of each line."""
+    """Return -ANCHOR everywhere except for N(0, 1) at `SPARSE_PLACES` positions of each line."""
     values = np.full(shape, -ANCHOR, np.float32)
     for nth in range(SPARSE_PLACES):
-        where = one_place_a_line(shape, dims, SPARSE_PLACES * turn + nth)
+        where = one_place_per_line(shape, dims, SPARSE_PLACES * turn + nth)
         values[where] = rng.standard_normal(len(where[0]) if where else 1, np.float32)
     return values
 
@@ -217,10 +226,14 @@ def sparse(
 def singles(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """0, and a power of two between 1/4 and 4 of either sign at one place of each line; where
-    lines are few, at places by chance, one in so many as a line is long."""
+    """Return 0 everywhere except for a power of two between 1/4 and 4, of either sign, at one
+    position of each line.
+
+    If there are few lines, powers of two are also put at random positions, about one per 1024
+    elements.
+    """
     values = np.zeros(shape, np.float32)
-    where = one_place_a_line(shape, dims, turn)
+    where = one_place_per_line(shape, dims, turn)
     values[where] = _powers(len(where[0]) if where else 1, rng)
     length = prod(shape[d] for d in dims)
     if len(dims) > 1 and values.size <= 4 * length:
@@ -235,9 +248,12 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """`count` numbers of all magnitudes of the type, half of them negative, a quarter if
-    `positive`: elements `first` and on of a low-discrepancy sequence over magnitude and sign (R2 of
-    M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+    """Return `count` numbers of all magnitudes of the type; half of them are negative, or a quarter
+    if `positive`.
+
+    They are the elements from `first` on of a low-discrepancy sequence over magnitude and sign (R2
+    of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
+    """
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
     third = np.arange(first, first + count) % 3
@@ -250,9 +266,11 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
-    """Integers between 1 and 4 of both signs, with sum zero in groups of two neighbours along each
-    axis (three at the end of an odd axis), so that each mean is zero. In sums of more than 2**15
-    terms most groups are zero, except at the ends."""
+    """Return integers between 1 and 4 of both signs whose sum is zero in groups of two neighbours
+    along each axis (three at the end of an odd axis), so that each mean is zero.
+
+    In sums of more than 2**15 terms most groups are zero, except at the ends.
+    """
     groups = [max(n // 2, 1) for n in shape]
     high = 4 if len(shape) < 3 else 2
     values = rng.integers(1, high, groups, np.int8, endpoint=True).astype(np.float32)

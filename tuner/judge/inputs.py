@@ -1,4 +1,4 @@
-"""Drawing test inputs: small integers, few large terms, extremes, and real values."""
+"""Drawing of test inputs: small integers, few large terms, extremes, and real values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .discriminating_inputs import (
     FAR_BELOW_BITS,
     balanced,
     lone_zero,
-    one_place_a_line,
+    one_place_per_line,
     singles,
     sparse,
     spread,
@@ -34,9 +34,9 @@ _SHIFT = 8000.0
 def make_inputs(
     workload: Workload, kind: InputKind, seed: int, plan: InputPlan | None = None
 ) -> list[Array]:
-    """Inputs of `workload` in its buffers' own types (bf16 as uint16 bits), all finite.
+    """Return inputs of `workload` in the types of its buffers (bf16 as uint16 bits), all finite.
 
-    The same arguments give the same arrays in any process. `plan` avoids planning again.
+    The same arguments give the same arrays in any process. Passing `plan` avoids planning again.
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -72,23 +72,23 @@ class _Drawn:
 
     @property
     def turn(self) -> int:
-        """The first place of a line; it advances after each input was the chosen one once."""
+        """The first position of a line. It advances after each input was selected once."""
         return self.seed // self.inputs
 
 
 _BLOCK = (1 << 20) + 7
-"""Larger inputs repeat so many values, a prime number, so that no two rows are equal."""
+"""Larger inputs repeat blocks of this many values. It is a prime, so that no two rows are equal."""
 
 
 def tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
-    """As many values of `draw` as `shape` has elements, in this shape."""
+    """Return an array of `shape`, filled with values from `draw`."""
     count = prod(shape)
     return np.resize(draw(min(count, _BLOCK)), count).reshape(shape)
 
 
 def _shifted(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     sunk, rng, plan = kind is InputKind.SUNK, drawn.rng, drawn.plan
-    where = one_place_a_line(tensor.shape, plan.dims[tensor.name], drawn.turn)
+    where = one_place_per_line(tensor.shape, plan.dims[tensor.name], drawn.turn)
     if tensor.dtype.is_float:
         values = _real(tensor, rng.random)
         if sunk and plan.positive:  # so that logarithms are far below zero
@@ -115,7 +115,7 @@ def _lone(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     top, dims = kind is InputKind.LONE_TOP, drawn.plan.dims[tensor.name]
     if tensor.dtype.is_float and not drawn.plan.positive:
         return lone_zero(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
-    where = one_place_a_line(tensor.shape, dims, drawn.turn)
+    where = one_place_per_line(tensor.shape, dims, drawn.turn)
     if tensor.dtype.is_float:
         values: Array = np.full(tensor.shape, 2.0**-6 if top else 2.0**6, np.float32)
         values[where] = 1.0
@@ -135,7 +135,8 @@ def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     else:
         choice = [0.0, -ANCHOR if kind is InputKind.BELOW else ANCHOR]
     values = np.array(choice, np.float32)
-    # A sum of many may be divided by: of so many ones each is still to be seen.
+    # A sum may be a divisor: with this density of ones, one more or less still changes the
+    # quotient.
     some = 2.0**FAR_BELOW_BITS / plan.terms
     if plan.positive or some > 0.5:
         return tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
@@ -208,7 +209,7 @@ def _floats(
             return _special(tensor, plan, rng, is_wide=kind is InputKind.WIDE)
         case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
             return _anchors(tensor, kind, drawn)
-        case InputKind.FEW if plan.positive:  # nothing vanishes far above zero
+        case InputKind.FEW if plan.positive:  # no function vanishes far above zero
             return _uniform(tensor, plan, rng)
         case InputKind.FEW:
             return sparse(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
@@ -217,7 +218,7 @@ def _floats(
             return np.abs(values) + 1 if plan.positive else values
         case InputKind.SINGLE if is_dense:
             return _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
-        case InputKind.SINGLE if plan.positive:  # no zeros: one may be divided by
+        case InputKind.SINGLE if plan.positive:  # no zeros: the input may be a divisor
             return tiled(tensor.shape, lambda n: np.ldexp(np.float32(1), rng.integers(-2, 3, n)))
         case InputKind.SINGLE:
             return singles(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
@@ -257,7 +258,7 @@ def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
 
 
 def _last_positions(shape: tuple[int, ...]) -> Iterable[tuple[slice | int, ...]]:
-    """The last index of each axis with at least four elements."""
+    """Yield the index of the last position along each axis with at least four elements."""
     for axis, extent in enumerate(shape):
         if extent >= 4:
             yield (*(slice(None),) * axis, extent - 1)
@@ -280,14 +281,15 @@ def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
 
 
 def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
-    """One peak per line, at the next place in the next line, so that lines use all places."""
+    """Draw one peak per line, at the next position in the next line, so that the lines use all
+    positions."""
     plan, rng = drawn.plan, drawn.rng
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
         share = min(0.25, 4.0 / plan.terms)
         deep = tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
         values[deep] -= _peak_sizes(int(deep.sum()), rng).astype(values.dtype)
-    where = one_place_a_line(tensor.shape, plan.dims[tensor.name], drawn.seed)
+    where = one_place_per_line(tensor.shape, plan.dims[tensor.name], drawn.seed)
     values[where] = _peak_sizes(_size(where), rng)
     return values
 
@@ -324,8 +326,8 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
 
 
 def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
-    """Magnitudes over the whole type, one per line along a reduction: `sweep` continues the
-    sequence."""
+    """Draw magnitudes over the whole range of the type, one per line along a reduction. `sweep`
+    continues the sequence."""
     dims = plan.dims[tensor.name] if plan.terms > 1 else ()
     shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))
     levels = prod(shape)

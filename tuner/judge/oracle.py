@@ -1,4 +1,4 @@
-"""The oracle of a workload: test inputs, and the right outputs for each of them."""
+"""The oracle of a workload: test inputs, and the correct outputs for each of them."""
 
 from __future__ import annotations
 
@@ -42,34 +42,36 @@ from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
 
 HEAVY_POINTS = 1 << 31
-"""Above this many points of the iteration spaces, a full check has three sets of inputs instead of
-six: the reference takes up to a second for each."""
+"""Above this number of points of the iteration spaces, a full check has three sets of inputs
+instead of six, because the reference takes up to a second for each."""
 MIN_JUDGED = 0.99
 MAX_PEAK_CASES = 8
 MAX_PLACE_CASES = 32
-"""Most cases of one kind with a value at one place of each row."""
+"""Largest number of cases of one kind with a value at one position of each row."""
 MAX_PLACE_POINTS = 1 << 25
-"""Most points of all cases of one kind with a value at one place of each row together."""
+"""Largest number of points of all cases together, for one kind with a value at one position of each
+row."""
 LARGE_ELEMENTS = 1 << 22
-"""Above this many elements of all tensors, a full check has one set of inputs of a kind: so many
-elements are more chances than several sets of smaller tensors."""
+"""Above this number of elements of all tensors, a full check has one set of inputs per kind: as
+many elements detect more mistakes than several sets of smaller tensors."""
 MANY_ELEMENTS = 1 << 18
-"""The same where nothing is reduced: each element is a chance of its own, and integers detect no
-more mistakes than other numbers."""
+"""The same limit for workloads without a reduction: each element is an independent test, and
+integers detect no more mistakes than other numbers."""
 MAX_FACTORS = 4
 MIN_JUDGED_SIGNED = 0.2
 MIN_JUDGED_SWEPT = 0.02
 SWEPT_LEVELS, MAX_SWEEPS = 1 << 10, 4
-"""Magnitudes that a swept input has in all cases together, in at most MAX_SWEEPS cases."""
+"""Number of magnitudes that a swept input has in all cases together, in at most MAX_SWEEPS
+cases."""
 MAX_SWEEP_POINTS = 1 << 20
-"""Most points of all cases of one swept input together."""
+"""Largest number of points of all cases of one swept input together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
-"""The quick case's share of the seconds of a full check's reference."""
+"""The quick case's share of the time budget of a full check's reference."""
 _MIN_CASES = 4
-"""Least number of cases beside the quick one, however long a kernel takes."""
+"""Least number of cases in addition to the quick case, however slow the kernel is."""
 _RUNS_PER_CASE = 3
-"""About how often a case runs the kernel."""
+"""Approximate number of kernel runs per case."""
 _WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
 _PRIORITY = (
     InputKind.NORMAL,
@@ -82,12 +84,12 @@ _PRIORITY = (
     InputKind.PEAKS,
     InputKind.SWEPT,
 )
-"""The most important kinds of inputs, in order, where there is time for a few cases only."""
+"""The most important kinds of inputs, in order, for checks that have time for only a few cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CasePlan:
-    """One case: the first of `kinds` of inputs for which a `share` of the elements can be
+    """One case: the first of `kinds` of inputs for which at least a `share` of the elements can be
     judged."""
 
     kinds: tuple[InputKind, ...]
@@ -97,19 +99,20 @@ class _CasePlan:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Gives the cases that kernels of one workload must pass. `seed` fixes all inputs.
+    """The cases that kernels of one workload must pass. `seed` determines all inputs.
 
-    With `rewrites`, the cases for kernels whose traces begin with these: with the same inputs and
-    the same exact values, from the original workload. Where the rewritten form is exact on
-    integers, a kernel must be exact too; elsewhere its error is bounded by the error analysis of
-    the rewritten form.
+    With `rewrites`, the cases apply to kernels whose traces begin with these rewrites. Inputs and
+    exact values are unchanged: they come from the original workload. If the rewritten form is exact
+    on integers, a kernel must be exact too; otherwise the error analysis of the rewritten form
+    bounds the kernel's error.
 
-    `quick` is the case that every candidate must pass before its time counts, built on first use
-    and kept. `full` has the cases that a candidate must pass before it becomes best.
+    `quick` is the case that every candidate must pass before its time counts; it is built on first
+    use and cached. `full` yields the cases that a candidate must pass before it becomes best.
 
-    The predicted time of the reference of all cases of a full check is at most `check_secs`, that
-    of the quick one a quarter of it. Where more would be needed, a sample of the outputs is
-    compared (`sampling`), and cases whose smallest sample does not fit are left out.
+    The predicted time of the reference of all cases of a full check is at most `check_secs`; the
+    predicted time of the quick case's reference is at most a quarter of that. If the reference
+    would take longer, a sample of the outputs is compared (`sampling`), and cases whose smallest
+    sample does not fit are omitted.
     """
 
     workload: Workload
@@ -133,10 +136,10 @@ class Oracle:
 
     @cached_property
     def quick(self) -> Case:
-        """Exact integers where the workload allows them, few large terms where it does not.
+        """The quick case: exact integers if the workload allows them, otherwise few large terms.
 
-        If those overflow or give no number, other kinds are tried. WorkloadError if for every kind
-        of inputs a correct kernel may give any output.
+        If these overflow or give no number, other kinds are tried. Raise WorkloadError if a correct
+        kernel may give any output for every kind of inputs.
         """
         extent = self._quick_extent
         if self.plan.exact:
@@ -158,13 +161,15 @@ class Oracle:
         return best
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """`quick.check(outputs)`: None, or the first wrong element and how many there are."""
+        """Return None, or a line with the first wrong element and the number of wrong elements,
+        like `quick.check(outputs)`."""
         return self.quick.check(outputs)
 
     def full(self) -> Iterator[Case]:
-        """The cases of a full check, `quick` first, each built when the iterator reaches it.
+        """Yield the cases of a full check, `quick` first; each is built when the iterator reaches
+        it.
 
-        They are not kept: together they can be many times the size of the workload.
+        The cases are not cached: together they can be many times the size of the workload.
         """
         yield self.quick
         done = set[InputKind]()
@@ -186,29 +191,29 @@ class Oracle:
                         done.add(kind)
                     break
             if not found and attempt.kinds == (InputKind.PEAKS,):
-                done.add(InputKind.PEAKS)  # a right kernel may overflow: a plain exponential does
+                done.add(InputKind.PEAKS)  # a correct kernel may overflow: a plain exponential does
 
     @property
     def least_secs(self) -> float:
-        """Predicted time of the quick case's reference."""
+        """The predicted time of the quick case's reference, in seconds."""
         return self._quick_extent.secs
 
     @property
     def planned(self) -> int:
-        """The largest number of cases of `full`: those that judge too few elements, or do not fit,
-        are left out."""
+        """The largest number of cases that `full` yields. Cases that judge too few elements or do
+        not fit into the time budget are omitted."""
         return 1 + len(self._attempts)
 
     @cached_property
     def case_secs(self) -> float:
-        """Seconds for the reference of each case beside the quick one; one more has special
-        values."""
+        """The time budget of the reference of each case except the quick one, in seconds. One
+        further case has special values."""
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property
     def _attempts(self) -> list[_CasePlan]:
-        """All cases of a full check beside `quick`, or the most important of them for workloads
-        with slow kernels."""
+        """All cases of a full check except `quick`, or only the most important of them for
+        workloads with slow kernels."""
         number = len(self._full_kinds()) + 1
         every = [
             *self._drawn(),
@@ -235,7 +240,8 @@ class Oracle:
         return [every[n] for n in sorted(order[:most])]
 
     def _drawn(self) -> Iterator[_CasePlan]:
-        """Cases of random values. Where large values overflow, middling ones are tried first."""
+        """Yield cases of random values. If large values overflow, moderate values are tried
+        first."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)
@@ -245,7 +251,8 @@ class Oracle:
             yield _CasePlan(kinds, self.seed + number, share)
 
     def _counted(self, seed: int) -> Iterator[_CasePlan]:
-        """Cases for which inexact operations are exact; none if all are exact already."""
+        """Yield cases for which inexact operations are exact; nothing if all operations are exact
+        already."""
         if self.plan.exact or not _floats(self.workload):
             return
         sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
@@ -259,15 +266,18 @@ class Oracle:
             yield _CasePlan((InputKind.BALANCED,), seed)
 
     def _peaks(self, seed: int) -> Iterator[_CasePlan]:
-        """Cases with a peak at one place of each row, as many as cost little."""
+        """Yield cases with a peak at one position of each row, as many as cost little."""
         extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
-        if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
+        if self.plan.exact or (
+            self._is_large and extremes
+        ):  # the lone_top and lone_bottom cases suffice then
             return
         for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
             yield _CasePlan((InputKind.PEAKS,), seed + number)
 
     def _single(self) -> Iterator[_CasePlan]:
-        """Cases in which sums of products have one term, for each factor with full significands."""
+        """Yield cases in which sums of products have one term, one case for each factor with full
+        significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
@@ -280,32 +290,43 @@ class Oracle:
             yield _CasePlan((InputKind.SINGLE,), self.seed + number)
 
     def _signed(self) -> Iterator[_CasePlan]:
-        """Cases of both signs where inputs are positive for a root, log or division; elements
-        without a value are not judged. All inputs at once, or one by one if that judges little."""
+        """Yield cases of both signs for workloads whose inputs are otherwise positive for a root,
+        logarithm or division.
+
+        Elements without a value are not judged. All inputs are signed together, and one by one if
+        that judges too few elements.
+        """
         if not self.plan.positive:
             return
         inputs = len(self.workload.inputs)
-        first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
+        first = -self.seed % (inputs + 1)  # the case in which all inputs are signed
         for number in range(inputs + 1):
             yield _CasePlan((InputKind.SIGNED,), self.seed + first + number, MIN_JUDGED_SIGNED)
 
     def _swept(self) -> Iterator[_CasePlan]:
-        """Cases with arguments of all magnitudes for inputs whose magnitude matters, one input at a
-        time, more cases where one has few lines. Elements that overflow are not judged."""
+        """Yield cases with arguments of all magnitudes for inputs whose magnitude matters, one
+        input at a time.
+
+        An input with few lines gets more cases. Elements that overflow are not judged.
+        """
         floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
         dims = self.plan.dims if self.plan.terms > 1 else {}
         for number in size_dependent_inputs(self.workload)[:MAX_FACTORS]:
             tensor = self.workload.inputs[number]
             levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
             cheap = max(1, MAX_SWEEP_POINTS // self._points)
-            first = floats.index(number) - self.seed % len(floats)  # the seed for which it is swept
+            first = floats.index(number) - self.seed % len(floats)  # this input is swept
             for turn in range(min(-(-SWEPT_LEVELS // levels), MAX_SWEEPS, cheap)):
                 seed = self.seed + first % len(floats) + turn * len(floats)
                 yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)
 
     def _shifted(self) -> Iterator[_CasePlan]:
-        """Cases that show from what maxima and minima start and whether they miss a place: a
-        maximum of many numbers of both signs is never below zero, and most places never have it."""
+        """Yield cases that detect a wrong start value of a maximum or minimum, and a missed
+        position.
+
+        A maximum of many numbers of both signs is never below zero, and is rarely at a given
+        position, so other inputs do not detect these mistakes.
+        """
         reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = (
@@ -316,13 +337,13 @@ class Oracle:
             if reducer not in reducers:
                 continue
             for number in range(max(min(self._peaks_wanted, MAX_PEAK_CASES), inputs)):
-                yield _CasePlan((sunk,), self.seed + number)  # each is shifted once
+                yield _CasePlan((sunk,), self.seed + number)  # each input is shifted once
             for number in range(min(self._peaks_wanted * inputs, MAX_PLACE_CASES)):
                 yield _CasePlan((lone,), self.seed + number)
 
     @property
     def _peaks_wanted(self) -> int:
-        """The number of cases that use every discriminating place, fewer if they cost much."""
+        """The number of cases that use every discriminating position, fewer if they cost much."""
         wanted = 1
         for tensor in self.workload.inputs:
             dims = self.plan.dims[tensor.name]
@@ -337,7 +358,7 @@ class Oracle:
         return self._affordable(kind, _QUICK_SHARE * self.check_secs)
 
     def _extent(self, kind: InputKind) -> Extent:
-        """The sample of a case beside the quick one."""
+        """Return the sample of a case other than the quick one."""
         bounded = not self._is_exact(kind)
         if bounded not in self._extents:
             self._extents[bounded] = self._affordable(kind, self.case_secs)
@@ -360,7 +381,8 @@ class Oracle:
         return self.kernel_plan.exact if kind in _WHOLE_NUMBERS else self.kernel_plan.exact_extremes
 
     def case(self, kind: InputKind, seed: int, extent: Extent | None = None) -> Case:
-        """Inputs of `kind` with their expected outputs, or a sample of `extent`."""
+        """Return inputs of `kind` with their expected outputs, or with a sample of them of size
+        `extent`."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         extent = EVERYTHING if extent is None else extent
         exact = self._is_exact(kind)
@@ -381,8 +403,11 @@ class Oracle:
     def _bounded(
         self, inputs: Sequence[Array], kind: InputKind, samples: Sequence[Sample | None]
     ) -> list[tuple[Array, Array | None]]:
-        """Values and error bounds of the outputs. The values of a rewritten workload are those of
-        the original one: a mistake in a rewrite must not be in both."""
+        """Return the values and error bounds of the outputs.
+
+        The values of a rewritten workload come from the original one, so that a mistake in a
+        rewrite cannot be in both the kernel and the reference.
+        """
         plans = (self.plan, self.kernel_plan)
         found = [
             bounded_outputs(

@@ -1,10 +1,10 @@
-"""The sample of output elements that are compared where comparing all would take too long.
+"""The sample of output elements that are compared if comparing all elements would take too long.
 
-A sample is a grid of coordinates: along each dimension the ends, both sides of powers of two and of
-even divisions, one of each residue modulo the lanes (`discriminating_places`), and a random one in
-each of as many equal intervals, new in every case. So every block at least as long as an interval,
-every lane, tail, thread's share and phase is sampled, whatever the schedule. Each compared element
-is a whole reduction.
+A sample is a grid of coordinates. Along each dimension it has the ends, both sides of powers of two
+and of even divisions, one coordinate of each residue modulo the lanes (`discriminating_places`),
+and a random coordinate in each of as many equal intervals, new in every case. So every block at
+least as long as an interval, and every lane, remainder, thread's share and phase is sampled,
+whatever the schedule. Each compared element is a whole reduction.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tilewright.schedules.workload.workload import Workload
 
 from .discriminating_inputs import discriminating_places
 
-_SHRINK = 0.7  # of the coordinates along each dimension, from one try to the next
-_WIDER = 2  # times as many along the last dimension, along which vectors lie
+_SHRINK = 0.7  # of the coordinates along each dimension, from one attempt to the next
+_WIDER = 2  # factor along the last dimension, along which vectors are laid out
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a sample: about `count` coordinates along each dimension, all if that is None,
-    and the predicted `secs` of its reference."""
+    """The size of a sample: about `count` coordinates along each dimension (all if None), and the
+    predicted `secs` of its reference."""
 
     count: int | None
     secs: float
 
     def samples(self, forms: Sequence[Workload], seed: int) -> list[Sample | None]:
-        """A sample with this extent for each of `forms` of one workload, all of the same
-        elements."""
+        """Return a sample of this size for each of `forms` of one workload; all samples have the
+        same elements."""
         if self.count is None:
             return [None] * len(forms)
         return _samples(forms, self.count, seed)
@@ -46,8 +46,11 @@ EVERYTHING = Extent(None, 0.0)
 def affordable(
     forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
 ) -> Extent:
-    """The largest sample whose reference evaluates all `forms` of one workload within `secs`, on
-    inputs that are `finite` or not; the smallest one if none fits."""
+    """Return the largest sample whose reference evaluates all `forms` of one workload within
+    `secs`, or the smallest sample if none fits.
+
+    `finite` states whether all inputs are finite.
+    """
 
     def predicted(samples: Sequence[Sample | None]) -> float:
         pairs = zip(forms, samples, strict=True)
@@ -79,7 +82,8 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
 
 
 def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
-    """About `count` coordinates of a dimension of `extent`, all if it has no more."""
+    """Return about `count` coordinates of a dimension of `extent`, or all of them if there are not
+    more."""
     if count >= extent:
         return list(range(extent))
     chosen = discriminating_places(extent)[: -(-count // 2)]

@@ -1,4 +1,4 @@
-"""Drawing inputs with a few NaN, infinities and zeros of both signs."""
+"""Drawing of inputs with a few NaN, infinities and zeros of both signs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .discriminating_inputs import combined_values, one_place_a_line, summed_dims
+from .discriminating_inputs import combined_values, one_place_per_line, summed_dims
 from .inputs import tiled
 
 Array = npt.NDArray[Any]
@@ -29,10 +29,13 @@ _TURNS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """The special values of a draw. By default a few in every input; with `largest_only`, in the
-    largest input alone. With `but_largest`, in all other inputs, or with `only`, in the input of
-    that number: one in each line along a reduction, or in half of the elements of an input without
-    one, so that code for few rows or lanes meets them."""
+    """The special values of one draw, and the inputs that receive them.
+
+    By default a few are in every input; with `largest_only`, only in the largest input. With
+    `but_largest` they are in all other inputs, with `only` in the input of that index. In these two
+    cases there is one per line along a reduction, or they are half of the elements of an input
+    without a reduced dimension, so that code for few rows or lanes processes them.
+    """
 
     values: tuple[float, ...]
     largest_only: bool = False
@@ -49,9 +52,12 @@ DRAWS = (
 
 
 def further_draws(workload: Workload) -> list[SpecialDraw]:
-    """Draws with special values in some inputs alone, whose effect `DRAWS` may hide: behind those
-    of another factor, or where a few already reach every output. For small inputs, each input alone
-    and one value at a time, as NaN hides infinities of its line."""
+    """Return draws with special values in only some inputs, whose effect `DRAWS` may hide.
+
+    The effect may be hidden by special values of another factor, or because a few special values
+    already reach every output. For small inputs there is one draw per input and value, because NaN
+    hides infinities of its line.
+    """
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
         every = (np.nan, np.inf, -np.inf)
@@ -99,7 +105,7 @@ def _put_in_lines(
     if not values:
         return
     if dims:
-        where = one_place_a_line(drawn.shape, dims, int(rng.integers(_TURNS)))
+        where = one_place_per_line(drawn.shape, dims, int(rng.integers(_TURNS)))
         drawn[where] = np.resize(np.array(values), where[0].size)
     else:
         where = np.nonzero(rng.random(drawn.shape) < 0.5)
@@ -107,7 +113,7 @@ def _put_in_lines(
 
 
 def _drawn(tensor: Tensor, positive: bool, rng: Generator) -> Array:
-    """Magnitudes of 1/4 to 1, so that no exponential of their sums overflows."""
+    """Draw magnitudes of 1/4 to 1, so that no exponential of their sums overflows."""
     if not tensor.dtype.is_float:
         high = 1 if tensor.dtype is DType.BOOL else 4
         return rng.integers(0, high, tensor.shape, np.int8, endpoint=True).astype(

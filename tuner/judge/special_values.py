@@ -1,10 +1,10 @@
-"""Cases with a few NaN, infinities and zeros of both signs, and the outputs that are right.
+"""Cases with a few NaN, infinities and zeros of both signs, and their correct outputs.
 
-`docs/math.md`, "Special values", has the promise. The bound of the reference
-(`tilewright.schedules.reference.error_special`) follows what a right kernel may do otherwise
-through all stages: a NaN that a maximum lost, a product with padding that was left out, what is
-zero by rounding. Elements that none of these reach are held to their class and to their value, and
-so is what a comparison, a choice or a conversion makes of them.
+The promise is in `docs/math.md`, "Special values". The bound of the reference
+(`tilewright.schedules.reference.error_special`) propagates every permitted deviation of a correct
+kernel through all stages: a NaN that a maximum lost, a product with padding that was omitted, a
+value that is zero by rounding. Elements that none of these deviations reach must have the right
+class and value, and so must the results of comparisons, selects and conversions of them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ MANY_NANS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SpecialCase:
-    """Inputs with special values and their expected outputs: `cases.CheckCase`.
+    """Inputs with special values and their expected outputs; implements `cases.CheckCase`.
 
-    `signs` of an output are -1 or 1 where it is a zero of that sign, 0 elsewhere; None where no
-    sign of a zero is promised.
+    `signs` of an output are -1 or 1 if the element is a zero of that sign, otherwise 0. They are
+    None if no sign of a zero is promised for that output.
     """
 
     seed: int
@@ -53,7 +53,7 @@ class SpecialCase:
     exact: bool = False
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """None if `outputs` are right, else one line about the first wrong element."""
+        """Return one line about the first wrong element, or None if `outputs` are correct."""
         for expected, signs, output in zip(self.expected, self.signs, outputs, strict=True):
             problem = expected.wrong(output)
             if problem is None and signs is not None:
@@ -63,17 +63,18 @@ class SpecialCase:
         return None
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """None: this case measures no error."""
+        """Return None: this case measures no error."""
         return None
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared, in the output with the lowest."""
+        """The fraction of elements that are compared, in the output with the lowest fraction."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
     def judged_fraction(self) -> float:
-        """The fraction of compared elements with a number, in the output with the lowest."""
+        """The fraction of compared elements that are numbers, in the output with the lowest
+        fraction."""
         return min(expected.judged_fraction for expected in self.expected)
 
 
@@ -86,11 +87,11 @@ def special_case(
     secs: float = inf,
     draws: Sequence[SpecialDraw] = DRAWS,
 ) -> SpecialCase | None:
-    """The case for kernels of `workload`, in the form `rewritten` if that is not None; None without
-    float inputs, if every element may have any value, or if the predicted reference of the smallest
-    sample exceeds `secs`.
+    """Return the case for kernels of `workload`, or of its form `rewritten` if that is not None.
 
-    `positive`: all but special values must be positive.
+    Return None without float inputs, if every element may have any value, or if the predicted
+    reference of the smallest sample exceeds `secs`. `positive` means that all values except special
+    values must be positive.
     """
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
@@ -120,8 +121,8 @@ def _drawn(
     seed: int,
     sample: Sample | None,
 ) -> tuple[list[Array], list[Bounded]]:
-    """The first of `draws` that makes few outputs NaN, or the one with the fewest; its inputs and
-    bounds."""
+    """Return the inputs and bounds of the first of `draws` that makes few outputs NaN, or of the
+    draw with the fewest NaN."""
     found: list[tuple[float, list[Array], list[Bounded]]] = []
     for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -138,8 +139,8 @@ def _drawn(
 def zero_signs(
     workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
 ) -> dict[str, npt.NDArray[np.int8]]:
-    """The signs of zeros in outputs that keep them: outputs computed from inputs without a sum,
-    maximum or reduction."""
+    """Return the signs of zeros in outputs that preserve them: outputs computed from inputs without
+    a sum, maximum or reduction."""
     keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):

@@ -1,11 +1,12 @@
-"""The timing race: when to stop timing a candidate, and the estimate of its time. Pure: no clock.
+"""The timing race: the rule that ends the timing of a candidate, and the estimate of its time.
+Pure: no clock.
 
-A candidate climbs rungs of a few samples each, as in successive halving; one that cannot win any
-more leaves. A burst of register-only arithmetic, the reference, runs between samples. The minimum
-over samples removes additive noise (preemption), division by the fastest burst of the race removes
-multiplicative noise (clock drift). Times are comparable within a session, which fixes the burst's
-time. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in duet
-benchmarking, Bulej et al., ICPE 2020.
+A candidate climbs rungs of a few samples each, as in successive halving; a candidate that cannot
+win leaves the race. A reference burst of register-only arithmetic runs between samples. The minimum
+over samples removes additive noise (preemption); division by the fastest burst of the race removes
+multiplicative noise (clock drift). Times are comparable within a session, because the session fixes
+the time of the burst. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in
+duet benchmarking, Bulej et al., ICPE 2020.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-SAMPLE_SECS = 0.4e-3  # a sample is long against the clock's resolution, short against drift
+SAMPLE_SECS = (
+    0.4e-3  # a sample is long compared with the clock's resolution, short compared with drift
+)
 SLOW_CALL_SECS = 20e-3
 RUN_IN_SECS = 5e-3
-"""A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm: before that, only
+"""A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm. Before that, only
 a candidate more than twice too slow leaves the race."""
-_CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not a clock
-_AGREEMENT = 1.005  # the third best sample this near the best: further samples add nothing
+_CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not clock drift
+_AGREEMENT = 1.005  # if the third best sample is this near the best, further samples add nothing
 
 
 @dataclass(frozen=True, slots=True)
 class RaceRung:
-    """After `samples` samples, a candidate slower than `keep_below` times the incumbent leaves."""
+    """After `samples` samples, a candidate slower than `keep_below` times the incumbent leaves the
+    race."""
 
     samples: int
     keep_below: float
@@ -36,7 +40,7 @@ SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
-    """The next measurement: `rounds` samples of `calls` calls each, between bursts."""
+    """The next measurement: `rounds` samples of `calls` calls each, between reference bursts."""
 
     calls: int
     rounds: int
@@ -44,11 +48,11 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class TimingRace:
-    """One candidate's timing so far; `plan` gives the next measurement, `add` adds its result.
+    """The timing of one candidate; `plan` returns the next measurement, `add` adds its result.
 
-    `warm_secs` is the time of one call after the first; `session_burst_secs` that of the reference
-    burst at the session's clock; `incumbent_secs` the best estimate of the session, None at first;
-    `final_secs` limits the time of the last rung.
+    `warm_secs` is the time of one call after the first. `session_burst_secs` is the time of the
+    reference burst at the session's clock. `incumbent_secs` is the best estimate of the session,
+    None at first. `final_secs` limits the time of the last rung.
     """
 
     warm_secs: float
@@ -66,7 +70,8 @@ class TimingRace:
 
     @property
     def calls(self) -> int:
-        """Calls per sample, by the fastest call so far: the warm run may have been disturbed."""
+        """The number of calls per sample, from the fastest call: the warm-up run may have been
+        disturbed."""
         call_secs = min((self.warm_secs, *self.samples))
         return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
 
@@ -75,9 +80,9 @@ class TimingRace:
         return self.spent_secs / len(self.samples)
 
     def plan(self) -> TimingPlan | None:
-        """The next measurement, None when the race is over."""
+        """Return the next measurement, or None if the race is over."""
         if not self.samples:
-            # Even after a slow warm run: threads may have had to wake up.
+            # Take samples even after a slow warm-up run: threads may have had to wake up.
             return TimingPlan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None

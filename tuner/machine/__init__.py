@@ -1,1 +1,1 @@
-"""The machine kernels run on: its cores and caches, what probes say of it, the bound they set."""
+"""The machine that kernels run on: its cores and caches, its probes, and the roofline bound."""

@@ -1,9 +1,8 @@
-"""How fast a machine computes on narrow operands: by which instruction, and whether its rate was
-probed.
+"""Rates of a machine on narrow operands: the fastest instruction, and whether its rate was probed.
 
-Today's generated code widens narrow operands first. A machine can do more: dot-product instructions
-add several products per lane, and a vector has more lanes of narrower elements. Without them the
-bound would be one of our code, not of the machine.
+Generated code currently widens narrow operands first. A machine can be faster: dot-product
+instructions add several products per lane, and a vector has more lanes of narrower elements.
+Without these rates the bound would describe this project's code, not the machine.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from tilewright.schedules.target import Target
 
 @dataclass(frozen=True, slots=True)
 class NarrowOperands:
-    """Elements of `dtype` that part of the work reads: their `products` are summed, or they are
-    compared and added one by one."""
+    """Narrow elements of `dtype` that some operations read. `products` is True if products of them
+    are summed, False if they are only compared or added."""
 
     dtype: DType
     products: bool
@@ -26,8 +25,8 @@ class NarrowOperands:
 
 @dataclass(frozen=True, slots=True)
 class InstructionRates:
-    """Operations per second on one thread, two threads, ...; `by` names the instruction or the
-    type. `probed` is False where the rate is derived from that of f32."""
+    """Operations per second on one thread, two threads, and so on. `by` names the instruction or
+    the type. `probed` is False if the rate is derived from the rate of f32."""
 
     by: str
     flops: tuple[float, ...]
@@ -37,8 +36,8 @@ class InstructionRates:
 def rates_for(
     operands: NarrowOperands, target: Target, f32_flops: tuple[float, ...]
 ) -> InstructionRates | None:
-    """The rates of `target` on `operands`; None if they are those of the widened type. `f32_flops`
-    are the rates of f32 multiply-adds."""
+    """Return the rates of `target` on `operands`, or None if they equal the rates of the widened
+    type. `f32_flops` are the rates of f32 multiply-adds."""
     dot = fastest_for(operands.dtype, target) if operands.products else None
     if dot is not None:
         threads = range(1, len(f32_flops) + 1)
@@ -50,7 +49,7 @@ def rates_for(
         )
     if operands.products or operands.dtype.is_float:
         return None
-    lanes = 32.0 / operands.dtype.bits  # of a vector, for each that f32 has
+    lanes = 32.0 / operands.dtype.bits  # of a vector, for each lane that f32 has
     return InstructionRates(
         operands.dtype.value, tuple(lanes * flops for flops in f32_flops), probed=False
     )

@@ -1,6 +1,7 @@
-"""The least work of a workload: the operations and bytes of every schedule of any of its forms.
+"""The least work of a workload: the operations and bytes that every schedule of any of its forms
+needs.
 
-Operations are counted in slots of the multiply-add pipes, and each tensor's bytes once.
+Operations are counted in slots of the multiply-add pipes; the bytes of each tensor count once.
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ from tilewright.schedules.workload.workload import Workload
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
-"""An allowed error that permits regrouping, which states no error, but no rewrite that states
-one."""
+"""An allowed error so small that it permits regrouping, which states no error, but no rewrite that
+states one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The least work of a call: `slots` of the multiply-add pipes (one lane of one multiply-add),
-    and `min_bytes` read and written. `dtype` is the type it computes in. `narrow` are the slots
-    with narrow operands, for which a machine may have faster instructions than multiply-adds in
-    `dtype`."""
+    and `min_bytes` read and written.
+
+    `dtype` is the type that the workload computes in. `narrow` are the slots with narrow operands,
+    for which a machine may have faster instructions than multiply-adds in `dtype`.
+    """
 
     slots: float
     min_bytes: int
@@ -56,8 +59,10 @@ _MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
 
 
 def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
-    """The least work of `workload` as it is and in its other `forms`: those of its space
-    (`ScheduleSpace.forms`), or derived here where there is none."""
+    """Return the least work of `workload` over its original form and its other `forms`.
+
+    `forms` are the forms of its space (`ScheduleSpace.forms`); if None, they are derived here.
+    """
     others = _forms(workload) if forms is None else forms
     found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
     by_operands = min(found, key=lambda slots: sum(slots.values()))
@@ -72,11 +77,11 @@ def _forms(workload: Workload) -> tuple[Form, ...]:
 
 
 def saved_by_allowing_error(workload: Workload) -> float:
-    """How many times less work there is if `workload` allows any error: its products of more than
-    two factors may then be summed in steps. 1.0 where nothing is gained.
+    """Return the factor by which the work shrinks if `workload` allows any error, or 1.0 if it does
+    not shrink.
 
-    With infinities and zeros the result differs (`rewrites.precompute_factors.may_distribute`), so
-    floats need permission.
+    Products of more than two factors may then be summed in steps. With infinities and zeros the
+    result differs (`rewrites.precompute_factors.may_distribute`), so floats need permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -91,8 +96,9 @@ def _all_slots(workload: Workload) -> float:
 
 
 def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
-    """Slots by their narrow operands; under None those with operands of the workload's type."""
-    # `useful_flops` is a sum over all stages, so the share without padding is one for all.
+    """Return the slots by their narrow operands; the key None has the slots with operands of the
+    workload's type."""
+    # `useful_flops` is a sum over all stages, so all stages have the same share without padding.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
     constant = _constant_stages(workload)
     found: dict[NarrowOperands | None, float] = {}
@@ -104,8 +110,11 @@ def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
 
 
 def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
-    """The narrow operands of `stage`: elements narrower than the type it computes in, or integers
-    that are not multiplied, of which a vector has more lanes. None for other stages."""
+    """Return the narrow operands of `stage`, or None if it has none.
+
+    Narrow operands are elements narrower than the type that the stage computes in, or integers that
+    are not multiplied, of which a vector has more lanes.
+    """
     read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
     if not read:
         return None
@@ -122,8 +131,8 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
 
 
 def _constant_stages(workload: Workload) -> set[str]:
-    """Stages that read constant inputs alone: they can be computed once, before the first call. An
-    output is written in every call."""
+    """Return the stages that read only constant inputs: they can be computed once, before the first
+    call. Outputs are excluded, because every call writes them."""
     known = {tensor.name for tensor in workload.constants}
     found = set[str]()
     for stage in workload.stages:
@@ -135,13 +144,14 @@ def _constant_stages(workload: Workload) -> set[str]:
 
 
 def pipe_slots(stage: Stage) -> float:
-    """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
+    """Return the least number of lane-slots of the multiply-add pipes that one call of `stage`
+    needs, padding included.
 
     An operation counts once for each value of the axes it depends on: common subexpressions are
-    computed once, invariant ones outside of loops. A multiplication whose result is only added
-    takes one slot together with that addition. Additions and comparisons may run on other pipes, at
-    most as many as there are for multiplications. Operations in one branch of a select do not
-    count, as it may not be taken.
+    computed once, invariant ones outside loops. A multiplication whose result is only added takes
+    one slot together with that addition. Additions and comparisons may run on other pipes, at most
+    as many as there are for multiplications. Operations in one branch of a select do not count,
+    because the branch may not be taken.
     """
     extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
@@ -170,7 +180,7 @@ def pipe_slots(stage: Stage) -> float:
 
 
 def _computed(node: Scalar) -> set[Scalar]:
-    """The distinct operations that are evaluated whatever selects decide."""
+    """Return the distinct operations that are evaluated whatever the conditions of selects are."""
     found: set[Scalar] = set()
     pending = [node]
     while pending:

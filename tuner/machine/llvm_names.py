@@ -1,11 +1,11 @@
-"""The CPUs and features that LLVM knows for an architecture, by LLVM's own list.
+"""The CPUs and features of an architecture, from LLVM's own list.
 
     python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
     python -m tilewright.tuner.machine.llvm_names          compiles for the target on stdin
 
 LLVM reports an unknown name on standard error and continues with a CPU without features, or ends
-the process. It prints its list once per process, to standard error. So one process is started for
-the list, and one for each new description, which LLVM may end; results are cached.
+the process. It prints its list once per process, to standard error. Therefore one process is
+started for the list, and one for each new description, which LLVM may end. Results are cached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
 _ONE_AT_A_TIME = threading.Lock()
 
-# No kernel is without loads, sums and stores of floats.
+# Every kernel has loads, sums and stores of floats.
 _SMALL_MODULE = """
 define void @small(ptr %p) {
   %a = load float, ptr %p
@@ -44,9 +44,11 @@ define void @small(ptr %p) {
 
 
 def check_target(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, and for those that end it: a CPU
-    of 32 bits, features that contradict each other. Thread-safe; an answer that is not cached takes
-    a process, started for one caller at a time."""
+    """Raise TargetError for a CPU or a feature that LLVM does not know, and for names that end
+    LLVM: a 32-bit CPU, or features that contradict each other.
+
+    Thread-safe. A result that is not cached takes a process; one process runs at a time.
+    """
     with _ONE_AT_A_TIME:
         check_names(target)
         trouble = _fatal_message(target.triple, target.cpu, target.features)
@@ -58,7 +60,7 @@ def check_target(target: Target) -> None:
 
 
 def check_names(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, with similar names."""
+    """Raise TargetError, with similar names, for a CPU or a feature that LLVM does not know."""
     cpus, features = names_of(target.triple)
     if target.cpu not in cpus:
         raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
@@ -68,9 +70,9 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """CPUs and features of the architecture of `triple`. TargetError if LLVM does not know the
-    architecture, or did not answer."""
-    # The list depends on the architecture alone.
+    """Return the CPUs and features of the architecture of `triple`. Raise TargetError if LLVM does
+    not know the architecture, or did not answer."""
+    # The list depends only on the architecture.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 
 
@@ -85,9 +87,10 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """LLVM's last line if these names end it, "" if it compiles."""
-    request = json.dumps({"triple": triple, "cpu": cpu, "features": features})
-    ended = _listed_by_llvm(triple, [], request.encode())
+    """Return LLVM's last line of output if these names end its process, or "" if it compiles for
+    them."""
+    asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
+    ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:
         return ""
     said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
@@ -118,7 +121,7 @@ def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
 
 def main() -> None:
     """Let LLVM print its list to standard error, or compile for the target on standard input."""
-    # Start-up: only the process that is started for it loads LLVM.
+    # Start-up: only the process started for this function loads LLVM.
     from ..emit.object_code import cleaned, llvm_target, machine_for
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,7 +1,8 @@
 """The machine's lock: one measurement at a time, by command line, service or tests.
 
-The lock is advisory and shared by all users of the machine. Two measurements at once would disturb
-each other, so each waits for the other, reports whom it waits for, and can be aborted meanwhile.
+The lock is advisory and shared by all users of the machine. Concurrent measurements would disturb
+each other, so each waits for the other, reports the holder of the lock, and can be aborted
+meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ OnWait = Callable[[str], None]
 
 
 def lock_path() -> Path:
-    """The lock file of this machine: TILEWRIGHT_MEASURE_LOCK where that is set.
+    """Return the lock file of this machine: the value of TILEWRIGHT_MEASURE_LOCK if it is set.
 
-    /run/lock is the same for every user and session where it exists; otherwise the user's
-    runtime folder or the temporary one, where it carries the user's number.
+    Otherwise it is in /run/lock, which is the same for every user and session, if that folder
+    exists. Otherwise it is in the user's runtime folder or in the temporary folder, with the user's
+    number in its name.
     """
     named = os.environ.get(_VARIABLE)
     if named:
@@ -49,11 +51,12 @@ def machine_lock(
     *,
     on_wait: OnWait | None = None,
 ) -> Iterator[bool]:
-    """Hold the machine's lock for the block; yields whether it is held.
+    """Hold the machine's lock for the block; yield whether it is held.
 
-    Waits without a limit, or at most `patience_secs`. `on_wait` is called some twenty times a
-    second during the wait, first with "", after a second with a line about the holder; an exception
-    it raises ends the wait. The kernel releases the lock when its holder ends. The file stays.
+    Wait without a limit, or at most `patience_secs`. During the wait, `on_wait` is called about
+    twenty times per second, first with "", after a second with a line about the holder; an
+    exception that it raises ends the wait. The kernel releases the lock when its holder ends. The
+    file stays.
     """
     chosen = lock_path() if path is None else path
     if patience_secs is None and on_wait is not None:
@@ -72,7 +75,8 @@ def machine_lock(
 
 
 def holder(path: Path) -> str:
-    """The holder of the lock, for people: process, user and command as far as they are visible."""
+    """Describe the holder of the lock for users: process, user and command, as far as they are
+    visible."""
     try:
         held = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -80,7 +84,7 @@ def holder(path: Path) -> str:
         return "another process"
     wanted = f"{os.major(held.st_dev):02x}:{os.minor(held.st_dev):02x}:{held.st_ino}"
     for words in (line.split() for line in lines):
-        # "12: FLOCK ADVISORY WRITE 4711 fe:01:123 0 EOF"; "->" marks those who wait.
+        # "12: FLOCK ADVISORY WRITE 4711 fe:01:123 0 EOF"; "->" marks processes that wait.
         if "->" not in words and len(words) > 5 and words[5] == wanted:
             return _described(int(words[4]))
     return "another process"
@@ -113,10 +117,10 @@ def _user_name(uid: int) -> str:
 
 
 def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
-    """A descriptor that holds the lock; `on_wait` is called during the wait and may raise.
+    """Return a descriptor that holds the lock; `on_wait` is called during the wait and may raise.
 
-    Polling would always lose to processes in the kernel's queue, so a thread waits in that queue;
-    if the wait was abandoned, it releases the lock at once.
+    Polling would always lose to processes in the kernel's queue, so a thread waits in that queue.
+    If the wait was abandoned, the thread releases the lock immediately.
     """
     fd = _open(path)
     try:
@@ -137,7 +141,8 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
 
 
 class _LockWaiter:
-    """A thread that waits for the lock on `fd`, and closes `fd` if it was abandoned before."""
+    """A thread that waits for the lock on `fd`, and closes `fd` if the wait was abandoned
+    before."""
 
     def __init__(self, fd: int) -> None:
         self.held = threading.Event()
@@ -176,9 +181,10 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, created writable for everybody if there is none."""
+    """Open the lock file; create it writable for all users if it does not exist."""
     try:
-        # Not O_CREAT at once: in /run/lock the kernel refuses that for another user's file.
+        # Open without O_CREAT first: in /run/lock the kernel refuses O_CREAT for another user's
+        # file.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

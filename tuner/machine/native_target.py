@@ -1,8 +1,8 @@
-"""The machine we run on as a `Target`: detected and probed by its back end, cached on disk.
+"""This machine as a `Target`: detected and probed by its back end, cached on disk.
 
-`detect` asks the machine. `native_target` is what everyone else calls: it keeps the description
-and its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
-`load_target` reads what a user writes after `--target`.
+`detect` queries the machine. All other code calls `native_target`, which stores the description and
+its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
+`load_target` reads the argument of `--target`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_FILE_BYTES = 1 << 20
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """`probe.probe_target`, imported when it is called."""
+    """Call `probe.probe_target`, which is imported on the first call."""
     from . import probe  # Start-up: a warm start reads probes and takes none
 
     return probe.probe_target(target, within_secs, control)
@@ -47,11 +47,12 @@ def probe_target(
 
 Prober = Callable[[Target], Probes]
 HurriedProber = Callable[[Target, float], Probes]
-"""A prober with a limit in seconds."""
+"""A prober with a time limit in seconds."""
 
 
 def detect() -> Target:
-    """This machine without probes, for kernels of one thread, as the first back end detects it."""
+    """Return this machine without probes, for kernels of one thread, as the first back end detects
+    it."""
     from ..backend.registry import BACKENDS  # Start-up: a warm start reads a file instead
 
     return BACKENDS[0].detect()
@@ -66,13 +67,13 @@ def native_target(
     clock: Callable[[], float] = time.time,
     prober: Prober = probe_target,
 ) -> Target:
-    """This machine, for kernels of up to `threads` threads, with its probes if `probe`.
+    """Return this machine, for kernels of up to `threads` threads, with its probes if `probe`.
 
     The description is cached in `cache_dir` (default: the XDG cache folder), one file for each
     (host, CPU, affinity, core limit, llvmlite); an unreadable file counts as absent. Probes older
-    than a week are taken again, which takes about a second; `fresh` also detects again. Probes of a
-    busy machine are doubtful and soon taken again; the best of both are kept.
-    TargetError: more threads than cores, or probing failed.
+    than a week are repeated, which takes about a second; `fresh` also repeats the detection. Probes
+    of a busy machine are doubtful and repeated soon; the best of both are kept. Raise TargetError
+    if there are more threads than cores, or if probing failed.
     """
     path = _cache_file(cache_dir)
     cached = None if fresh else _read_cache(path)
@@ -86,8 +87,8 @@ def native_target(
 
 
 def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
-    """This machine without its probes: with timings from elsewhere, a search must not depend on
-    them."""
+    """Return this machine without its probes: with timings from elsewhere, a search must not depend
+    on them."""
     return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
 
 
@@ -100,11 +101,12 @@ def load_target(
     within_secs: float = math.inf,
     control: Control | None = None,
 ) -> Target:
-    """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
-    makes it.
+    """Return the target that a user names: `native`, a level of x86-64, or a JSON file in the
+    format of `Target.to_json`.
 
-    `threads` None keeps the file's number (one for `native`). TargetError; its subclass
-    ProbingLateError if probing took longer than `within_secs`. MeasurementAborted by `control`.
+    If `threads` is None, the number in the file applies (one for `native`). Raise TargetError if
+    there is no such target; ProbingLateError, its subclass, if probing took longer than
+    `within_secs`; and MeasurementAborted if `control` aborts.
     """
     if spec == "native":
         prober = partial(probe_target, within_secs=within_secs, control=control)
@@ -141,7 +143,7 @@ def _read_target_file(path: Path) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _CachedTarget:
-    """A cached description; `probed_at` is seconds since 1970, None where nothing was probed."""
+    """A cached description. `probed_at` is in seconds since 1970, or None if nothing was probed."""
 
     target: Target
     probed_at: float | None
@@ -157,35 +159,38 @@ class _CachedTarget:
         return self.target.probes.doubtful
 
     def recent(self, now: float, recent_secs: float) -> bool:
-        """Whether the probes are reliable and at most `recent_secs` old."""
+        """Return whether the probes are reliable and at most `recent_secs` old."""
         return not self.doubtful and self._since(now, recent_secs)
 
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
-        """Probed again, merged with its earlier probes unless these are too old."""
+        """Return the machine probed again, merged with its earlier probes unless these are too
+        old."""
         probes = prober(self.target)
         if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
             probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
-        # A clock set back makes probes of the future; they are as untrustworthy as old ones.
+        # If the clock was set back, probes are dated in the future; they are as untrustworthy as
+        # old ones.
         return self.probed_at is not None and 0 <= now - self.probed_at <= age_secs
 
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """The machine a session measures on: `session.roofline_bound.MeasuringMachine`."""
+    """The machine that a session measures on; implements
+    `session.roofline_bound.MeasuringMachine`."""
 
     cache_dir: Path | None = None
     clock: Callable[[], float] = time.time
     prober: HurriedProber = probe_target
 
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
-        """`target` with the best of its probes and new ones; cached ones are new enough if they are
-        at most `recent_secs` old. None if `target` is not this machine, or `within_secs` are too
-        few for probing.
+        """Return `target` with the best of its probes and new ones, or None if it cannot be probed.
 
-        TargetError if probing failed or took longer than that.
+        Cached probes are new enough if they are at most `recent_secs` old. `target` cannot be
+        probed if it is not this machine, or if `within_secs` is too short. Raise TargetError if
+        probing failed or took longer than `within_secs`.
         """
         path = _cache_file(self.cache_dir)
         now = self.clock()
@@ -238,7 +243,7 @@ def _read_cache(path: Path) -> _CachedTarget | None:
         target = Target.from_json(document["target"])
         return _CachedTarget(target, None if probed_at is None else float(probed_at))
     except (OSError, ValueError, KeyError, TypeError, TargetError):
-        return None  # absent, torn or from another version: detecting again is always right
+        return None  # absent, torn or from another version: detecting again is always correct
 
 
 def _write_cache(path: Path, entry: _CachedTarget) -> None:

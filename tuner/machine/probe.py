@@ -1,7 +1,8 @@
-"""Have this machine probed, while nothing of ours is measured on it.
+"""Probing of this machine while this project measures nothing on it.
 
-Its back end names the program that does it (`Backend.prober`): target JSON on stdin, probes JSON on
-stdout, in a process of its own, which may start what a process that forks must not.
+The back end of the machine names the program that probes (`Backend.prober`): target JSON on stdin,
+probes JSON on stdout. It runs in a separate process, which may load libraries (such as OpenMP) that
+a process that forks must not load.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .probe_merging import ProbingLateError
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """Probe this machine, which `target` must describe, in a process of its own.
+    """Probe this machine, which `target` must describe, in a separate process.
 
-    Probes are doubtful if the machine's lock could not be had. TargetError if that process fails,
-    with its last line, or if everything takes longer than `within_secs`. MeasurementAborted by
-    `control`.
+    Probes are doubtful if the machine's lock was not available. Raise TargetError, with the last
+    line of the process, if the process fails, or if everything takes longer than `within_secs`.
+    Raise MeasurementAborted if `control` aborts.
     """
     control = control or Control()
     end = time.monotonic() + within_secs
@@ -61,7 +62,7 @@ def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes
                 f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
             ) from error
         finally:
-            process.kill()  # nothing, where it has ended
+            process.kill()  # no effect if it has ended
     if process.returncode != 0:
         last = (said.strip().splitlines() or ["no message"])[-1]
         raise TargetError(f"probing {target.cpu} failed with status {process.returncode}: {last}")

@@ -1,8 +1,8 @@
-"""Merging the probes of one machine, and correcting them by a measured kernel.
+"""Merging of the probes of one machine, and their correction by a measured kernel.
 
 Probes are lower bounds: load, a low clock or a neighbour on the same physical core only make a
-figure smaller, so of two figures the larger is nearer to the truth. A kernel is a probe too: the
-machine can compute and move what the kernel did, in its time.
+figure smaller, so the larger of two figures is nearer to the truth. A kernel is a probe too: the
+machine can compute and move in that time all that the kernel computed and moved.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from tilewright.schedules.target import Probes, Target
 
 
 class ProbingLateError(TargetError):
-    """Probing took longer than it was allowed."""
+    """Probing took longer than its time limit."""
 
 
 CLOCK_DRIFT = 1.1
-"""Largest ratio of clocks between two quiet probes of one core; more is a disturbance."""
+"""Largest ratio of clocks between two quiet probes of one core; a larger ratio is a disturbance."""
 
 MISLEADING_RATIO = 1.25
 """Figures that are wrong by more than this factor mislead a search."""
 
 
 def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
-    """The best figures of both probes of `target`, whose own probes are ignored; as doubtful as
-    `new`.
+    """Return the best figures of both probes of `target`, as doubtful as `new`. The probes in
+    `target` are ignored.
 
-    If a quiet `new` ran at a lower clock than `old`, its figures that follow the core's clock are
-    scaled to the higher clock. Otherwise a disturbed figure of `old` would be kept for its clock.
+    If a quiet `new` ran at a lower clock than `old`, its figures that are proportional to the
+    core's clock are scaled to the higher clock. Otherwise a disturbed figure of `old` would be kept
+    because of its clock.
     """
     clock = 1.0 if new.doubtful else _clock_ratio(old, new)
     own = {f"L{i + 1}" for i, cache in enumerate(target.caches) if not cache.shared}
@@ -46,8 +47,11 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def is_misleading(old: Probes, new: Probes) -> bool:
-    """Whether a search by `old` would choose otherwise than by `new`: a figure of `old` is missing
-    or too low, or its parallel region too expensive, by more than `MISLEADING_RATIO`."""
+    """Return whether a search with `old` would choose differently than with `new`.
+
+    It does if a figure of `old` is missing (0) or too low, or its parallel region too expensive, by
+    more than `MISLEADING_RATIO`.
+    """
     pairs = [
         (before, now)
         for known, found in (
@@ -82,9 +86,12 @@ def _best(
 
 
 def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
-    """`probes` in which `threads` threads compute at least `gflops` in the type or by the
-    instruction `name`, at most that many times the peak of one core: beyond that the count of
-    operations is wrong, not the probe."""
+    """Return `probes` in which `threads` threads compute at least `gflops` in the type or with the
+    instruction `name`.
+
+    The figure is raised to at most `threads` times the peak of one core: beyond that, the count of
+    operations is wrong, not the probe.
+    """
     known = probes.peak_gflops.get(name, [])
     most = threads * probes.peak_of(name, 1)
     return replace(
@@ -95,7 +102,7 @@ def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probe
 
 
 def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Probes:
-    """`probes` in which `threads` threads read at least `gbs` from `level`."""
+    """Return `probes` in which `threads` threads read at least `gbs` from `level`."""
     known = probes.bandwidth_gbs.get(level, [])
     return replace(
         probes,
@@ -105,5 +112,5 @@ def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Pr
 
 
 def _at_least(values: list[float], threads: int, least: float) -> list[float]:
-    """`values` by number of threads, at least `least` for `threads` and more."""
+    """Return `values` by number of threads, raised to at least `least` for `threads` and more."""
     return [max(v, least) if n + 1 >= threads else v for n, v in enumerate(values)]

@@ -1,15 +1,15 @@
 """The roofline bound: no schedule of the workload can be faster on this target.
 
-min over p <= threads of max(operations at the peak of p cores, operation mix in cycles, bytes at
-the bandwidth of the level the data lives in), plus a parallel region if p > 1. If a form of the
-workload that it allows needs fewer operations, those count. Operations on narrow operands count at
-the rate of the machine's instructions for them, whether code for these is generated or not
-(`instruction_rates.py`); where that rate is not probed, the bound ends no search. Source: the
-roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785),
-with the cache level the whole problem fits in for "memory".
+The bound is the minimum over p <= threads of max(operations at the peak of p cores, operation mix
+in cycles, bytes at the bandwidth of the level that holds the data), plus a parallel region if p >
+1. If an allowed form of the workload needs fewer operations, its count applies. Operations on
+narrow operands count at the rate of the machine's instructions for them, whether code for these is
+generated or not (`instruction_rates.py`); if that rate is not probed, the bound ends no search.
+Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
+doi:10.1145/1498765.1498785), with the cache level that the whole problem fits in as "memory".
 
-Rates are the best that this machine has shown (`tuner/machine/probe_merging.py`); a kernel that
-beats the bound by more than a probe's error proves them too low: see
+Rates are the best that this machine has reached (`tuner/machine/probe_merging.py`). A kernel that
+beats the bound by more than the error of a probe proves them too low: see
 `tuner/session/roofline_bound.py`.
 """
 
@@ -29,14 +29,17 @@ from .probe_merging import raised_bandwidth, raised_peak
 
 
 def bound_for(workload: Workload, target: Target) -> Bound:
-    """The bound of the least work of `workload`, for callers without a space."""
+    """Return the bound of the least work of `workload`, for callers without a space."""
     return bound_of(least_work(workload), target)
 
 
 def bound_of(work: Work, target: Target) -> Bound:
-    """The bound of one call that does `work`, with inputs and outputs in the innermost cache that
-    holds them. Doubtful probes add no parallel region: on a busy machine it is measured several
-    times too long."""
+    """Return the bound of one call that does `work`, with inputs and outputs in the innermost cache
+    that holds them.
+
+    With doubtful probes no parallel region is added: on a busy machine its measured cost is several
+    times too high.
+    """
     machine = machine_for(target, work.dtype)
     parts = _parts(work, target, machine)
     choices = []
@@ -65,7 +68,8 @@ def bound_of(work: Work, target: Target) -> Bound:
 def _parts(
     work: Work, target: Target, machine: MachineRates
 ) -> list[tuple[float, InstructionRates]]:
-    """Pairs of operations and their rates; a slot is one lane of one FMA, two operations."""
+    """Return pairs of operations and their rates. A slot is one lane of one FMA, which is two
+    operations."""
     own = InstructionRates(work.dtype.value, machine.peak_flops, machine.probed)
     f32 = machine_for(target, DType.F32).peak_flops
     narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
@@ -79,24 +83,29 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 
 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
-    """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
-    of these peaks was not probed: with f32's in its place, a right kernel may take less."""
+    """Return the time of the operations on all cores at the single-core peak of their own
+    instructions.
+
+    Return 0.0 if one of these peaks was not probed: with the peak of f32 in its place, a correct
+    kernel may take less.
+    """
     if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
         return 0.0
     return _compute_secs(parts, 1) / target.threads
 
 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
-    """The target's probes, raised to the rates of a kernel of `secs` a call on its threads.
+    """Return the target's probes, raised to the rates of a kernel that takes `secs` per call on the
+    target's threads.
 
-    Bytes of the level the data lives in count as far as inner caches cannot hold them; arithmetic
-    counts up to the peak of all cores. What these do not explain is no error of a probe.
+    The bytes that inner caches cannot hold count for the level that holds the data; arithmetic
+    counts up to the peak of all cores. A remaining difference is not an error of a probe.
     """
     probes, threads = target.probes, target.threads
     if secs >= bound_of(work, target).secs:
         return probes
     parts = _parts(work, target, machine_for(target, work.dtype))
-    if len(parts) == 1:  # of several, nobody knows which one is faster than its probe
+    if len(parts) == 1:  # with several parts it is unknown which one is faster than its probe
         ((operations, rates),) = parts
         gflops = operations / secs / 1e9
         if 0 < probes.peak_of(rates.by, threads) < gflops:
@@ -105,7 +114,7 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     inside = [
         cache.bytes * (1 if cache.shared else threads)
         for i, cache in enumerate(target.caches[:3])
-        if f"L{i + 1}" < level  # "memory" comes after them all
+        if f"L{i + 1}" < level  # "memory" sorts after all caches
     ]
     gbs = (work.min_bytes - sum(inside)) / secs / 1e9
     if 0 < probes.bandwidth(level, threads) < gbs:
@@ -121,7 +130,7 @@ def _memory_gbs(machine: MachineRates) -> float:
 
 
 def home_level(data_bytes: int, target: Target, threads: int) -> str:
-    """The innermost level that holds `data_bytes` divided among `threads` cores."""
+    """Return the innermost level that holds `data_bytes` divided among `threads` cores."""
     for i, cache in enumerate(target.caches[:3]):
         if data_bytes <= cache.bytes * (1 if cache.shared else threads):
             return f"L{i + 1}"

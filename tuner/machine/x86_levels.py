@@ -1,8 +1,8 @@
 """The micro-architecture levels of x86-64 as targets.
 
-A level is a set of instructions, not a machine: its caches are those of a small core of its time,
-so that a schedule chosen for it suits most machines that have the level. Levels: System V ABI,
-AMD64 supplement, section 3.1.1 (micro-architecture levels).
+A level is a set of instructions, not a machine. Its caches are the caches of a small core of its
+time, so that a schedule chosen for the level suits most machines that have it. Levels: System V
+ABI, AMD64 supplement, section 3.1.1 (micro-architecture levels).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TRIPLE = f"{X86_64}-unknown-linux-gnu"
 
 
 def level_target(name: str, threads: int = 1) -> Target:
-    """The target of one of `LEVELS`, for kernels of up to `threads` threads."""
+    """Return the target of one of `LEVELS`, for kernels of up to `threads` threads."""
     features = _LEVELS[name]
     bits, registers = vector_shape(X86_64, features)
     return Target(
@@ -55,8 +55,8 @@ def level_target(name: str, threads: int = 1) -> Target:
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
-    """Whether LLVM certainly compiles for `target`: a level of x86-64, or the machine of these
-    names with all or some of its features."""
+    """Return whether LLVM certainly compiles for `target`: a level of x86-64, or the machine with
+    this triple and CPU and any subset of these features."""
     if is_level(target.cpu):
         level = level_target(target.cpu)
         return (target.triple, target.features) == (level.triple, level.features)
@@ -66,5 +66,5 @@ def is_well_known(target: Target, triple: str, cpu: str, features: Collection[st
 
 
 def is_level(cpu: str) -> bool:
-    """Whether `cpu` names a level, rather than a machine."""
+    """Return whether `cpu` names a level rather than a machine."""
     return cpu in _LEVELS

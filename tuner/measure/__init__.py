@@ -1,1 +1,1 @@
-"""Candidates in, checked and timed results out: here, in a fleet, or from a file."""
+"""Measurement of candidates on this machine, in a fleet, or from a file of timings."""

@@ -1,7 +1,8 @@
-"""Measure on this machine: when compile workers and the runner use its cores.
+"""Measurement on this machine, and the times at which compile workers and the runner use its cores.
 
-A serial kernel is timed on the last CPU while the others go on compiling. Kernels for several
-threads, or a machine of one CPU, take turns: first the whole batch is compiled, then it is timed.
+A serial kernel is timed on the last CPU while the other CPUs compile. For multi-threaded kernels,
+or on a machine with one CPU, the phases alternate: first the whole batch is compiled, then it is
+timed.
 """
 
 from __future__ import annotations
@@ -39,29 +40,32 @@ from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
-_DEADLINE_RATIO = 10  # a candidate this many times slower than the best is not worth waiting for
+_DEADLINE_RATIO = (
+    10  # a candidate this many times slower than the incumbent is not worth waiting for
+)
 _IMPLAUSIBLE_RATIO = 8.0
-"""A checked kernel this many times as fast as its operations allow has a wrong time: a clock that
-stood still. Clock drift, busy probes and all that a bound leaves out are smaller errors; a kernel
-that is faster by less proves the bound wrong (`session/roofline_bound.py`)."""
+"""If a checked kernel is this many times as fast as its operations allow, the time is wrong: the
+clock stood still. Clock drift, busy probes and costs that a bound ignores cause smaller errors; a
+kernel that is faster by a smaller factor proves the bound wrong (`session/roofline_bound.py`)."""
 
-_CONFIRM_SECS = 0.15  # of timing: three times a finalist's
-_OVERRUN_SHARE = 0.25  # of the reserve: the candidate that runs when it begins may take this
-_CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
-_CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
-_CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
+_CONFIRM_SECS = 0.15  # of timing: three times the timing of a finalist
+_OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the reserve begins
+_CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
+_QUICK_CHECKS_PER_CALL = 1.5  # time of one call in a full check, in quick checks
+_CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check, in calls at the bound
 _MAX_OVER_PREDICTED = 10.0
-"""In a run without a budget of seconds, computing a reference and a full check are ended at this
-many times their predicted time, but not before a limit of `timeouts`."""
+"""In a run without a time budget, a reference computation or a full check is ended at this many
+times its predicted time, but not before a limit in `timeouts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
     """Settings that do not depend on the workload.
 
-    `compile_workers` None: one for each CPU that compiles. `lock_path` None: the machine's lock.
-    `compiler` and `cases` name functions, "module:function"; see `compiling.worker` and
-    `judge.cases`. `check_secs` limits the predicted time of a full check's reference.
+    If `compile_workers` is None, there is one for each CPU that compiles. If `lock_path` is None,
+    the machine's lock is used. `compiler` and `cases` name functions, "module:function"; see
+    `compiling.worker` and `judge.cases`. `check_secs` limits the predicted time of a full check's
+    reference.
     """
 
     compile_workers: int | None = None
@@ -75,15 +79,15 @@ class MeasureSettings:
 
 
 class LocalMeasurer:
-    """Implements `Measurer` with processes of this machine.
+    """A `Measurer` that uses processes of this machine.
 
-    A time far below `bound_secs` is IMPLAUSIBLE; by default that is the time of the operations at
-    the probed peak of one core times the threads, where compute binds. A checked kernel that beats
-    the bound by less is accepted. `seed` fixes the inputs.
+    A time far below `bound_secs` is IMPLAUSIBLE. By default that bound is the time of the
+    operations at the probed peak of one core times the threads, if compute binds. A checked kernel
+    that is faster than the bound by a smaller factor is accepted. `seed` determines the inputs.
 
-    TargetError if this machine cannot run code for `target`; WorkloadError if verifying `workload`
-    takes more memory than it has, or more time than `MeasureSettings.check_secs`. Entering starts
-    all processes and waits for none.
+    Raise TargetError if this machine cannot run code for `target`. Raise WorkloadError if verifying
+    `workload` takes more memory than the machine has, or more time than
+    `MeasureSettings.check_secs`. Entering the context starts all processes and waits for none.
     """
 
     def __init__(
@@ -143,8 +147,8 @@ class LocalMeasurer:
         self._runner.close()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` kills compile workers and runner, and the reference takes no more
-        than a share of the run's seconds."""
+        """Obey `control`: `abort` kills compile workers and the runner, and the reference takes at
+        most a share of the run's time budget."""
         self._control = control
         control.on_abort(self._kill)
         if control.allowed_secs < inf:
@@ -152,7 +156,7 @@ class LocalMeasurer:
             self._runner.document["check_secs"] = secs
 
     def take_bound(self, bound_for: Bound) -> None:
-        """See `TakesBound`; without this call the bound is computed when it is needed."""
+        """Set the bound (see `TakesBound`); otherwise it is computed when it is needed."""
         self._bound = bound_for
 
     def _bound_of_work(self) -> Bound:
@@ -161,8 +165,8 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut by far; 0.0 where that is not known, and no time
-        refused."""
+        """Return the time that no correct kernel can undercut by far, or 0.0 (no time is refused)
+        if it is not known."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
@@ -184,13 +188,14 @@ class LocalMeasurer:
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
-        """One result a request, in order; see `Measurer`."""
+        """Return one result per request, in order; see `Measurer`."""
         batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
         self._pool.start()
         try:
             self._run(batch, requests)
         except BaseException:
-            # Half of the batch is under way: these processes would answer the next call with it.
+            # Half of the batch is in progress: these processes would return its results to the next
+            # call.
             self._pool.drop()
             if self._runner.busy:
                 self._runner.close()
@@ -214,7 +219,7 @@ class LocalMeasurer:
                         break
                 batch.report_results()
             if len(batch.results) < batch.total:
-                self._control.pause()  # compiling goes on meanwhile
+                self._control.pause()  # compilation continues meanwhile
 
     def _prepare(self, batch: _Batch) -> None:
         """Wait until a candidate is compiled and the reference is computed. Nothing is timed, so
@@ -228,7 +233,8 @@ class LocalMeasurer:
             self._until_open()
 
     def _until_open(self) -> None:
-        """Wait for the runner to open the workload, which computes the reference. OutOfTime."""
+        """Wait for the runner to open the workload, which computes the reference. Raise OutOfTime
+        if it takes too long."""
         start = self._control.clock()
         if not self._runner.running:
             self._runner.start()
@@ -244,8 +250,8 @@ class LocalMeasurer:
                 self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
-        """OutOfTime if the run's seconds are over or, in a run without a budget of seconds, if the
-        activity that began at `start` has taken `most_secs`."""
+        """Raise OutOfTime if the time budget is used up or, in a run without one, if the activity
+        that began at `start` has taken `most_secs`."""
         self._control.check()
         if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
             would_do = rounded_up(5 * most_secs)
@@ -261,7 +267,8 @@ class LocalMeasurer:
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
-        """Hold the machine's lock. MeasurementAborted during the wait for it."""
+        """Hold the machine's lock for the block. Raise MeasurementAborted if aborted during the
+        wait for it."""
         told = ""
 
         def on_wait(text: str) -> None:
@@ -280,14 +287,16 @@ class LocalMeasurer:
             yield
 
     def _compiled(self, timeout_secs: float | None) -> list[Compiled]:
-        """Outcomes of the pool. MeasurementAborted if its workers were killed by an abort."""
+        """Return outcomes of the pool. Raise MeasurementAborted if an abort killed its workers."""
         outcomes = self._pool.poll(timeout_secs)
         self._control.check()
         return outcomes
 
     def _answer(self, look: Callable[[], None]) -> dict[str, Any]:
-        """The runner's answer. MeasurementAborted if it was killed by an abort. `look` is called
-        repeatedly during the wait; an exception it raises ends the wait."""
+        """Return the runner's answer. Raise MeasurementAborted if an abort killed the runner.
+
+        `look` is called repeatedly during the wait; an exception that it raises ends the wait.
+        """
         try:
             while not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
                 look()
@@ -323,12 +332,15 @@ class LocalMeasurer:
         try:
             return self._result(first, self._checked(what))
         finally:
-            if self._runner.busy:  # in the midst of a check that nobody waits for
+            if self._runner.busy:  # a check is still running whose result is not needed
                 self._runner.close()
 
     def _checked(self, what: str) -> dict[str, Any]:
-        """The answer of the full check that is running. The machine's lock is held from the first
-        case on, and released between two cases if another run wants it."""
+        """Return the answer of the full check that is running.
+
+        The machine's lock is held from the first case on, and released between two cases if another
+        run wants it.
+        """
         start = self._control.clock()
         known = self._last_ok or MeasureResult(
             MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
@@ -356,14 +368,15 @@ class LocalMeasurer:
             return self._answer(lambda: self._end_late(start, most_secs))
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """See `PredictsCheck`: two builds in new processes, references that each take as long as
-        the first one, and the calls on every case, most of them on the first."""
+        """Predict the time of `confirm` (see `PredictsCheck`): two builds in new processes,
+        references that each take as long as the first one, and the calls on every case, most of
+        them on the first."""
         opening = self._runner.opening
         cases = max(int(opening.get("cases", 0)), 1)
         most_secs = float(self._runner.document.get("check_secs", timeouts.REFERENCE_SECS))
         reference_secs = min(cases * float(opening.get("quick_secs", 0.0)), most_secs)
         calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
-            _CALLS_OF_A_CASE * result.verify_secs
+            _QUICK_CHECKS_PER_CALL * result.verify_secs
         )
         builds_secs = self._pool.start_secs + result.compile_secs
         return builds_secs + reference_secs + calls_secs + _CONFIRM_SECS
@@ -371,8 +384,9 @@ class LocalMeasurer:
     def _advance(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
         """Wait for the next compiled or timed candidate and handle it.
 
-        Results are reported while the next candidate runs, unless that uses every CPU. OutOfTime
-        when the seconds of the run do not suffice for another candidate, which then has no result.
+        Results are reported while the next candidate runs, unless that candidate uses every CPU.
+        Raise OutOfTime if the time budget does not suffice for another candidate, which then has no
+        result.
         """
         if not self._overlaps:
             batch.report_results()
@@ -383,7 +397,7 @@ class LocalMeasurer:
             compiled = batch.ready.pop(0)
             batch.running = compiled
             self._doing(_activity_of(requests[compiled.key]))
-            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
+            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._run_limit_secs()
             batch.cut = left_secs < usual_secs
             deadline_secs = min(usual_secs, left_secs)
             job = self._job(compiled, batch.traces[compiled.key])
@@ -395,16 +409,16 @@ class LocalMeasurer:
             compiled, batch.running = batch.running, None
             result = self._result(compiled, self._answer(self._control.check))
             if result.status is MeasureStatus.RUN_TIMEOUT and batch.cut:
-                control = self._control  # it says nothing of the candidate
+                control = self._control  # the timeout says nothing about the candidate
                 raise control.used_up() if control.reserve_secs else control.out_of_time()
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
                 self._last_ok = result
             batch.settle(compiled.key, result)
 
-    def _secs_for_a_run(self) -> float:
-        """Seconds that one candidate may take: those before the reserve and a share of it, or all
-        that are left where nothing is checked at the end."""
+    def _run_limit_secs(self) -> float:
+        """Return the time that one candidate may take, in seconds: the time before the reserve and
+        a share of the reserve, or all remaining time if there is no final check."""
         reserve_secs = self._control.reserve_secs
         if not reserve_secs:
             return max(self._control.killed_in_secs, timeouts.MEASURE_POLL_SECS)
@@ -424,7 +438,7 @@ class LocalMeasurer:
                 selector.select(min(known, default=None))
 
     def _document(self, trace: Trace) -> dict[str, Any]:
-        """The request to a compile worker."""
+        """Return the request to a compile worker."""
         return {
             "workload": self._workload_document,
             "trace": trace.to_json(),
@@ -438,10 +452,10 @@ class LocalMeasurer:
         }
 
     def _deadline_secs(self, threads: int) -> float:
-        """Wall time that one candidate may take on one case, verification included."""
+        """Return the wall time that one candidate may take on one case, verification included."""
         if self._settings.run_deadline_secs is not None:
             return self._settings.run_deadline_secs
-        calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
+        calls = 5 + 4 * threads  # each thread's share runs separately, some shares twice
         if self._incumbent_secs is None:
             return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
         return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
@@ -505,7 +519,7 @@ class _Batch:
             self.on_result(key, self.results[key])
 
     def queue_compiled(self, outcomes: list[Compiled]) -> None:
-        """Queue compiled candidates, and settle those that failed to compile."""
+        """Queue compiled candidates, and settle the candidates that failed to compile."""
         for outcome in outcomes:
             if outcome.status is MeasureStatus.OK:
                 self.ready.append(outcome)
@@ -524,7 +538,7 @@ def _activity_of(request: MeasureRequest) -> Activity:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """No caller wants results one by one."""
+    """Ignore the result: the caller of `measure` passed no `on_result`."""
 
 
 def verify_full(
@@ -534,15 +548,17 @@ def verify_full(
     seed: int = 0,
     settings: MeasureSettings | None = None,
 ) -> MeasureResult:
-    """Rebuild a schedule in fresh processes and check it in full: what `verify` prints."""
+    """Rebuild a schedule in fresh processes and check it in full, for the command `verify`."""
     with LocalMeasurer(workload, target, seed, settings=settings) as measurer:
         return measurer.confirm(MeasureRequest(1, trace))
 
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:
-    """WorkloadError for a workload that would run out of memory after minutes of work."""
-    # Inputs: as arrays, guarded twice, for timing, in the reference's float64. Outputs: guarded
-    # and flat, copies to compare, the reference's values and bounds. Stages: the reference only.
+    """Raise WorkloadError if the workload would run out of memory, possibly after minutes of
+    work."""
+    # Copies of inputs: arrays, guarded twice, for timing, in the reference's float64. Outputs:
+    # guarded and flat, copies to compare, the values and bounds of the reference. Stages: only in
+    # the reference.
     inputs = sum(t.bytes for t in workload.inputs)
     outputs = sum(t.bytes for t in workload.output_tensors)
     stages = sum(s.tensor.bytes for s in workload.stages)

@@ -10,13 +10,14 @@ from .protocol import MeasurerError, MeasurerFactory
 
 
 def local_factory(spec: str) -> MeasurerFactory | None:
-    """The factory for `local`, `replay:FILE` or `simulated:FILE`; None for anything else.
+    """Return the factory for `local`, `replay:FILE` or `simulated:FILE`, or None for any other
+    name.
 
-    A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
+    A file is read here, once, so that an invalid file raises MeasurerError before any work starts.
     """
     kind, _, path = spec.partition(":")
     if kind == "local" and not path:
-        # Start-up: mocked timings need none of the processes that a real machine does.
+        # Start-up: mocked timings need none of the processes of a real machine.
         from .local import LocalMeasurer
 
         return LocalMeasurer
@@ -28,7 +29,8 @@ def local_factory(spec: str) -> MeasurerFactory | None:
 
 
 def local_toolchain(spec: str) -> Toolchain:
-    """The toolchain of the measurer `spec`. MeasurerError if it is not one of a single machine."""
+    """Return the toolchain of the measurer `spec`. Raise MeasurerError if it is not a measurer of a
+    single machine."""
     if spec == "local":
         from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 

@@ -1,4 +1,4 @@
-"""Measurers by name (`--measurer`, a job's field), and the targets they measure for."""
+"""Measurers by name (`--measurer`, a field of a job), and the targets that they measure for."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
 PROBING_SHARE = 0.5
-"""Of a run's seconds, that probing may take."""
+"""Share of a run's time budget that probing may take."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
 
 def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> MeasurerFactory:
-    """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
+    """Return the factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
-    A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
-    a bad address; nothing is connected yet. A fleet calls `should_stop` while it waits.
+    A file is read here, once, so that an invalid file raises MeasurerError before any work starts.
+    An invalid address raises it too; nothing is connected yet. A fleet calls `should_stop` while it
+    waits.
     """
     kind, _, path = spec.partition(":")
     if kind == "dask" and path:
@@ -39,12 +40,14 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
 def measured_target(
     measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
 ) -> Target:
-    """The target that `spec` names, for a run measured by `measurer`.
+    """Return the target that `spec` names, for a run measured by `measurer`.
 
     Probes of this machine are used only if it measures: with mocked timings a search is the same on
-    any machine, and a fleet's machines have their own probes. `threads` None keeps a file's number.
+    any machine, and a fleet's machines have their own probes. If `threads` is None, the number in
+    the file applies.
 
-    TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
+    Raise TargetError or FleetError if there is no such target, and MeasurementAborted if `control`,
+    which also reaches the probing, aborts.
     """
     kind, _, address = measurer.partition(":")
     if kind == "dask" and address:
@@ -62,8 +65,8 @@ def measured_target(
 
 
 def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
-    """The target with its probes. A run of few seconds uses known ones, however old or doubtful, or
-    none, instead of probing."""
+    """Return the target with its probes. A run with a short time budget uses known probes, however
+    old or doubtful, or none, instead of probing."""
     within_secs = PROBING_SHARE * control.left_secs
     if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)

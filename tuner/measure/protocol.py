@@ -1,7 +1,7 @@
-"""The protocol between search and machine: candidates in, typed results out.
+"""The protocol between search and machine: candidates as input, typed results as output.
 
 Implementations: local processes, the machines of a fleet, recorded timings, a simulated machine.
-Each is held to `tests/contracts/measurer_contract.py`.
+All must pass `tests/contracts/measurer_contract.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MeasurerError(TilewrightError):
 
     code = "bad_measurer"
     category = ErrorCategory.INVALID
-    title = "No such measurer, or a bad file of timings"
+    title = "Unknown measurer, or invalid timings file"
     advice = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more."
 
 
@@ -32,7 +32,8 @@ class MeasurerError(TilewrightError):
 class MeasureRequest:
     """One candidate to measure. `trial` numbers candidates from 1 within a tuning run.
 
-    `compared`: the times of its batch decide between candidates, so all come from one machine.
+    If `compared`, the times of its batch decide between candidates, so all of them come from one
+    machine.
     """
 
     trial: int
@@ -44,9 +45,9 @@ OnResult = Callable[[int, MeasureResult], None]
 
 
 class Measurer(Protocol):
-    """Measures candidates of one workload on one target. A failure is a result, never raised.
+    """Measures candidates of one workload on one target. A failure is a result, never an exception.
 
-    Use it as a context manager: leaving it ends every process it started.
+    Use it as a context manager: leaving it ends every process that it started.
     """
 
     @property
@@ -55,10 +56,10 @@ class Measurer(Protocol):
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
-        """One result a request, in order. Candidates that pass verification are timed.
+        """Return one result per request, in order. Candidates that pass verification are timed.
 
-        `on_result` is called with each result as soon as it is known, in any order, and its
-        position in `requests`. Its exceptions end the batch and pass through; the measurer stays
+        `on_result` is called with the position in `requests` and the result as soon as each result
+        is known, in any order. Its exceptions end the batch and propagate; the measurer stays
         usable.
         """
         ...
@@ -77,7 +78,7 @@ class TakesBound(Protocol):
     """A measurer that compares times with the bound of the workload."""
 
     def take_bound(self, bound: Bound) -> None:
-        """Called once before anything is measured, by callers that know the bound."""
+        """Set the bound; callers that know the bound call this once before anything is measured."""
         ...
 
 
@@ -86,12 +87,12 @@ class PredictsCheck(Protocol):
     """A measurer that predicts its full check, so that a run can reserve the time."""
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """Predicted time of `confirm` for a candidate with this result."""
+        """Return the predicted time of `confirm` for a candidate with this result, in seconds."""
         ...
 
 
 class MeasurerFactory(Protocol):
-    """Opens a measurer for a workload on a target."""
+    """A factory that opens a measurer for a workload on a target."""
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> Measurer: ...
 
@@ -101,7 +102,7 @@ def measure_each(
     answer: Callable[[MeasureRequest], MeasureResult],
     on_result: OnResult | None,
 ) -> list[MeasureResult]:
-    """`Measurer.measure` for a measurer that takes one candidate after the other."""
+    """Implement `Measurer.measure` for a measurer that measures candidates one after the other."""
     results: list[MeasureResult] = []
     for position, request in enumerate(requests):
         results.append(answer(request))

@@ -1,1 +1,1 @@
-"""How processes of ours are started, speak to each other, are limited and are ended."""
+"""Child processes: starting them, exchanging messages with them, limiting them and ending them."""

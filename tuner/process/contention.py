@@ -1,6 +1,6 @@
-"""CPU time that other processes, and other virtual machines of the host, took: `/proc/stat`.
+"""The CPU time that other processes, and other virtual machines of the host, used: `/proc/stat`.
 
-A probe or a race cannot see that it shared its cores. The kernel counts, in ticks, how long each
+A probe or a race cannot detect that it shared its cores. The kernel counts, in ticks, how long each
 CPU was busy, and how long a hypervisor gave it to another machine.
 """
 
@@ -15,13 +15,14 @@ from pathlib import Path
 
 from .host import ROOT
 
-_USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; the times of guests are in user
+_USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; guest times are included in user
 _STEAL = 7
 MIN_CONTENTION_SECS = 0.03
-"""Less is no contention: a CPU's count is off by up to a tick of 10 ms, and daemons always run."""
+"""A shorter time is not contention: a CPU's count is off by up to a tick of 10 ms, and daemons
+always run."""
 
 CONTENTION_SHARE = 0.1
-"""Of one core; more makes a figure of all cores wrong by some percent."""
+"""Fraction of one core. A larger fraction makes a figure of all cores wrong by several percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class CpuTimes:
 def cpu_times(
     cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
 ) -> CpuTimes | None:
-    """The times of `cpus` now; None where the system does not report them."""
+    """Return the times of `cpus` now, or None if the system does not report them."""
     wanted = set(cpus)
     ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
     try:
@@ -55,10 +56,10 @@ def cpu_times(
 
 @dataclass
 class ContentionMonitor:
-    """Whether other processes used the CPUs since the last call.
+    """A monitor of whether other processes used the CPUs since the last call.
 
-    `read` gives the times of the observed CPUs, `own_secs` the CPU time of all threads of this
-    process, `clock` seconds.
+    `read` returns the times of the observed CPUs, `own_secs` the CPU time of all threads of this
+    process, `clock` the time in seconds.
     """
 
     read: Callable[[], CpuTimes | None]
@@ -70,8 +71,8 @@ class ContentionMonitor:
         self._last = self._now()
 
     def contended(self) -> bool:
-        """Whether others took more than `CONTENTION_SHARE` of a core since the last call; False
-        where the system does not report it."""
+        """Return whether other processes used more than `CONTENTION_SHARE` of a core since the last
+        call, or False if the system does not report it."""
         before, last_own, last_clock = self._last
         self._last = now, own, clock = self._now()
         if before is None or now is None:

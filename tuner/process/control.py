@@ -1,5 +1,5 @@
-"""The control of a run from another thread: its time limit, its abort, and reports of what it does
-and what it waits for."""
+"""The control of a run from another thread: its time limit, its abort, and reports of its activity
+and its waits."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tilewright.schedules.errors import TilewrightError
 from .. import timeouts
 
 
-class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: somebody asked for it
-    """A measurement ended because `Control.abort` was called; it says nothing of the candidate."""
+class MeasurementAborted(TilewrightError):  # noqa: N818  # not an error: the abort was requested
+    """A measurement ended because `Control.abort` was called. It says nothing about the
+    candidate."""
 
 
 class OutOfTime(MeasurementAborted):
-    """The seconds of a run are over. `would_do_secs` is a budget that should suffice."""
+    """The time budget of a run is used up. `would_do_secs` is a budget that should suffice."""
 
     code = "out_of_time"
-    title = "Not done in its seconds"
+    title = "Time budget exhausted"
     advice = "Allow more seconds, or run it again: what was measured is stored and counts."
 
     def __init__(self, message: str, would_do_secs: float | None = None) -> None:
@@ -34,9 +35,11 @@ class OutOfTime(MeasurementAborted):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a run is doing: `phase` is one of `PHASES`, `text` describes it for people. `done` of
-    `total` parts are finished, 0 of 0 where nothing is counted; `predicted_secs` is the predicted
-    time of the whole activity, None if unknown."""
+    """The current activity of a run: `phase` is one of `PHASES`, `text` is a description for users.
+
+    `done` of `total` parts are finished, 0 of 0 if nothing is counted. `predicted_secs` is the
+    predicted time of the whole activity, None if unknown.
+    """
 
     phase: str
     text: str
@@ -46,7 +49,7 @@ class Activity:
 
     @property
     def left_secs(self) -> float | None:
-        """Predicted time of the rest."""
+        """The predicted time of the rest, or None if unknown."""
         if self.predicted_secs is None:
             return None
         return self.predicted_secs * (1.0 - self.done / self.total if self.total else 1.0)
@@ -60,20 +63,20 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""In the order of a run; the middle ones repeat."""
+"""The phases in the order of a run; all phases except the first and the last repeat."""
 
 STARTING = Activity("starting", "starting")
 
 
 class Control:
-    """Controls one run. `on_wait` is called with what the run waits for, "" when it goes on;
-    `on_activity` with what it begins to do.
+    """Controls one run.
 
-    `is_wanted` says whether another run wants the machine, and `turn` lets that run have it and
-    returns when it is this run's turn again; both are called between two candidates and two cases
-    of a check. Time spent in `turn` does not count: `clock` leaves it out. `now` gives monotonic
-    seconds, and `started` is the start of the run by it, such as the start of the command.
-    Thread-safe.
+    `on_wait` is called with the reason for a wait, and with "" when the run continues;
+    `on_activity` with each activity that begins. `is_wanted` returns whether another run wants the
+    machine. `turn` lets that run use the machine, and returns when this run may continue. Both are
+    called between two candidates and between two cases of a check. Time spent in `turn` does not
+    count: `clock` excludes it. `now` returns monotonic seconds, and `started` is the start of the
+    run on that clock, such as the start of the command. Thread-safe.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class Control:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time of other runs: `clock` stands still during the block."""
+        """Stop `clock` during the block, for time used by other runs."""
         start = self.now()
         try:
             yield
@@ -119,7 +122,8 @@ class Control:
 
     @contextmanager
     def locked_out(self) -> Iterator[None]:
-        """Time in which other programs hold the machine's lock: it counts as this run's."""
+        """Record the time of the block, in which other programs hold the machine's lock. It counts
+        as time of this run."""
         start = self.now()
         try:
             yield
@@ -128,18 +132,18 @@ class Control:
 
     @property
     def waited_secs(self) -> float:
-        """Seconds of `paused` and of `locked_out` so far."""
+        """The seconds spent in `paused` and `locked_out`."""
         return self._paused_secs + self._locked_out_secs
 
-    # -- its clock
+    # -- the clock of the run
 
     def clock(self) -> float:
-        """Seconds, monotonic, without those spent in `pause`."""
+        """Return monotonic seconds, without the seconds spent in `pause`."""
         return self.now() - self._paused_secs
 
     @property
     def used_secs(self) -> float:
-        """Seconds since the run began, without those of other runs."""
+        """Seconds since the run began, without the time of other runs."""
         return self.clock() - self.started
 
     @property
@@ -148,13 +152,13 @@ class Control:
         return self.now() - self.started
 
     def allow(self, seconds: float | None) -> None:
-        """Limit the run to `seconds` from `started` on, without those of other runs; None: no
+        """Limit the run to `seconds` after `started`, without the time of other runs. None means no
         limit."""
         self.allowed_secs = inf if seconds is None else seconds
 
     @property
     def left_secs(self) -> float:
-        """Seconds left of the limit; negative once it has passed."""
+        """Seconds until the time limit; negative once it has passed."""
         return self.allowed_secs - self.used_secs
 
     @property
@@ -163,20 +167,21 @@ class Control:
         return self.left_secs + timeouts.RUN_GRACE_SECS
 
     def may_begin(self) -> bool:
-        """Whether there is time for another candidate before the reserve for the end of the run."""
+        """Return whether there is time for another candidate before the reserve for the end of the
+        run."""
         return self.left_secs > self.reserve_secs
 
     def doing(self, activity: Activity) -> None:
-        """Report what the run does from now on."""
+        """Report the activity that begins."""
         self.activity = activity
         self._on_activity(activity)
 
     def used_up(self) -> OutOfTime:
-        """The error that ends measuring when the budget is used up."""
+        """Return the error that ends measuring when the budget is used up."""
         return OutOfTime(f"the time budget of {self.allowed_secs:g} s is used up")
 
     def out_of_time(self) -> OutOfTime:
-        """The error that ends the run now, with a budget that should suffice."""
+        """Return the error that ends the run now, with a budget that should suffice."""
         activity = self.activity
         used_secs = self.used_secs
         would_do = 3 * max(self.allowed_secs, used_secs)
@@ -189,12 +194,12 @@ class Control:
             would_do,
         )
 
-    # -- its end
+    # -- the end of the run
 
     def abort(self) -> None:
-        """Abort the run: native work is killed, and the run raises MeasurementAborted.
+        """Abort the run: native code is killed, and the run raises MeasurementAborted.
 
-        Call it again until the run is over: a process that starts at this moment may be missed.
+        Repeat the call until the run has ended: a process that is just starting may be missed.
         """
         self._aborted.set()
         with self._lock:
@@ -207,22 +212,26 @@ class Control:
         return self._aborted.is_set()
 
     def check(self) -> None:
-        """MeasurementAborted after `abort`, as results of killed processes are wrong. OutOfTime if
-        the time limit has passed."""
+        """Raise MeasurementAborted after `abort`, because results of killed processes are wrong.
+        Raise OutOfTime if the time limit has passed."""
         if self._aborted.is_set():
             raise MeasurementAborted("stopped on request")
         if self.killed_in_secs <= 0.0:
             raise self.out_of_time()
 
     def on_abort(self, kill: Callable[[], None]) -> None:
-        """Register `kill` for `abort`, which calls it from its own thread; it must not wait."""
+        """Register `kill`, which `abort` calls in the thread of its caller. `kill` must not
+        wait."""
         with self._lock:
             self._kills.append(kill)
 
     @contextmanager
     def killing(self, kill: Callable[[], None]) -> Iterator[None]:
-        """`on_abort` during the block. MeasurementAborted before or after it, as results of the
-        block are wrong if `kill` was called."""
+        """Register `kill` for `abort` during the block.
+
+        Raise MeasurementAborted before or after the block if the run was aborted, because results
+        of the block are wrong if `kill` was called.
+        """
         self.on_abort(kill)
         try:
             self.check()
@@ -234,14 +243,14 @@ class Control:
 
 
 def rounded_up(secs: float) -> float:
-    """`secs` rounded up to two digits, as people would type it."""
+    """Return `secs` rounded up to two digits, as a user would type it."""
     digit = 10.0 ** (ceil(log10(max(secs, 1.0))) - 2)
     return ceil(secs / max(digit, 1.0)) * max(digit, 1.0)
 
 
 @runtime_checkable
 class Controllable(Protocol):
-    """A measurer with processes that an abort has to end."""
+    """A measurer with processes that an abort must end."""
 
     def attach(self, control: Control) -> None:
         """Obey `control` from now on; called before the measurer is entered."""

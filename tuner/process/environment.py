@@ -1,4 +1,4 @@
-"""Environment variables that steer libraries, and the same clean set of them for all that is timed.
+"""Environment variables that affect libraries, and one clean set of them for all timed processes.
 
 A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` lets a library use slower code than
 the machine supports. A comparison with a library that is slowed down means nothing.
@@ -15,13 +15,15 @@ _PREFIXES = (
     "ONEDNN_", "DNNL_", "OMP_", "GOMP_", "KMP_", "TBB_", "ATEN_", "TORCH_", "TORCHINDUCTOR_",
     "PYTORCH_", "NPY_", "NUMPY_", "NUMEXPR_", "TVM_", "MALLOC_",
 )  # fmt: skip
-"""Of NumPy, PyTorch, TVM and what computes for them: BLAS, oneDNN, OpenMP, the C library's heap."""
+"""Prefixes of variables of NumPy, PyTorch, TVM and the libraries they use: BLAS, oneDNN, OpenMP,
+the C library's heap."""
 
 _NAMES = frozenset({"GLIBC_TUNABLES", "LRU_CACHE_CAPACITY"})
-"""String functions by processor features; how many primitives PyTorch keeps of oneDNN."""
+"""String functions selected by processor features, and the size of PyTorch's cache of oneDNN
+primitives."""
 
 _PLACES = ("_HOME", "_DIR", "_PATH", "ROOT")
-"""Ends of names that only say where something lies."""
+"""Suffixes of names that only give the location of a file or folder."""
 
 _THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -31,16 +33,16 @@ _THREADS = (
 KEPT_MEMORY = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
 )
-"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with it, on huge pages:
-PyTorch allocates every result it gives, and would pay for new pages in every call (ADR 19)."""
+"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with the process, on huge
+pages: PyTorch allocates every result, and would pay for new pages in every call (ADR 19)."""
 
 
 SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
-"""Secrets that processes that compile or run kernels must not have in their environment."""
+"""Secrets that must not be in the environment of processes that compile or run kernels."""
 
 
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `environ` that change how fast a library computes, by name."""
+    """Return the variables of `environ` that change the speed of a library, sorted by name."""
     return {name: environ[name] for name in sorted(environ) if _steers(name)}
 
 
@@ -50,10 +52,11 @@ def _steers(name: str) -> bool:
 
 
 def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
-    """`environ` for a process that is timed on `threads` threads, whatever it computes with.
+    """Return `environ` for a process that is timed on `threads` threads, whichever library it uses.
 
-    Without every variable that `steering` finds; with the thread count of each library, and
-    OpenMP's threads on cores of their own (ADR 37). The same for our kernels and for others'.
+    Every variable that `steering` finds is removed. The thread count of each library is set, and
+    OpenMP's threads are bound to separate cores (ADR 37). The environment is the same for this
+    project's kernels and for other libraries.
     """
     removed = SECRETS | set(steering(environ))
     kept = {name: value for name, value in environ.items() if name not in removed}
@@ -62,10 +65,10 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
 
 
 def openmp_environment(threads: int) -> dict[str, str]:
-    """Environment of a process whose parallel kernels are timed with `threads` threads.
+    """Return the environment of a process whose parallel kernels are timed with `threads` threads.
 
-    Each thread stays on a core of its own: left to the scheduler, two may share one for a tenth of
-    a second, each spinning while the other has work, and a kernel looks up to six times slower.
+    Each thread stays on a separate core. Without binding, two threads may share a core for a tenth
+    of a second, each spinning while the other works, and a kernel appears up to six times slower.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
@@ -75,7 +78,8 @@ def openmp_environment(threads: int) -> dict[str, str]:
 
 
 def child_environment(threads: int, **more: str) -> dict[str, str]:
-    """The environment of our helper processes: this one with our import path, `threads` threads for
-    each library and no variable that steers one, as in a benchmark."""
+    """Return the environment of this project's child processes: the current one with this import
+    path, `threads` threads for each library, and no variable that affects a library, as in a
+    benchmark."""
     path = os.pathsep.join(p for p in sys.path if p)
     return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}

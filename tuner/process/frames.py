@@ -1,4 +1,4 @@
-"""Messages over pipes: a JSON document and raw bytes, each with its length in front.
+"""Messages over pipes: a JSON document and raw bytes, each preceded by its length.
 
 All processes of a tuning run communicate by frames: no sockets, and no pickle except for the cases
 that a fork of the runner builds for it (`case_builder`).
@@ -28,7 +28,8 @@ class Frame:
 
 
 def write_frame(fd: int, frame: Frame) -> None:
-    """Write all of `frame`, waiting where the pipe is full. BrokenPipeError if nobody reads."""
+    """Write all of `frame`, waiting while the pipe is full. Raise BrokenPipeError if the other end
+    is closed."""
     text = json.dumps(frame.document, separators=(",", ":")).encode()
     rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
     while rest:
@@ -46,13 +47,13 @@ class FrameReader:
 
     @property
     def buffered(self) -> bool:
-        """Whether a complete frame is there already."""
+        """Whether a complete frame has arrived."""
         return bool(self._complete)
 
     def read_some(self) -> list[Frame]:
-        """One read, and the frames complete after it; sets `ended` at the end of the stream.
+        """Read once and return the complete frames; set `ended` at the end of the stream.
 
-        Waits if the descriptor has nothing and is a blocking one.
+        Waits if the descriptor is blocking and has no data.
         """
         self._read()
         frames = list(self._complete)
@@ -60,7 +61,8 @@ class FrameReader:
         return frames
 
     def read_frame(self) -> Frame | None:
-        """The next frame, waiting for it on a blocking descriptor; None at the end."""
+        """Return the next frame, or None at the end of the stream. Waits on a blocking
+        descriptor."""
         while not self._complete and not self.ended:
             self._read()
         return self._complete.popleft() if self._complete else None
@@ -85,12 +87,12 @@ class FrameReader:
 
 
 def refusal(error: WorkloadError) -> Frame:
-    """The answer of a process that cannot take the workload it was given."""
+    """Return the answer of a process that refuses its workload because of `error`."""
     return Frame({"refused": {"detail": str(error), "code": error.code, "pointer": error.pointer}})
 
 
 def raise_refusal(document: dict[str, Any]) -> None:
-    """WorkloadError if `document` is such an answer."""
+    """Raise the WorkloadError of `document` if it is an answer built by `refusal`."""
     if "refused" in document:
         said = document["refused"]
         raise WorkloadError(said["detail"], code=said["code"], pointer=said["pointer"])

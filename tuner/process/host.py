@@ -1,7 +1,7 @@
-"""What the operating system says about this machine: cores a kernel may use, and data caches.
+"""The operating system's description of this machine: cores that a kernel may use, and data caches.
 
-Everything is read from files below a `root`, so tests bring machines of their own. A file that is
-missing or nonsense falls back to a sensible value: containers and odd kernels hide much of /sys.
+All functions read files below a `root`, so that tests can supply other machines. A missing or
+malformed file gives a sensible default: containers and unusual kernels hide much of /sys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.schedules.target import Cache
 
 ROOT = Path("/")
-# Level 1 to 3 of a plain server core: what is assumed where the system says nothing.
+# Levels 1 to 3 of an ordinary server core, assumed if the system reports nothing.
 DEFAULT_CACHES = (
     Cache(bytes=32 << 10, ways=8),
     Cache(bytes=512 << 10, ways=8),
@@ -24,23 +24,25 @@ _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def cpu_affinity() -> list[int]:
-    """The CPUs this process may run on, sorted."""
+    """Return the CPUs that this process may run on, sorted."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def available_cores(root: Path = ROOT) -> int:
-    """CPUs a kernel may keep busy: those of the affinity mask, or fewer by cgroup quota, >= 1."""
+    """Return the number of CPUs that a kernel may keep busy: the size of the affinity mask, or less
+    by cgroup quota, at least 1."""
     quota = cgroup_cpus(root)
     cores = len(cpu_affinity())
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def cgroup_cpus(root: Path = ROOT) -> float | None:
-    """The least CPU quota over this process's cgroup and its parents, in CPUs; None if unlimited.
+    """Return the least CPU quota of this process's cgroup and its parents, in CPUs, or None if
+    unlimited.
 
-    Reads cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us` over `cpu.cfs_period_us`).
+    It reads cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us` over `cpu.cfs_period_us`).
     """
     quotas = []
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -67,15 +69,15 @@ def _quota(folder: Path) -> float | None:
     ]
     try:
         quota, period = int(words[0]), int(words[1])
-    except (ValueError, IndexError):  # "max", or nothing there
+    except (ValueError, IndexError):  # "max", or an empty file
         return None
     return quota / period if quota > 0 and period > 0 else None
 
 
 def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
-    """Data and unified caches of one core, level 1 first.
+    """Return the data and unified caches of one core, level 1 first.
 
-    `shared` says other cores use it too; SMT siblings of one core do not count.
+    `shared` is True if other cores use the cache too; SMT siblings of one core do not count.
     """
     folder = root / "sys/devices/system/cpu/cpu0"
     siblings = _cpu_list(_read(folder / "topology/thread_siblings_list")) or {0}
@@ -97,7 +99,8 @@ def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
 
 
 def _sysconf_caches() -> tuple[Cache, ...]:
-    """What the C library knows; glibc numbers (size, ways, line) of level n as 188 + 3(n-1) ..."""
+    """Return the caches that the C library reports; glibc numbers (size, ways, line) of level n as
+    188 + 3(n-1) and the two numbers after it."""
     if platform.libc_ver()[0] != "glibc":
         return ()
     caches = []
@@ -114,7 +117,8 @@ def _sysconf_caches() -> tuple[Cache, ...]:
 
 
 def cpu_identity(root: Path = ROOT) -> str:
-    """One CPU of this machine as the kernel describes it, without what changes (clock, load)."""
+    """Return the kernel's description of one CPU of this machine, without fields that change
+    (clock, load)."""
     keep = {
         "vendor_id", "model name", "cpu family", "model", "stepping", "flags", "Features",
         "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
@@ -125,7 +129,7 @@ def cpu_identity(root: Path = ROOT) -> str:
 
 
 def distinct_cores_first(cpus: list[int], root: Path = ROOT) -> list[int]:
-    """`cpus` in an order that uses every physical core once before any SMT sibling."""
+    """Return `cpus` in an order that uses every physical core once before any SMT sibling."""
     seen: set[int] = set()
     firsts: list[int] = []
     others: list[int] = []
@@ -137,19 +141,20 @@ def distinct_cores_first(cpus: list[int], root: Path = ROOT) -> list[int]:
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:
-    """Memory the kernel thinks is free to use; 1 GiB where it does not say."""
+    """Return the available memory that the kernel reports, or 1 GiB if it reports none."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     return int(found[1]) << 10 if found else 1 << 30
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of a size as /sys writes it, like `32K`; None if it is not one."""
+    """Return a size in bytes from the notation of /sys, such as `32K`, or None if `text` is not a
+    size."""
     found = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
     return int(found[1]) * _SIZE_UNITS[found[2]] or None if found else None
 
 
 def _cpu_list(text: str) -> set[int]:
-    """The CPUs of a list as /sys writes it, like `0-3,8`."""
+    """Return the CPUs of a list in the notation of /sys, such as `0-3,8`."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)

@@ -1,4 +1,5 @@
-"""The few Linux calls Python does not offer: memory protection, parent-death signals, faults."""
+"""The few Linux calls that Python does not offer: memory protection, parent-death signals,
+faults."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 @cache
 def libc() -> ctypes.CDLL:
-    """The C library with the signatures used here declared."""
+    """Return the C library, with the signatures used here declared."""
     lib = ctypes.CDLL(None, use_errno=True)
     size, void, c_int = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
     lib.mmap.argtypes = [void, size, c_int, c_int, c_int, ctypes.c_long]
@@ -48,7 +49,7 @@ def _fail(what: str) -> OSError:
 
 
 def address_space_bytes() -> int:
-    """Address space this process uses now, as RLIMIT_AS counts it."""
+    """Return the address space that this process uses now, as RLIMIT_AS counts it."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[0]) * PAGE_BYTES
 
@@ -61,7 +62,7 @@ def limit_address_space(byte_count: int) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 for one that has just ended."""
+    """Return the resident memory of a process, or 0 if it has just ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             return int(statm.read().split()[1]) * PAGE_BYTES
@@ -70,10 +71,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def reserve(size_bytes: int, *, shared: bool = False) -> int:
-    """Address of `size_bytes` of inaccessible address space, private or `shared` with children.
+    """Return the address of `size_bytes` of inaccessible address space, private or `shared` with
+    children.
 
-    It lies far from everything the system places by itself: code reaches its constants by 32-bit
-    offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
+    It is located far from all mappings that the system places. Code reaches its constants by 32-bit
+    offsets, so the gaps into which LLVM loads code must not be separated by gigabytes of guard
+    pages.
     """
     flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
@@ -83,7 +86,7 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
         if address == wanted:
             return wanted
         if address is not None and address != _MAP_FAILED:
-            return int(address)  # before Linux 4.17 the flag is unknown and the address a wish
+            return int(address)  # before Linux 4.17 the flag is ignored: only a hint
         if ctypes.get_errno() != errno.EEXIST:
             break  # a smaller address space than usual
     address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)
@@ -95,45 +98,46 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
 
 
 def release(address: int, size_bytes: int) -> None:
-    """Unmap what `reserve` returned."""
+    """Unmap a range that `reserve` returned."""
     if libc().munmap(address, size_bytes):
         raise _fail("cannot unmap")
 
 
 def protect(address: int, size_bytes: int, protection: int) -> None:
-    """Set what the pages of `[address, address + size_bytes)` allow; both page-aligned."""
+    """Set the protection of the pages of `[address, address + size_bytes)`; both values are
+    page-aligned."""
     if size_bytes and libc().mprotect(address, size_bytes, protection):
         raise _fail("cannot change memory protection")
 
 
 def prefer_huge_pages(address: int, size_bytes: int) -> None:
-    """Ask for 2 MiB pages. A kernel built without them refuses, which costs only speed."""
+    """Request 2 MiB pages. A kernel built without them refuses, which costs only speed."""
     libc().madvise(address, size_bytes, _MADV_HUGEPAGE)
 
 
 def inherit(address: int, size_bytes: int, *, inherited: bool) -> None:
-    """Whether children forked from now on have these pages. Writing to pages that a child has
-    copies them first."""
+    """Set whether children forked from now on inherit these pages. Writing to pages that a child
+    shares copies them first."""
     libc().madvise(address, size_bytes, _MADV_DOFORK if inherited else _MADV_DONTFORK)
 
 
 def keep_freed_memory() -> None:
-    """Let `malloc` keep freed memory instead of returning it to the system, whatever its size: new
-    pages cost more than most work on them."""
+    """Let `malloc` keep all freed memory instead of returning it to the system: new pages cost more
+    than most operations on them."""
     for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1)):
         libc().mallopt(parameter, value)
 
 
 def readable(fd: int, timeout_secs: float = 0.0) -> bool:
-    """Whether reading from a pipe would not wait, now or within `timeout_secs`."""
+    """Return whether reading from a pipe would not wait, now or within `timeout_secs`."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(timeout_secs * 1000))
 
 
 def process_age_secs() -> float:
-    """Seconds since this process was started, imports included; 0 if the kernel does not report
-    it."""
+    """Return the seconds since this process was started, imports included, or 0 if the kernel does
+    not report it."""
     try:
         with open("/proc/self/stat") as stat:
             ticks = int(stat.read().rpartition(")")[2].split()[19])
@@ -144,9 +148,9 @@ def process_age_secs() -> float:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel SIGKILL this process when the thread that started it ends.
+    """Let the kernel send SIGKILL to this process when the thread that started it ends.
 
-    Ends at once if `parent_pid` is gone already, which the signal alone would miss.
+    Exit immediately if `parent_pid` has ended already, which the signal alone would miss.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -154,7 +158,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 class _SigAction(ctypes.Structure):
-    # The layout glibc and musl share on 64-bit Linux.
+    # The layout that glibc and musl share on 64-bit Linux.
     _fields_ = (
         ("handler", ctypes.c_void_p),
         ("mask", ctypes.c_ulong * 16),
@@ -176,8 +180,8 @@ def handle_faults(
 ) -> None:
     """Call the native `handler(int, siginfo_t *, void *)` on each of `signals`.
 
-    It runs on `stack` (address, bytes), so that a stack overflow is handled as well; without one,
-    on that of an earlier call.
+    The handler runs on `stack` (address, bytes), so that a stack overflow is handled as well.
+    Without `stack`, it runs on the stack of an earlier call.
     """
     if stack is not None:
         alternative = _StackT(stack[0], 0, stack[1])

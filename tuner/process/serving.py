@@ -1,4 +1,4 @@
-"""The start of a helper process: it takes over its pipes, ends with its parent, limits its
+"""The start of a helper process: it takes over its pipes, ends with its parent, and limits its
 memory."""
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import select
 from . import linux
 
 MEMORY_BYTES = 4 << 30
-"""Memory that a helper may use beyond that at its start."""
+"""Memory that a helper may use in addition to its memory at the start."""
 
 
 def end_with(lifeline: int) -> None:
-    """End this process once the other end of pipe `lifeline` is closed, even during a compile."""
+    """End this process once the other end of the pipe `lifeline` is closed, even during a
+    compilation."""
     poller = select.poll()
     poller.register(lifeline, 0)
     poller.poll()
@@ -22,7 +23,7 @@ def end_with(lifeline: int) -> None:
 
 
 def take_over_pipes() -> tuple[int, int]:
-    """Descriptors for reading requests and writing answers; 0 and 1 are /dev/null from now on."""
+    """Return descriptors for reading requests and writing answers; 0 and 1 become /dev/null."""
     requests, answers = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

@@ -1,1 +1,2 @@
-"""What to try next: strategies, what they promise, and the space they walk."""
+"""The search for the next candidates: strategies, their protocol, and the space that they
+explore."""

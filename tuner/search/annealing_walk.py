@@ -1,7 +1,8 @@
-"""Simulated annealing over knob indices, all chains at once.
+"""Simulated annealing over knob indices, for all chains concurrently.
 
 Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983), 671-680; as a proposer guided by a cost
-model, Chen et al., "Learning to optimize tensor programs" (NeurIPS 2018).
+model, Chen et al., "Learning to optimize tensor programs" (NeurIPS 2018). P is a number of
+settings, J the number of knobs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from .setting_grid import SettingGrid, keep_best
 
 Score: TypeAlias = Callable[[IntArray], FloatArray]
-"""Settings (P, J) to scores (P,), higher is better; for us minus log2 seconds."""
+"""A function from settings (P, J) to scores (P,). Higher is better; in this package a score is
+minus log2 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cooling:
-    """`steps` rounds of moves, temperature falling geometrically; scores are in log2 units."""
+    """The cooling schedule: `steps` rounds of moves with a geometrically falling temperature, and
+    the number of codes to `keep`. Scores are in log2 units."""
 
     steps: int = 64
     start: float = 0.5
@@ -32,7 +35,8 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """Best codes seen, best first, with their scores; and where the chains ended (P, J)."""
+    """The best codes that were scored, best first, with their `scores`, and the last settings of
+    the chains, shape (P, J)."""
 
     codes: IntArray
     scores: FloatArray
@@ -46,7 +50,7 @@ def anneal(
     rng: np.random.Generator,
     cooling: Cooling = Cooling(),
 ) -> Annealed:
-    """Walk from `start` (P, J), all feasible, towards high scores. Infeasible moves are
+    """Anneal from the feasible settings `start` (P, J) towards high scores. Infeasible moves are
     rejected."""
     chains = start.copy()
     scores = score(chains)
@@ -78,8 +82,12 @@ def anneal(
 def propose(
     grid: SettingGrid, chains: IntArray, scores: FloatArray, rng: np.random.Generator
 ) -> IntArray:
-    """One move a chain: 60 % a small step of a knob, 25 % any value of a knob, 10 % a step of two
-    knobs in opposite directions (a factor changes levels), 5 % some knobs of a better chain."""
+    """Return one proposed move per chain.
+
+    Of the moves, 60 % are a small step of one knob, 25 % any value of one knob, 10 % a step of two
+    knobs in opposite directions (a factor changes levels), and 5 % copy some knobs of a better
+    chain.
+    """
     count, knobs = chains.shape
     rows = np.arange(count)
     sizes = np.array(grid.sizes, np.int64)

@@ -1,6 +1,6 @@
-"""The protocol of search strategies: `ask` for candidates, `tell` their results.
+"""The protocol of search strategies: `ask` returns candidates, `tell` takes their results.
 
-Every implementation is held to `tests/contracts/strategy_contract.py`.
+All implementations must pass `tests/contracts/strategy_contract.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Observation: TypeAlias = tuple[Candidate, MeasureResult]
 
 @dataclass(slots=True)
 class SearchGoal:
-    """What a strategy may know besides the space.
+    """The information that a strategy may use besides the space.
 
-    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, None where no
-    reliable one is known; the session may correct it during the search. `check` is called
-    repeatedly during long computations; an exception it raises ends the search.
+    `seed` determines every random choice. `bound_secs` is a time that no candidate can beat, or
+    None if no reliable one is known; the session may correct it during the search. `check` is
+    called repeatedly during long computations; an exception that it raises ends the search.
     """
 
     seed: int = 0
@@ -42,46 +42,51 @@ class SearchStrategy(Protocol):
     def name(self) -> str: ...
 
     def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` candidates, >= 1, not proposed before; empty when nothing new is left.
+        """Return up to `count` (at least 1) candidates that were not proposed before, or an empty
+        list if there are none.
 
-        The first of the first batch is the schedule chosen with no measurement at all.
+        The first candidate of the first batch is the default schedule, chosen without any
+        measurement.
         """
         ...
 
     def tell(self, results: Sequence[Observation]) -> None:
-        """Add results of proposed candidates, in any order and not necessarily all; the latest
+        """Add results of proposed candidates, in any order and not necessarily all. The latest
         result of a candidate counts."""
         ...
 
     def resume(self, observations: Sequence[Observation]) -> None:
         """Continue the search of an earlier process, which proposed these candidates in this order.
 
-        Called before the first `ask`. Later proposals are new and follow from these results, though
-        an uninterrupted run may propose others."""
+        Called before the first `ask`. Later proposals are new and are based on these results, but
+        may differ from the proposals of an uninterrupted run.
+        """
         ...
 
     def correct(self, target: Target) -> None:
-        """Use the corrected probes of `target`, otherwise the space's own, for later proposals."""
+        """Use the probes of `target` for later proposals. It is the target of the space with
+        corrected probes."""
         ...
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the search should stop, for people; None while more trials may pay."""
+        """The reason why the search should stop, as text for users, or None while more trials may
+        pay."""
         ...
 
     @property
     def prior_trust(self) -> float | None:
         """Posterior probability, 0..1, that differences predicted by the analytic prior are real on
-        this machine; None where too little was measured, or the strategy does not estimate it."""
+        this machine. None if too little was measured, or if the strategy does not estimate it."""
         ...
 
     @property
     def gain_over_prior(self) -> float | None:
-        """Time of the prior's fastest choice divided by the best time, >= 1; None where the prior
-        chose nothing, or none of its choices could be measured."""
+        """Time of the prior's fastest choice divided by the best time, at least 1. None if the
+        prior chose nothing, or if none of its choices could be measured."""
         ...
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
-        """log2 seconds predicted for each proposed candidate before it was measured."""
+        """The log2 seconds predicted for each proposed candidate before it was measured."""
         ...

@@ -1,4 +1,4 @@
-"""Choosing a batch of good and diverse candidates."""
+"""Selection of a batch of good and diverse candidates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .setting_grid import Codes, SettingGrid
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A candidate with its predicted log2 seconds, the standard deviation `sigma` of that
-    prediction, and `score` (higher is better)."""
+    prediction, and its `score` (higher is better)."""
 
     candidate: Candidate
     log2_secs: float
@@ -28,7 +28,7 @@ class Scored:
 def scored(
     grid: SettingGrid, codes: Codes, log2_secs: FloatArray, sigma: FloatArray, kappa: float
 ) -> list[Scored]:
-    """`Scored` values of `codes`; the score is optimistic by `kappa` sigmas."""
+    """Return the `Scored` values of `codes`. The score is optimistic by `kappa` sigmas."""
     settings = grid.decode(codes).tolist()
     rows = zip(settings, log2_secs.tolist(), sigma.tolist(), strict=True)
     return [
@@ -38,10 +38,11 @@ def scored(
 
 
 def diverse(pool: Sequence[Scored], count: int, novelty: float) -> list[Scored]:
-    """Greedily `count` of `pool` by score + `novelty` * (share of knob values new to the batch).
+    """Return `count` candidates of `pool`, selected greedily by score + `novelty` * (fraction of
+    knob values new to the batch).
 
-    Prefixes agree: the first n of a batch of 2 n are the batch of n.
-    Source: the submodular batch of Chen et al., NeurIPS 2018.
+    Prefixes agree: the first n of a batch of 2 n are the batch of n. Source: the submodular batch
+    of Chen et al., NeurIPS 2018.
     """
     scores = np.array([item.score for item in pool])
     facts = _facts(pool)
@@ -58,7 +59,8 @@ def diverse(pool: Sequence[Scored], count: int, novelty: float) -> list[Scored]:
 
 
 def _facts(pool: Sequence[Scored]) -> IntArray:
-    """(P, J) a number > 0 for each (sketch, knob, value) of a candidate; 0 beyond its last knob."""
+    """Return an array of shape (candidates, knobs) with a number > 0 for each (sketch, knob,
+    value), and 0 beyond the last knob of a candidate."""
     width = max((len(item.candidate.setting) for item in pool), default=0)
     values = 1 + max((max(item.candidate.setting, default=0) for item in pool), default=0)
     facts = np.zeros((len(pool), width), np.int64)
@@ -70,11 +72,12 @@ def _facts(pool: Sequence[Scored]) -> IntArray:
 
 
 def distinct_tiles(space: ScheduleSpace, pool: Sequence[Scored], count: int) -> list[Scored]:
-    """The best `count` of `pool` (best first) of which no two have the same register tile.
+    """Return the best `count` of `pool` (sorted best first), no two of them with the same register
+    tile.
 
-    A register tile is identified by its accumulators and live registers: the prior is least sure
-    of how well the code of a tile schedules, so early trials should differ in it. If there are too
-    few tiles, the best of the rest follow.
+    A register tile is identified by its accumulators and live registers. The prior is least certain
+    about the instruction scheduling of a tile, so early trials should have different tiles. If
+    there are too few tiles, the best of the other candidates follow.
     """
     chosen: list[Scored] = []
     rest: list[Scored] = []

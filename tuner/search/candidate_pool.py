@@ -13,10 +13,11 @@ from .setting_grid import Codes, SettingGrid
 
 
 class CandidatePool:
-    """Settings of one grid with their features. It grows, and drops the least promising.
+    """Settings of one grid with their features. The pool grows until `keep` drops the least
+    promising ones.
 
-    Features cost more than a prediction, so good candidates of one round are scored again in the
-    next at little cost.
+    Features cost more than a prediction, so the good candidates of one round are scored again in
+    the next round at little cost.
     """
 
     def __init__(self, grid: SettingGrid, model: CostModel) -> None:
@@ -28,7 +29,7 @@ class CandidatePool:
         return len(self.codes)
 
     def add(self, settings: IntArray) -> None:
-        """Add feasible `settings` (P, J) that are not in the pool yet."""
+        """Add the feasible `settings`, shape (P, J), that are not in the pool yet."""
         codes = self.grid.encode(settings)
         _, first = np.unique(codes, return_index=True)
         first = np.sort(first)
@@ -38,7 +39,8 @@ class CandidatePool:
             self.codes = np.concatenate([self.codes, codes[new]])
 
     def score(self, settings: IntArray, kappa: float) -> FloatArray:
-        """(P,) minus predicted log2 seconds, optimistic by `kappa` sigmas; adds new settings."""
+        """Return minus the predicted log2 seconds, optimistic by `kappa` sigmas, shape (P,). New
+        settings are added."""
         self.add(settings)
         codes = np.concatenate([self.codes, self.grid.encode(settings)])
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
@@ -47,11 +49,11 @@ class CandidatePool:
         return kappa * prediction.sigma - prediction.log2_secs
 
     def predict(self) -> Prediction:
-        """For all `codes`, in their order."""
+        """Return the prediction for all `codes`, in their order."""
         return self.model.predict_from(self._description())
 
     def keep(self, places: IntArray) -> None:
-        """Keep those at `places`, in that order, and drop the others."""
+        """Keep the rows `places`, in that order, and drop the others."""
         self._parts = [rows_of(self._description(), places)]
         self.codes = self.codes[places]
 
@@ -70,7 +72,7 @@ class CandidatePool:
 
 
 def rows_of(description: SettingFeatures, places: IntArray) -> SettingFeatures:
-    """The rows `places` of a description."""
+    """Return the rows `places` of a description."""
     features = description.features
     return replace(
         description,

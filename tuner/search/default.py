@@ -1,4 +1,4 @@
-"""The schedule chosen without measurement."""
+"""The default schedule, chosen without measurement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from .prior_ranking import rank_for_default
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
-    """The analytic prior's best legal candidate. ScheduleError if there is none, as for a workload
-    whose intermediate tensors exceed `MAX_WORKSPACE_BYTES`. Deterministic; needs neither LLVM nor
-    xgboost."""
+    """Return the trace of the analytic prior's best legal candidate.
+
+    Deterministic; needs neither LLVM nor xgboost. Raise ScheduleError if no candidate is legal, as
+    for a workload whose intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
+    """
     return rank_for_default(space_for(workload, target)).default_trace
 
 
 def default_of_document(document: dict[str, Any]) -> Frame:
-    """What a helper process calls: the default trace of `workload` on `target`."""
+    """Return the default trace of `workload` on `target`, for a helper process."""
     trace = default_trace(
         Workload.from_json(document["workload"]), Target.from_json(document["target"])
     )

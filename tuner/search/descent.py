@@ -1,8 +1,9 @@
-"""Steepest descent over pairs of knobs, which refines the best points of an annealing walk.
+"""Steepest descent over pairs of knobs, which refines the best settings that annealing found.
 
 Annealing rejects infeasible moves, and limits couple knobs: a tile of more rows needs fewer
-unrolled taps. Such a step changes two knobs at once. A walk finds it by chance, an enumeration of
-all pairs always: there are some thousands, of which a few hundred are feasible.
+unrolled taps. Such a step changes two knobs simultaneously. Annealing finds it by chance; an
+enumeration of all pairs always finds it. There are some thousands of pairs, of which a few hundred
+are feasible.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .annealing_walk import Score
 from .setting_grid import SettingGrid
 
 MAX_NEIGHBOURS = 8192
-"""Settings scored in a round; of programs with more pairs of knobs, a random sample."""
+"""Number of settings scored per round; for programs with more pairs of knobs, a random sample."""
 
 ROUNDS = 6
 
@@ -23,8 +24,11 @@ ROUNDS = 6
 def descend(
     grid: SettingGrid, score: Score, start: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Codes and scores of all feasible settings scored from `start` (J,), itself feasible, to one
-    that no change of one or two knobs improves, at most `ROUNDS` steps; higher is better."""
+    """Descend from the feasible setting `start` (J,) until no change of one or two knobs improves
+    the score, at most `ROUNDS` steps.
+
+    Return the codes and scores of all feasible settings that were scored; a higher score is better.
+    """
     here, best = start, float(score(start[None])[0])
     codes, scores = [grid.encode(start[None])], [np.array([best])]
     for _ in range(ROUNDS):
@@ -43,8 +47,8 @@ def descend(
 
 
 def neighbours(grid: SettingGrid, setting: IntArray, rng: np.random.Generator) -> IntArray:
-    """(N, J) settings that differ from `setting` (J,) in one knob or two, at most
-    `MAX_NEIGHBOURS` of them."""
+    """Return the settings that differ from `setting` (J,) in one or two knobs, at most
+    `MAX_NEIGHBOURS` of them, shape (N, J)."""
     knob = np.repeat(np.arange(len(grid.sizes)), grid.sizes)
     value = np.concatenate([np.arange(size) for size in grid.sizes])
     changes = np.flatnonzero(value != setting[knob])

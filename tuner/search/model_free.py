@@ -1,5 +1,7 @@
-"""The common part of strategies without a model: they begin with the prior's choice, report the
-prior's predictions, and continue in an order of their own."""
+"""The common part of strategies without a model.
+
+They begin with the prior's choice, report the prior's predictions, and continue in their own order.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .prior_ranking import rank_by_prior
 
 
 class ModelFreeStrategy:
-    """`SearchStrategy` except for `name` and `extend`."""
+    """A `SearchStrategy` except for `name` and `extend`."""
 
     stop_reason = None
     prior_trust = None
@@ -34,7 +36,8 @@ class ModelFreeStrategy:
         return self.ledger.predictions
 
     def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
-        """`found` and further new candidates, `count` or more in all as far as there are any."""
+        """Return `found` with further new candidates, at least `count` in total if there are as
+        many."""
         raise NotImplementedError
 
     def ask(self, count: int) -> list[Candidate]:
@@ -55,4 +58,4 @@ class ModelFreeStrategy:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """Only the first candidate is chosen by the prior."""
+        """Do nothing: the prior chooses only the first candidate."""

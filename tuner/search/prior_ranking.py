@@ -1,4 +1,4 @@
-"""A space ranked by the analytic prior, before the first measurement."""
+"""A ranking of a space by the analytic prior, before the first measurement."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from .descent import descend
 from .setting_grid import CHUNK, SettingGrid, keep_best, setting_grids
 
 MAX_LISTED_POINTS = 1_500_000
-"""A space of more points, feasible or not, is not enumerated (well under a second)."""
+"""A space of more points, feasible or not, is not enumerated (the enumeration takes well under a
+second)."""
 
 MAX_SCORED_POINTS = 200_000
 """A space of more feasible points is sampled by annealing instead of scored completely."""
 
 DESCENTS = 4
-"""Descents start from so many of the best points of the walk that are far apart."""
+"""Number of descents. They start from the best annealed settings that are far from each other."""
 
 MAX_DESCENT_PARTS = 8
 """In programs of more parts, pairs of knobs are too small a sample for a descent to pay."""
@@ -33,18 +34,18 @@ MAX_DESCENT_PARTS = 8
 MIN_KNOBS_APART = 4
 
 MAX_DEFAULTS_TRIED = 16
-"""Points that are tried for a default, best first, before each sketch's own default."""
+"""Number of settings tried as the default, best first, before the default of each sketch."""
 
 CHAINS, STEPS = 512, 40
-"""Size of the annealing walk through a larger space: a quarter of a second on one core."""
+"""Size of the annealing in a larger space, which takes a quarter of a second on one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorRanking:
     """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
 
-    `feasible` counts the feasible points where the space was enumerated, else it is None. `default`
-    is the best legal candidate.
+    `feasible` is the number of feasible points if the space was enumerated, otherwise None.
+    `default` is the best legal candidate.
     """
 
     codes: tuple[IntArray, ...]
@@ -55,9 +56,10 @@ class PriorRanking:
 
 
 def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
-    """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
+    """Rank the space by the prior: completely if it is small, otherwise by annealing on the prior.
 
-    Deterministic and free of any seed: `default` is a promise to users, the same for every run.
+    Deterministic and independent of any seed: the default schedule is promised to users and must be
+    the same in every run.
     """
     grids = setting_grids(space)
     listed = _listed(grids)
@@ -73,7 +75,7 @@ def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> Prio
     best_first = list(_best_first(grids, codes, costs))
     trace = _legal_trace(space, best_first[0])
     if trace is None and keep < MAX_DEFAULTS_TRIED:
-        return rank_by_prior(space, prior, MAX_DEFAULTS_TRIED)  # with others to choose from
+        return rank_by_prior(space, prior, MAX_DEFAULTS_TRIED)  # with alternatives
     default = best_first[0]
     if trace is None:
         default, trace = _first_legal(space, best_first[1:])
@@ -82,14 +84,15 @@ def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> Prio
 
 
 def rank_for_default(space: ScheduleSpace) -> PriorRanking:
-    """The ranking that the default needs and no more: the schedule chosen without measurement."""
+    """Return the ranking with only the default schedule, which is chosen without measurement."""
     return rank_by_prior(space, Prior(space), keep=1)
 
 
 def _best_first(
     grids: tuple[SettingGrid, ...], codes: list[IntArray], costs: list[FloatArray]
 ) -> Iterator[Candidate]:
-    """The best few points of all sketches by the prior, then each sketch's own default."""
+    """Yield the best few candidates of all sketches by the prior, then the default of each
+    sketch."""
     best = sorted(
         (float(cost), grid.index, n)
         for grid, found in zip(grids, costs, strict=True)
@@ -102,8 +105,11 @@ def _best_first(
 
 
 def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
-    """The first legal candidate. ScheduleError of the last one if none is legal, as for a workload
-    whose intermediate tensors exceed the largest workspace."""
+    """Return the first legal candidate and its trace.
+
+    Raise the ScheduleError of the last candidate if none is legal, as for a workload whose
+    intermediate tensors exceed the largest workspace.
+    """
     *others, last = candidates
     for candidate in others:
         trace = _legal_trace(space, candidate)
@@ -113,7 +119,7 @@ def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Can
 
 
 def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
-    """The trace of a candidate, None where it is not legal."""
+    """Return the trace of a candidate, or None if it is not legal."""
     try:
         return _checked_trace(space, candidate)
     except ScheduleError:
@@ -121,8 +127,12 @@ def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
 
 
 def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
-    """The trace of a candidate. ScheduleError where a primitive or the plan of storage refuses it:
-    they decide, since `feasible` answers by rules that a new kind of expression may not satisfy."""
+    """Return the trace of a candidate. Raise ScheduleError if a primitive or the storage plan
+    refuses it.
+
+    Primitives and storage plan are authoritative, because `feasible` uses rules that a new kind of
+    expression may not satisfy.
+    """
     sketch = space.sketches[candidate.sketch]
     trace, nest = sketch.lowered(candidate.setting)
     plan_storage(nest)
@@ -130,7 +140,7 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
 
 
 def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
-    """All feasible codes of every sketch, None where there are too many to score."""
+    """Return all feasible codes of every sketch, or None if there are too many to score."""
     if sum(grid.points for grid in grids) > MAX_LISTED_POINTS:
         return None
     result, total = [], 0
@@ -160,10 +170,10 @@ def _rank_by_annealing(
 ) -> tuple[IntArray, FloatArray]:
     rng = np.random.default_rng(0)
     default = np.array([grid.sketch.default()], np.int64)
-    near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
+    near = grid.near(default, rng, chains // 4)[: chains // 8]  # includes the default
     made = _best_of_parts(grid, prior, chains)
     steps = STEPS
-    if len(made):  # what is left to find is how parts go together
+    if len(made):  # only the combination of parts remains to be found
         chains, steps = chains // 2, steps // 2
     near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])
@@ -174,7 +184,7 @@ def _rank_by_annealing(
 
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
-    # Many parts are optimised one by one, as their times add up (`_best_of_parts`).
+    # Many parts are optimised separately, because their times add up (`_best_of_parts`).
     far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MAX_DESCENT_PARTS else ()
     for setting in far:
         found, theirs = descend(grid, score, setting, rng)
@@ -184,8 +194,11 @@ def _rank_by_annealing(
 
 
 def _far_apart(settings: IntArray) -> IntArray:
-    """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from each other in
-    more than `MIN_KNOBS_APART` knobs: two steps of a descent do not lead from one to another."""
+    """Return the first of `settings` (P, J), sorted best first, that differ from each other in more
+    than `MIN_KNOBS_APART` knobs, at most `DESCENTS` of them.
+
+    Two steps of a descent then do not lead from one to another.
+    """
     taken = settings[:1]
     while len(taken) < DESCENTS:
         apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
@@ -197,8 +210,12 @@ def _far_apart(settings: IntArray) -> IntArray:
 
 
 def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
-    """(<= chains / 4, J) settings of a program, combined from the best settings of each part alone:
-    times of parts add up, and a walk over all knobs at once hardly finds the best of each."""
+    """Return settings of a program that combine the best settings of each part, at most `chains` /
+    4 of them.
+
+    Times of parts add up, and annealing over all knobs together hardly finds the best setting of
+    each part.
+    """
     program = prior.space.sketches[grid.index]
     if len(program.parts) == 1:
         return np.empty((0, len(grid.sizes)), np.int64)

@@ -1,8 +1,9 @@
 """The grid of all settings of a sketch: codes, enumeration, sampling and neighbours.
 
-Up to 2**62 points a code is a mixed-radix integer. A program of many parts has more points: there a
+Up to 2**62 points, a code is a mixed-radix integer. A program of many parts has more points: its
 code is the setting itself, each knob an unsigned integer of one or two bytes, the first knob first.
-Codes of either kind sort like their settings; only NumPy and this module look into one.
+Codes of both kinds sort like their settings; only NumPy and this module depend on their content. P
+is a number of settings, J the number of knobs.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace, Sketch, SpacePart
 
 CHUNK = 1 << 15
-"""Points handled at once: the arrays of a chunk stay in the caches of one core."""
+"""Number of points processed together: the arrays of a chunk fit in the caches of one core."""
 
 MAX_INT64_CODE = 1 << 62
 """Grids with fewer points have integer codes."""
 
 Codes: TypeAlias = npt.NDArray[Any]
-"""(P,) points of one grid, of its `dtype`."""
+"""Points of one grid, shape (P,), with the grid's `dtype`."""
 
 
 @dataclass(frozen=True)
 class SettingGrid:
-    """All settings of sketch number `index`; the lowest code is the first value of every knob."""
+    """All settings of the sketch with index `index`. The lowest code is the first value of every
+    knob."""
 
     index: int
     sketch: Sketch | SpacePart
@@ -46,19 +48,19 @@ class SettingGrid:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The type of a code: int64, or as many bytes as a setting takes."""
+        """The type of a code: int64, or the bytes of a setting."""
         if self.points < MAX_INT64_CODE:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
     @property
     def parts(self) -> tuple[SettingGrid, ...]:
-        """The grids whose product this is: one for each part of the sketch, as the knobs of one
-        part do not limit those of another; else the grid itself."""
+        """The grids whose product this grid is: one per part of the sketch, because knobs of
+        different parts do not limit each other, or else the grid itself."""
         return self.of_parts or (self,)
 
     def decode(self, codes: Codes) -> IntArray:
-        """(P, J) settings of (P,) codes; the last knob varies fastest."""
+        """Return the settings of (P,) codes, shape (P, J). The last knob varies fastest."""
         if not self.sizes:
             return np.zeros((len(codes), 0), np.int64)
         if self.dtype.kind == "V":
@@ -66,7 +68,7 @@ class SettingGrid:
             return digits.reshape(len(codes), len(self.sizes)).astype(np.int64)
         settings = np.empty((len(codes), len(self.sizes)), np.int64)
         rest = np.asarray(codes, np.int64)
-        # By hand: `np.unravel_index` takes 64 knobs at most.
+        # `np.unravel_index` supports at most 64 knobs.
         for j in reversed(range(len(self.sizes))):
             settings[:, j] = rest
             rest = rest // self.sizes[j]
@@ -74,7 +76,7 @@ class SettingGrid:
         return settings
 
     def encode(self, settings: IntArray) -> Codes:
-        """(P,) codes of (P, J) settings."""
+        """Return the codes of (P, J) settings, shape (P,)."""
         if not self.sizes:
             return np.zeros(len(settings), np.int64)
         if self.dtype.kind == "V":
@@ -84,12 +86,12 @@ class SettingGrid:
         return np.asarray(settings, np.int64) @ np.array(weights, np.int64)
 
     def candidate(self, code: Any) -> Candidate:
-        """The point of one element of a `Codes` array."""
+        """Return the candidate of one element of a `Codes` array."""
         setting = self.decode(np.asarray([code], self.dtype))[0]
         return Candidate(self.index, tuple(setting.tolist()))
 
     def feasible_codes(self) -> Iterator[Codes]:
-        """The codes of all feasible settings, ascending, chunk by chunk."""
+        """Yield the codes of all feasible settings, ascending, in chunks."""
         if self.dtype.kind == "V":
             yield from (self.encode(rows) for rows in self._feasible_rows())
             return
@@ -98,16 +100,16 @@ class SettingGrid:
             yield codes[self.sketch.feasible(self.decode(codes))]
 
     def some_feasible(self, most: int) -> IntArray:
-        """(P, J) all feasible settings, ascending, if there are at most `CHUNK` points; else up to
-        `most` of them drawn at random, but always the same."""
+        """Return feasible settings, shape (P, J): all of them, ascending, if the grid has at most
+        `CHUNK` points, otherwise up to `most` random ones, with a fixed seed."""
         if self.points <= CHUNK:
             return self.decode(np.concatenate(list(self.feasible_codes())))
         return self.sample(np.random.default_rng(0), most)
 
     def sample(self, rng: np.random.Generator, count: int) -> IntArray:
-        """(<= count, J) distinct feasible settings, uniformly at random.
+        """Return at most `count` distinct feasible settings, uniformly at random, shape (P, J).
 
-        Falls back on settings near the default where feasible ones are too rare to hit.
+        If feasible settings are too rare to draw, settings near the default are returned.
         """
         found = np.empty(0, self.dtype)
         for _ in range(8):
@@ -120,7 +122,8 @@ class SettingGrid:
         return self.decode(found[:count])
 
     def near(self, settings: IntArray, rng: np.random.Generator, count: int) -> IntArray:
-        """(<= count + P, J) feasible settings a few knob changes away from `settings` (P, J)."""
+        """Return `settings` (P, J) and up to `count` feasible settings a few knob changes from
+        them."""
         if not self.sizes:
             return settings
         start = settings[rng.integers(len(settings), size=count)]
@@ -129,7 +132,8 @@ class SettingGrid:
         return np.concatenate([settings, changed[self.sketch.feasible(changed)]])
 
     def neighbours(self, setting: tuple[int, ...]) -> IntArray:
-        """(N, J) feasible settings with one knob moved by one or two places, nearest first."""
+        """Return the feasible settings with one knob moved by one or two places, nearest first,
+        shape (N, J)."""
         rows = []
         for distance in (1, -1, 2, -2):
             for j, size in enumerate(self.sizes):
@@ -151,9 +155,11 @@ class SettingGrid:
         return drawn
 
     def _draw(self, rng: np.random.Generator, count: int) -> IntArray:
-        """(<= count, J) feasible settings, uniform, with repetition. Each part of a program is
-        drawn on its own: if 1 % of each of 64 parts is feasible, no draw of all parts together ever
-        is."""
+        """Return at most `count` feasible settings, uniform, with repetition, shape (P, J).
+
+        Each part of a program is drawn separately: if 1 % of each of 64 parts is feasible, a draw
+        of all parts together is never feasible.
+        """
         if len(self.parts) == 1:
             drawn = self._random(rng, count)
             return drawn[self.sketch.feasible(drawn)]
@@ -166,8 +172,11 @@ class SettingGrid:
         return np.hstack(each)
 
     def _feasible_rows(self) -> Iterator[IntArray]:
-        """(P, J) all feasible settings, ascending, in chunks. Parts are enumerated in nested loops,
-        so that an infeasible setting of one part is combined with nothing."""
+        """Yield all feasible settings, ascending, in chunks of shape (P, J).
+
+        Parts are enumerated in nested loops, so that an infeasible setting of one part is never
+        combined.
+        """
         first, *others = self.parts
         if others:
             yield from _combined(first, others)
@@ -175,8 +184,8 @@ class SettingGrid:
             yield from (rows[self.sketch.feasible(rows)] for rows in self._rows())
 
     def _rows(self) -> Iterator[IntArray]:
-        """(P, J) all settings, ascending, in chunks of at most `CHUNK` rows or one knob's
-        values."""
+        """Yield all settings, ascending, in chunks of shape (P, J) of at most `CHUNK` rows, or one
+        knob's values."""
         split = len(self.sizes)
         while split and prod(self.sizes[split - 1 :]) <= CHUNK:
             split -= 1
@@ -187,7 +196,7 @@ class SettingGrid:
 
 
 def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]:
-    """All combinations of feasible settings of `first` and `rest`, ascending, in chunks."""
+    """Yield all combinations of feasible settings of `first` and `rest`, ascending, in chunks."""
     if not rest:
         yield from first._feasible_rows()
         return
@@ -198,7 +207,7 @@ def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]
 
 
 def setting_grid_of(index: int, sketch: Sketch) -> SettingGrid:
-    """The grid of `sketch`, the sketch number `index` of its space."""
+    """Return the grid of `sketch`, which has index `index` in its space."""
     parts = sketch.parts if len(sketch.parts) > 1 else ()
     own = tuple(SettingGrid(n, part, _sizes(part)) for n, part in enumerate(parts))
     return SettingGrid(index, sketch, _sizes(sketch), own)
@@ -209,12 +218,12 @@ def _sizes(sketch: Sketch | SpacePart) -> tuple[int, ...]:
 
 
 def setting_grids(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
-    """One grid for each sketch of the space."""
+    """Return one grid for each sketch of the space."""
     return tuple(setting_grid_of(index, sketch) for index, sketch in enumerate(space.sketches))
 
 
 def _distinct(codes: Codes) -> Codes:
-    """The codes without repetition, in order of first appearance."""
+    """Return the codes without repetition, in order of first appearance."""
     _, first = np.unique(codes, return_index=True)
     return codes[np.sort(first)]
 
@@ -223,7 +232,8 @@ BestOf = tuple[Codes, npt.NDArray[np.float64]]
 
 
 def keep_best(codes: Codes, scores: npt.NDArray[np.float64], count: int) -> BestOf:
-    """The `count` highest-scoring distinct codes, best first; equal scores in order of code."""
+    """Return the `count` highest-scoring distinct codes, best first. Equal scores are in order of
+    code."""
     distinct, first = np.unique(codes, return_index=True)
     values = scores[first]
     order = np.lexsort((distinct, -values))[:count]

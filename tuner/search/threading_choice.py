@@ -1,8 +1,9 @@
-"""The best schedule with the other threading: without parallel regions where the default has some.
+"""The best schedule with the other threading: without parallel regions if the default has some,
+with regions if it has none.
 
-Where a region costs as much as it gains, the prior cannot decide: the cost of a region depends on
-the cores its threads run on (`REGION_DOUBT_SECS`), that of the work on the prior's errors. So the
-search measures one schedule of each kind.
+If a region costs about as much as it gains, the prior cannot decide: the cost of a region depends
+on the cores that its threads run on (`REGION_DOUBT_SECS`), the time of the computation on the
+prior's errors. So the search measures one schedule of each kind.
 """
 
 from __future__ import annotations
@@ -22,27 +23,33 @@ from .prior_ranking import PriorRanking
 from .setting_grid import SettingGrid, setting_grids
 
 MAX_SLOWDOWN = 2.2
-"""Largest predicted time of the other kind, in times of the default. The prior overestimates short
-kernels, and so the gain of threads, by up to a factor of two."""
+"""Largest predicted time of the other kind, as a multiple of the default's time. The prior
+overestimates short kernels, and so the gain of threads, by up to a factor of two."""
 
 REGION_DOUBT_SECS = 0.8e-6
-"""What a parallel region may cost beyond its probe. At its start and end threads exchange some six
-cache lines, at a cost that depends on their cores. A virtual machine changes these several times a
-second, whenever threads rest: 0.45 to 0.55 us a region or 1.2 to 1.4, on one machine in one
-minute, and a short measurement sees one of the two."""
+"""Uncertainty of the cost of a parallel region in addition to its probe.
+
+At its start and end, threads exchange about six cache lines, at a cost that depends on their cores.
+A virtual machine changes these cores several times per second, whenever threads rest: on one
+machine, 0.45 to 0.55 us or 1.2 to 1.4 us per region within one minute, and a short measurement
+observes only one of the two.
+"""
 
 MAX_REGIONS = 10
-"""A kernel that takes longer than so many regions certainly gains by threads."""
+"""A kernel that takes longer than this number of regions certainly gains from threads."""
 
 PROHIBITIVE_SECS = 1.0
-"""The assumed cost of a region in a search for schedules without any."""
+"""The assumed cost of a region in a search for schedules without regions."""
 
 
 def best_with_other_threading(
     space: ScheduleSpace, prior: Prior, look: PriorRanking
 ) -> Scored | None:
-    """The prior's best schedule with parallel regions if the default has none, or without if it has
-    some; None where it is too slow by prediction, or threads certainly pay."""
+    """Return the prior's best schedule with parallel regions if the default has none, or without
+    regions if it has some.
+
+    Return None if that schedule is predicted to be too slow, or if threads certainly pay.
+    """
     if space.target.threads == 1:
         return None
     default = np.array([look.default.setting], np.int64)
@@ -69,8 +76,11 @@ def best_with_other_threading(
 
 
 def _best(grid: SettingGrid, known: IntArray, prior: Prior, shared: bool) -> IntArray | None:
-    """(J,) the prior's best setting with regions (`shared`) or without, among the settings of a
-    descent from the best of `known` (P, J); None if there is none."""
+    """Return the prior's best setting with regions (`shared`) or without, shape (J,), or None if
+    there is none.
+
+    It is selected from the settings of a descent from the best of `known` (P, J).
+    """
 
     def score(settings: IntArray) -> FloatArray:
         return -prior.log2_secs(grid.index, settings)
@@ -85,6 +95,6 @@ def _best(grid: SettingGrid, known: IntArray, prior: Prior, shared: bool) -> Int
 
 
 def _enters_regions(prior: Prior, sketch: int, settings: IntArray) -> BoolArray:
-    """(P,) whether a call enters any parallel region."""
+    """Return whether a call enters any parallel region, shape (P,)."""
     found: BoolArray = program_counts(prior.space.sketches[sketch], settings)["regions"] > 0
     return found

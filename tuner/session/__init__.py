@@ -1,1 +1,2 @@
-"""The tuning session: ask, measure, store, tell; what it is asked for and what it reports."""
+"""The tuning session: it proposes, measures and stores candidates until a stopping rule ends it,
+and reports the result."""

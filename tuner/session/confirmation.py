@@ -1,5 +1,8 @@
-"""The best of a run: candidates close to the fastest are raced again, and the winner must pass the
-full check, rebuilt in a fresh process."""
+"""The confirmation of a run's best candidate.
+
+Candidates close to the fastest are raced again, and the winner must pass the full check, rebuilt in
+a fresh process.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,21 @@ from ..process.control import OutOfTime
 from .tuning_run import TuningRun
 
 MAX_FULL_CHECKS = 8
-"""Candidates that may fail the full check before a run gives up, except for the default."""
+"""Number of candidates that may fail the full check before a run gives up, not counting the
+default."""
 
 FINALISTS = 4
 FINALIST_RATIO = 1.1
 FINAL_ROUNDS = 2
-"""At the end the fastest FINALISTS within FINALIST_RATIO of the best, and the default, are timed
-FINAL_ROUNDS times."""
+"""At the end, the fastest FINALISTS candidates within FINALIST_RATIO of the best, and the default,
+are timed FINAL_ROUNDS times."""
 
 
 def confirm_best(run: TuningRun) -> TuningRecord | None:
-    """The fastest candidate that passes the full check, stored and promoted.
+    """Store, promote and return the fastest candidate that passes the full check, or return None.
 
-    After new measurements the finalists are raced; a run without any takes what an earlier one
-    confirmed.
+    After new measurements the finalists are raced. A run without new measurements uses the
+    candidate that an earlier run confirmed.
     """
     stored = run.earlier_records()
     checked = run.full_checks(stored)
@@ -54,7 +58,8 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
 
 
 def confirmed_before(run: TuningRun) -> TuningRecord | None:
-    """The fastest candidate that has passed a full check already; nothing is measured."""
+    """Promote and return the fastest candidate that has already passed a full check, or return
+    None. Nothing is measured."""
     checked = run.full_checks(run.earlier_records())
     passed = [record for record in checked.values() if record.result.ok]
     run.rejected = _failed(checked)
@@ -65,7 +70,7 @@ def confirmed_before(run: TuningRun) -> TuningRecord | None:
 
 
 def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
-    """`record` with the result of its full check, stored unless the measurement was lost."""
+    """Return `record` with the result of its full check, stored unless the measurement was lost."""
     request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
     if result.ok and result.run_secs_estimate is None:
@@ -89,10 +94,11 @@ def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
 
 
 def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRecord]:
-    """`contenders` in a new order: the finalists and the default are timed again in turns.
+    """Return `contenders` in a new order, after timing the finalists and the default again in
+    turns.
 
-    Among nearly equal candidates one time taken during the search is as much luck as speed, and the
-    machine may have been slower then.
+    Among nearly equal candidates, a single time from the search is as much luck as speed, and the
+    machine may have been slower at that time.
     """
     default = run.trials[0].record
     best = contenders[0].result.run_secs_estimate if contenders else None
@@ -118,7 +124,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
         except OutOfTime:
             if run.control.killed_in_secs <= 0.0:
                 raise
-            break  # what is left is for the full check; whole rounds count
+            break  # the remaining time is for the full check; only whole rounds count
         results += answers
         for record, result in zip(order, answers, strict=True):
             if result.ok and result.run_secs_estimate is not None:
@@ -132,7 +138,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
 
 
 def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord]:
-    """Successful records, fastest first: this run's and the `stored` ones."""
+    """Return the successful records of this run and the `stored` ones, fastest first."""
     found = {t.key: t.record for t in run.trials}
     for record in stored:
         found.setdefault(record.trace_key, record)
@@ -145,12 +151,13 @@ def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord
 
 
 def _failed(checked: dict[bytes, TuningRecord]) -> dict[bytes, TuningRecord]:
-    """The records that failed the full check, in the order of their trials."""
+    """Return the records that failed the full check, in the order of their trials."""
     failed = [(key, record) for key, record in checked.items() if not record.result.ok]
     return dict(sorted(failed, key=lambda entry: entry[1].trial))
 
 
 def _confirmed_secs(record: TuningRecord | None) -> float:
-    """The time of a fully checked record; infinite for none, or one that failed the check."""
+    """Return the time of a fully checked record, or infinity if there is none or it failed the
+    check."""
     secs = None if record is None or not record.result.ok else record.result.run_secs_estimate
     return float("inf") if secs is None else secs

@@ -1,4 +1,5 @@
-"""The loop of a tuning run: ask the strategy, measure, store, tell the strategy."""
+"""The loop of a tuning run: get candidates from the strategy, measure them, store the results, and
+pass them to the strategy."""
 
 from __future__ import annotations
 
@@ -24,19 +25,22 @@ from .trials import Trial
 from .tuning_run import TuningRun
 
 MAX_TRACES_COMPARED = 8
-"""Trials of an earlier process whose traces are compared with those of this space. Records are
-right in any space; the search learns from where their settings lie in this one."""
+"""Number of trials of an earlier process whose traces are compared with the traces of this space.
+
+Records are correct in any space, but the search learns from the positions of their settings in this
+space.
+"""
 
 
 class Stopped(BaseException):
-    """Ends a batch, or the choice of one, for the reason given. A BaseException, so that no
+    """Ends a batch, or the selection of one, for the reason given. A BaseException, so that no
     measurer and no strategy handles it as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NewTrial:
     """A candidate that is new to this run. `document` is its trace as records store it, `key` the
-    `trace_key` of such records, `earlier` the record of an earlier run, if there is one."""
+    `trace_key` of such records, `earlier` the record of an earlier run or None."""
 
     candidate: Candidate
     trace: Trace
@@ -49,9 +53,8 @@ class _NewTrial:
 class TuningLoop:
     """Proposes and measures the batches of `run`.
 
-    `goal` is the input of the strategy, `searched` the target whose probes it uses;
-    `earlier_records` has the records of earlier runs, and `candidates_of` the candidates proposed
-    so far, both by trace key.
+    `goal` is the input of the strategy, `searched` the target whose probes it uses. `known` has the
+    records of earlier runs, and `candidates_of` the candidates proposed so far, both by trace key.
     """
 
     run: TuningRun
@@ -65,8 +68,11 @@ class TuningLoop:
         self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
     def resume(self) -> None:
-        """Enter the trials that an earlier process of this run reported; the strategy goes on from
-        there. If they belong to another space, the run starts over, with stored results."""
+        """Enter the trials that an earlier process of this run reported, and continue the strategy
+        after them.
+
+        If they belong to another space, the run starts over, with stored results.
+        """
         run = self.run
         stored = (
             {record.key: record for record in run.stored_records()}
@@ -86,7 +92,7 @@ class TuningLoop:
             self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
     def step(self) -> str | None:
-        """Run one batch. The reason to stop after it, or None."""
+        """Run one batch. Return the reason to stop after it, or None."""
         run = self.run
         count = min(MAX_BATCH, run.budget.trials - len(run.trials))
         if count <= 0:
@@ -113,7 +119,7 @@ class TuningLoop:
             key = trace_key(document)
             self.candidates_of.setdefault(key, []).append(candidate)
             if key in run.by_trace:
-                # Two settings, one trace: the same candidate, already measured.
+                # Two settings with one trace are the same candidate, which is already measured.
                 told.append((candidate, run.result_of(run.by_trace[key])))
             elif key in waiting:
                 waiting[key].append(candidate)
@@ -145,7 +151,7 @@ class TuningLoop:
         return reason
 
     def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
-        """Whether `candidate` has the record's trace in this space."""
+        """Return whether `candidate` has the record's trace in this space."""
         try:
             trace = self.run.space.trace(candidate)
         except (ScheduleError, IndexError, ValueError):
@@ -156,7 +162,7 @@ class TuningLoop:
         """Measure candidates without a record; store each result before it is reported.
 
         Trials are numbered and reported in the order in which they were proposed, so that a resumed
-        run has the numbers of an uninterrupted one. Stopped ends the run.
+        run has the same numbers as an uninterrupted one. Raise Stopped to end the run.
         """
         run = self.run
         first = len(run.trials) + 1
@@ -238,8 +244,8 @@ class TuningLoop:
         )
 
     def _eta_secs(self, number: int) -> float | None:
-        """Expected time of the trials after `number`, the final race and the full check, at most
-        the time that is left; None before anything was measured."""
+        """Return the expected time of the trials after `number`, the final race and the full check,
+        at most the time left. Return None before the first measurement."""
         run = self.run
         measured = sum(not t.reused for t in run.trials)
         if not measured:
@@ -254,7 +260,7 @@ class TuningLoop:
         return None if predicted is None else float(2.0**predicted)
 
     def _knobs(self, candidate: Candidate) -> dict[str, Any]:
-        """The candidate's values of knobs that have more than one, by name."""
+        """Return the candidate's values, by name, of the knobs that have more than one value."""
         knobs = self.run.space.sketches[candidate.sketch].knobs
         values = {
             knob.name: knob.values[index]
@@ -278,7 +284,7 @@ class TuningLoop:
         )
 
     def _trace(self, candidate: Candidate) -> Trace | None:
-        """The candidate's trace; None where a primitive refuses it."""
+        """Return the candidate's trace, or None if a primitive refuses it."""
         self.run.control.check()
         try:
             return self.run.space.trace(candidate)
@@ -288,6 +294,6 @@ class TuningLoop:
 
 
 def _sampled(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
-    """At most MAX_TRACES_COMPARED of `pairs`, the first and the last among them."""
+    """Return at most MAX_TRACES_COMPARED of `pairs`, including the first and the last."""
     step = max((len(pairs) - 1) // (MAX_TRACES_COMPARED - 1), 1)
     return [*pairs[:-1:step], pairs[-1]]

@@ -1,4 +1,4 @@
-"""A `RecordSink` in memory: for tests, and for a tuning run whose results need not be kept."""
+"""A `RecordSink` in memory, for tests and for tuning runs whose results are not stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.schedules.record import TuningRecord
 
 
 class MemorySink:
-    """Keeps records in the order they came; forgets them with the process."""
+    """Stores records in the order of their arrival, until the process ends."""
 
     def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
         self._records: dict[str, TuningRecord] = {}
@@ -27,7 +27,9 @@ class MemorySink:
         ]
 
     def promote(self, record: TuningRecord) -> bool:
-        """ValueError for a record that is not stored, not verified in full, or has no time."""
+        """Make `record` the best unless a faster one is stored; return whether it is the best.
+        Raise ValueError for a record that is not stored, is not verified in full, or has no time.
+        """
         secs = record.result.run_secs_estimate
         if record.key not in self._records or record.verified_level != "full" or secs is None:
             raise ValueError("promote: the record must be stored, OK and fully verified")

@@ -15,16 +15,17 @@ EventHandler = Callable[[TrialEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What may differ between two runs of the same search.
+    """The options that may differ between two runs of the same search.
 
-    `fresh` ignores stored records. `machine` is probed again where a kernel beats the bound; None
-    where times come from elsewhere. `timestamp` gives the time of day for `created_at`.
-    `should_stop` is called after every trial; once it is true, nothing more is measured, and the
-    best so far is confirmed and promoted. `control` is the clock of the run: it ends the run with
-    the seconds of its budget, is told what the run does, and can abort it at any time; its `pause`,
-    which may wait, is called before each batch and before the best is confirmed. `previous_trials`
-    are the first trials of this run, as an earlier process reported them: those with stored records
-    are entered as they are, and the search goes on from there.
+    `fresh` ignores stored records. `machine` is probed again if a kernel beats the bound; None if
+    times come from another machine. `timestamp` returns the time of day for `created_at`.
+    `should_stop` is called after every trial; once it returns True, nothing more is measured, and
+    the best candidate so far is confirmed and promoted. `control` is the clock of the run: it ends
+    the run when its time budget is used up, receives reports of the run's activity, and can abort
+    the run at any time. Its `pause`, which may wait, is called before each batch and before the
+    best is confirmed. `previous_trials` are the first trials of this run, as an earlier process
+    reported them: trials with stored records are entered unchanged, and the search continues after
+    them.
     """
 
     fresh: bool = False

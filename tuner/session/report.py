@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may use.
+    """The trials and the time that a run may use.
 
     `trials` counts every candidate measured for this workload and target by this strategy and seed,
     earlier runs included. `seconds` is the wall time of this run, without the time in which other
@@ -26,7 +26,7 @@ class Budget:
 
 
 MAX_KNOBS_REPORTED = 48
-"""Programs of many parts have hundreds of knobs; the trace has them all."""
+"""Programs of many parts have hundreds of knobs; the trace contains all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ class PreviousTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialEvent:
-    """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
+    """The end of one trial, which is durably stored. `reused` means that an earlier run measured
+    it.
 
-    Trials are reported in the order of their numbers; `eta_secs` is None before one was measured.
-    `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
-    the strategy's prediction before the measurement, None where it made none. `sketch` and
-    `knobs` are the candidate's settings: of each knob with a choice its value, at most
-    `MAX_KNOBS_REPORTED` of them. `candidate` serves to resume the run
-    (`SessionOptions.previous_trials`); its numbers have a meaning in this space alone.
+    Trials are reported in the order of their numbers; `eta_secs` is None before a trial was
+    measured. `fraction_of_bound` is None also if the best time proves the bound wrong.
+    `predicted_secs` is the strategy's prediction before the measurement, or None if it made none.
+    `sketch` and `knobs` are the candidate's setting: the value of each knob that has a choice, at
+    most `MAX_KNOBS_REPORTED` of them. `candidate` serves to resume the run
+    (`SessionOptions.previous_trials`); its numbers have a meaning only in this space.
     """
 
     trial: int
@@ -66,18 +67,20 @@ class TrialEvent:
 
 
 class RecordSink(Protocol):
-    """Where a session stores records and finds earlier ones. `db` satisfies it."""
+    """The store of a session's records, and the source of earlier ones. `db` implements it."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Durable when it returns. Adding a record that is there already changes nothing."""
+        """Store records; they are durable when this returns. Adding a record that is already stored
+        changes nothing."""
         ...
 
     def records(self, workload_key: str, target_key: str) -> list[TuningRecord]:
-        """Every record of exactly this work, oldest first."""
+        """Return every record of exactly this workload and target, oldest first."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
-        """Make a stored, fully verified record the best unless a faster one is; true if it is."""
+        """Make a stored, fully verified record the best unless a faster one is; return whether it
+        is the best."""
         ...
 
 
@@ -85,8 +88,9 @@ class RecordSink(Protocol):
 class BestFound:
     """The winner of a run, rebuilt and verified in full.
 
-    `packed_ahead`: inputs are constant, and `run_secs` is of a call that finds them packed.
-    `run_secs_with_packing` is then a call that packs them itself; None if it was not timed.
+    `packed_ahead` means that inputs are constant, and that `run_secs` is the time of a call with
+    prepacked inputs. `run_secs_with_packing` is then the time of a call that packs them itself, or
+    None if it was not timed.
     """
 
     record_key: str
@@ -100,16 +104,19 @@ class BestFound:
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
     rewritten: dict[str, Any] | None = None
-    """Of a trace that begins with rewrites of their own error: `tilewright.schedules.rewritten`."""
+    """For a trace that begins with rewrites that state an error:
+    `tilewright.schedules.rewritten`."""
     evidence: dict[str, Any] | None = None
-    """What its full check compared, `tilewright.schedules.record.Evidence`; None if unknown."""
+    """The comparisons of its full check, `tilewright.schedules.record.Evidence`, or None if
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A candidate that was faster than the best and failed the full check.
 
-    `record_key` is that check's record, or the trial's where the check was lost and left none.
+    `record_key` is the record of that check, or the record of the trial if the check was lost and
+    left none.
     """
 
     trial: int
@@ -120,7 +127,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """All that `tune --json` prints, field for field; `to_json` gives that document."""
+    """The document that `tune --json` prints, field for field; `to_json` returns it."""
 
     workload: dict[str, Any]
     target: dict[str, Any]
@@ -136,17 +143,17 @@ class TuneReport:
     curve: list[dict[str, float]] = field(default_factory=list)
     cost_model: dict[str, float | None] = field(default_factory=dict)
     final_race: list[dict[str, Any]] = field(default_factory=list)
-    """The fastest few, timed once more in turns at the end: `trial` (None: of an earlier run) and
-    `run_secs`, fastest first. Empty where none was close to the fastest."""
+    """The fastest few candidates, timed again in turns at the end: `trial` (None: from an earlier
+    run) and `run_secs`, fastest first. Empty if no candidate was close to the fastest."""
     bound: dict[str, Any] = field(default_factory=dict)
-    """Of what `best.fraction_of_bound` is a share: `roofline_bound.RooflineBound.to_json`."""
+    """The bound that `best.fraction_of_bound` refers to: `roofline_bound.RooflineBound.to_json`."""
     out_of_time: dict[str, Any] | None = None
-    """Where the seconds of the budget ended the run in the midst of something: `during` which phase
-    (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""
+    """If the time budget ended the run during an activity: `during` which phase (`control.PHASES`),
+    `done` of its `total` parts, and `would_do_secs`, a budget that should suffice."""
     dropped_sketches: list[dict[str, str]] = field(default_factory=list)
-    """`name` and `reason` of those that were not searched: `ScheduleSpace.dropped`."""
+    """`name` and `reason` of the sketches that were not searched: `ScheduleSpace.dropped`."""
     rejected: list[Rejected] = field(default_factory=list)
-    """Of candidates that were faster than the best, or of all where there is none."""
+    """The candidates that were faster than the best, or all candidates if there is no best."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

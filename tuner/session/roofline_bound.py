@@ -1,8 +1,8 @@
-"""The roofline bound of a session, corrected by what the session measures.
+"""The roofline bound of a session, corrected by measurements of the session.
 
 A bound comes from probes, and a probe can be too low: the machine was busy, its clock was lower, a
 neighbour used the other half of the core. A correct kernel that is faster than the bound by more
-than a probe's error proves that. The machine is then probed again; if the kernel still beats the
+than a probe's error proves that. The machine is then probed again. If the kernel still beats the
 bound, the kernel itself becomes the probe, and the bound no longer ends a search.
 """
 
@@ -24,13 +24,15 @@ PROBE_ERROR = 1.02
 
 
 class MeasuringMachine(Protocol):
-    """The machine that measures, as far as its probes are concerned."""
+    """The machine that measures: the part of its interface that concerns probes."""
 
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
-        """`target` with the best of its probes and of newer ones, at most `recent_secs` old.
+        """Return `target` with the best of its probes and of newer probes, at most `recent_secs`
+        old.
 
-        None if the target is another machine's, or if probing takes longer than `within_secs`.
-        TargetError if probing fails."""
+        Return None if the target describes another machine, or if probing takes longer than
+        `within_secs`. Raise TargetError if probing fails.
+        """
         ...
 
     def cache_probes(self, target: Target) -> None:
@@ -42,8 +44,9 @@ class MeasuringMachine(Protocol):
 class RooflineBound:
     """The bound of `work`; `current` is the latest one.
 
-    `machine` is None where times do not come from the machine that `target` describes. `raised_by`
-    is what corrected the bound: "probe", "kernel", or None; `notes` say how, for people.
+    `machine` is None if times do not come from the machine that `target` describes. `raised_by` is
+    the source of a correction of the bound: "probe", "kernel", or None. `notes` describe the
+    corrections for users.
     """
 
     work: Work
@@ -58,36 +61,40 @@ class RooflineBound:
     def __post_init__(self) -> None:
         self.current = bound_of(self.work, self.target)
         if self.target.probes.doubtful and self.machine is not None:
-            self.notes.append("probed on a busy machine: the bound ends no search")
+            self.notes.append("probed on a busy machine: not used for early stopping")
         elif self.target.probes.peak_gflops and not self.current.probed:
             self.notes.append(
-                f"the rate of {self.current.by} is not probed but follows from that of f32: the"
-                " bound ends no search"
+                f"the rate of {self.current.by} is not probed but derived from the f32 rate:"
+                " not used for early stopping"
             )
 
     @property
     def goal_secs(self) -> float | None:
-        """The time at which a search may end; None where the bound is not reliable enough."""
+        """The time at which a search may end, or None if the bound is not reliable enough."""
         return self.current.secs if self.current.probed and not self._disproved else None
 
     def fraction(self, secs: float) -> float | None:
-        """The bound divided by `secs`; None where `secs` proves the bound wrong."""
+        """Return the bound divided by `secs`, or None if `secs` proves the bound wrong."""
         return None if self.is_beaten_by(secs) else self.share(secs)
 
     def share(self, secs: float) -> float:
-        """The bound divided by the confirmed `secs`, at most 1.0: a kernel that is faster by no
-        more than a probe's error is at the bound. Call `finalise` first."""
+        """Return the bound divided by the confirmed `secs`, at most 1.0.
+
+        A kernel that is faster by no more than a probe's error is at the bound. Call `finalise`
+        first.
+        """
         return min(self.current.secs / secs, 1.0)
 
     def is_beaten_by(self, secs: float) -> bool:
-        """Whether a kernel of `secs` a call proves the bound wrong."""
+        """Return whether a kernel that takes `secs` per call proves the bound wrong."""
         return secs * PROBE_ERROR < self.current.secs
 
     def challenge(self, secs: float, *, within_secs: float) -> None:
-        """Compare the bound with the best time so far. An unconfirmed time does not correct the
-        bound itself: the machine is probed again, or the bound no longer ends the search.
+        """Compare the bound with the best time so far.
 
-        Probing may take `within_secs`, 0 for a time that this run did not measure.
+        An unconfirmed time does not correct the bound itself: the machine is probed again, or the
+        bound no longer ends the search. Probing may take `within_secs`, 0 for a time that this run
+        did not measure.
         """
         if not self.is_beaten_by(secs):
             return
@@ -120,7 +127,7 @@ class RooflineBound:
         self.raised_by = "kernel"
 
     def to_json(self) -> dict[str, Any]:
-        """The bound, whether it may end searches, and how it was corrected."""
+        """Return the bound, whether it may end searches, and the corrections made to it."""
         return {
             "secs": self.current.secs,
             "binds": self.current.binds,
@@ -136,7 +143,9 @@ class RooflineBound:
             return
         try:
             probed = self.machine.probe_again(self.target, recent_secs, within_secs)
-        except TargetError as error:  # a run goes on without: what it measured is as good
+        except (
+            TargetError
+        ) as error:  # the run continues without new probes: its measurements are equally valid
             probed = None
             self.notes.append(f"{why}, and the machine could not be probed again: {error}")
         self._was_reprobed = probed is None or recent_secs == timeouts.MAX_DISPROVED_PROBE_AGE_SECS

@@ -1,8 +1,9 @@
-"""The tuning session: ask -> measure -> store -> tell, until the stopping rule ends it.
+"""The tuning session: propose, measure and store candidates until the stopping rule ends it.
 
-This is the one place that sees every part; each part is an argument. An interrupted run is resumed
-by running it again: the strategy is deterministic, so it proposes the same candidates, and those
-with a stored record are not measured again. With `previous_trials` it need not propose them either.
+Only this module combines all parts; each part is an argument. An interrupted run is resumed by
+running it again: the strategy is deterministic, so it proposes the same candidates, and candidates
+with a stored record are not measured again. With `previous_trials` the strategy does not even
+propose them again.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ def run_session(
 ) -> TuneReport:
     """Tune `workload` over `space` and return the whole report.
 
-    Every trial is stored in `sink` as soon as it is measured, and then reported to `on_event`, as
-    are reused trials of earlier runs. The best candidate is rebuilt, verified in full, stored and
-    promoted; `report.best` is None where none passed. StrategyError for an unknown strategy.
+    Every trial is stored in `sink` as soon as it is measured, and then reported to `on_event`;
+    reused trials of earlier runs are reported too. The best candidate is rebuilt, verified in full,
+    stored and promoted; `report.best` is None if no candidate passed. Raise StrategyError for an
+    unknown strategy.
 
-    An exception of `on_event`, and KeyboardInterrupt, ends the run at once and passes through; what
-    was measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it
-    with the best that was confirmed before, if any; so does OutOfTime, where the seconds of the
-    budget, counted from the control's start, end before the full check does.
+    An exception raised by `on_event`, and KeyboardInterrupt, ends the run immediately and
+    propagates; measured trials stay stored. MeasurementAborted, raised by the measurer or
+    `options.control`, ends the run with the best candidate that was confirmed before, if any.
+    OutOfTime does so too, if the time budget, counted from the control's start, ends before the
+    full check does.
     """
     options = options or SessionOptions()
     control = options.control
@@ -115,7 +118,7 @@ def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
 
 
 def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
-    """What the run was doing when the seconds of its budget ended."""
+    """Return a description of the run's activity when its time budget ended."""
     activity = run.control.activity
     return {
         "during": activity.phase,

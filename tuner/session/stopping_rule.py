@@ -1,4 +1,4 @@
-"""When a tuning run ends: by its budget, by its results, or at its bound."""
+"""The rule that ends a tuning run: by its budget, by its results, or at its bound."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from .trials import statuses
 from .tuning_run import TuningRun
 
 MAX_BATCH = 16
-"""Candidates of one batch; a run ends after as many trials without a success."""
+"""Largest number of candidates of one batch. A run also ends after this number of trials without a
+success."""
 
 MAX_RECHECKS_AT_BOUND = 3
-"""Times at the bound that a recheck may fail to reproduce; after that the bound no longer ends this
-search: each recheck costs as much as several trials."""
+"""Number of times at the bound that a recheck may fail to reproduce. After that the bound no longer
+ends this search, because each recheck costs as much as several trials."""
 
 
 @dataclass
 class StoppingRule:
-    """Decides after each batch whether a run goes on. `goal` is what the strategy reads;
+    """Decides after each batch whether a run continues. `goal` is the input of the strategy;
     `candidates_of` has the candidates of each trace."""
 
     run: TuningRun
@@ -31,7 +32,7 @@ class StoppingRule:
     candidates_of: dict[bytes, list[Candidate]]
 
     def reason(self) -> str | None:
-        """Why the run ends, None while it goes on."""
+        """Return the reason why the run ends, or None while it continues."""
         run = self.run
         counts = statuses(run.trials)
         wrong = counts[MeasureStatus.WRONG_RESULT]
@@ -42,13 +43,16 @@ class StoppingRule:
         return run.out_of_time() or self._strategy_reason()
 
     def check_bound(self, secs: float) -> None:
-        """Compare the bound with a measured time, and have it corrected where that beats it."""
+        """Compare the bound with a measured time, and correct the bound if the time beats it."""
         if self.run.bound.is_beaten_by(secs):
             self.run.bound.challenge(secs, within_secs=self._secs_for_probes())
 
     def _strategy_reason(self) -> str | None:
-        """Why the strategy would stop. If only the bound is the reason, the machine is probed
-        again and the fastest kernel timed again first: both must confirm it."""
+        """Return the reason why the strategy would stop, or None.
+
+        If only the bound is the reason, the machine is probed again and the fastest kernel is timed
+        again first: both must confirm the reason.
+        """
         run = self.run
         reason = run.strategy.stop_reason
         if reason is None or self.goal.bound_secs is None:
@@ -63,8 +67,11 @@ class StoppingRule:
         return run.strategy.stop_reason
 
     def _time_fastest_again(self) -> bool:
-        """Tell the strategy the result of a full check of the fastest candidate; false if it knows
-        that already. The check is stored: the end of the run and later runs do not repeat it."""
+        """Report the result of a full check of the fastest candidate to the strategy; return False
+        if the strategy already has it.
+
+        The check is stored: the end of the run and later runs do not repeat it.
+        """
         run = self.run
         timed = [trial for trial in run.trials if run.result_of(trial).ok]
         fastest = min(timed, key=lambda trial: run.result_of(trial).run_secs_estimate or inf)
@@ -82,12 +89,13 @@ class StoppingRule:
 
     @property
     def bound_to_end_at(self) -> float | None:
-        """The bound, or None once too many times near it could not be reproduced."""
+        """The bound that may end the search, or None after more than `MAX_RECHECKS_AT_BOUND`
+        rechecks near it."""
         return None if len(self.run.rechecked) > MAX_RECHECKS_AT_BOUND else self.run.bound.goal_secs
 
     def _secs_for_probes(self) -> float:
-        """Seconds that probing may take: what is left before the end of the run; 0 for a run that
-        measured nothing or is about to stop."""
+        """Return the time that probing may take, in seconds: the time before the end of the run, or
+        0 for a run that measured nothing or is about to stop."""
         run = self.run
         if not run.measured_now or run.out_of_time() is not None:
             return 0.0

@@ -1,4 +1,4 @@
-"""The report of a tuning run, from its trials and its bound."""
+"""The report of a tuning run, built from its trials and its bound."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .trials import prediction_quality, statuses
 from .tuning_run import TuningRun
 
 MAX_SPACE_SIZE = 2**63 - 1
-"""Largest space size in a report: readers of JSON and databases have integers of 64 bits."""
+"""Largest space size in a report: readers of JSON and databases have 64-bit integers."""
 
 
 def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport:
-    """The report of `run`, which found `best` and ended for `reason`."""
+    """Return the report of `run`, which found `best` and ended for `reason`."""
     counts = statuses(run.trials)
     by_status = {status.value: counts[status] for status in MeasureStatus}
     target = run.space.target
@@ -65,7 +65,7 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
 
 
 def _rejected(run: TuningRun) -> list[Rejected]:
-    """The candidates that failed the full check, in the order of their trials."""
+    """Return the candidates that failed the full check, in the order of their trials."""
     found = []
     for key, record in run.rejected.items():
         trial = run.by_trace.get(key)
@@ -82,18 +82,18 @@ def _rejected(run: TuningRun) -> list[Rejected]:
 
 
 def _final_race(run: TuningRun) -> list[dict[str, Any]]:
-    """Who raced once more at the end, fastest first."""
+    """Return the candidates of the final race, fastest first."""
     fastest_first = sorted(run.race_times.items(), key=lambda entry: entry[1])
     trials = {trace: trial.number for trace, trial in run.by_trace.items()}
     return [{"trial": trials.get(trace), "run_secs": secs} for trace, secs in fastest_first]
 
 
 def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | None:
-    """The time of the schedule chosen with no measurement, the first trial of every strategy;
-    None where it failed, also in the full check, or was not run.
+    """Return the time of the default schedule, which is the first trial of every strategy.
 
-    It is the best's time by the ratio of the two in the final race, or else in the search: the
-    best's own was taken on its own, for longer, and would win or lose by that alone.
+    Return None if it failed, also in the full check, or was not run. The time is the best's time
+    multiplied by the ratio of the two in the final race, or else in the search: the best's own time
+    comes from a separate, longer measurement, which alone would favour one of them.
     """
     first = next((trial.record for trial in run.trials if trial.number == 1), None)
     secs = None if first is None else first.result.run_secs_estimate
@@ -108,8 +108,11 @@ def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | No
 
 
 def _times_as_long(run: TuningRun, trace: bytes, best: TuningRecord) -> float:
-    """How many times as long as the best another candidate takes, at least once: it was chosen
-    in a race that is over where a run measures nothing."""
+    """Return the ratio of another candidate's time to the best's time, at least 1.
+
+    The minimum is needed because the best was chosen in a race that is over if a run measures
+    nothing.
+    """
     found = best.trace_key
     if trace == found:
         return 1.0
@@ -120,7 +123,8 @@ def _times_as_long(run: TuningRun, trace: bytes, best: TuningRecord) -> float:
 
 
 def _searched_secs(run: TuningRun) -> dict[bytes, float]:
-    """The times of this run's trials as the search took them, those of earlier runs too."""
+    """Return the times of this run's trials as measured by the search, including trials of earlier
+    runs."""
     return {
         trace: trial.record.result.run_secs_estimate
         for trace, trial in run.by_trace.items()

@@ -1,4 +1,5 @@
-"""The trials of a run: their counts, why the run ended, and how good predictions were."""
+"""The trials of a run: their counts, the reason why the run ended, and the quality of
+predictions."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ RECALL_K = 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate of this run, numbered from 1. `reused`: its record is of an earlier run; `key`
-    is the record's `trace_key`."""
+    """One candidate of this run, numbered from 1. If `reused`, its record is from an earlier run;
+    `key` is the record's `trace_key`."""
 
     number: int
     candidate: Candidate
@@ -28,15 +29,18 @@ class Trial:
 
 
 def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:
-    """How many trials ended with each status."""
+    """Return the number of trials that ended with each status."""
     return Counter(t.record.result.status for t in trials)
 
 
 def explain(
     reason: str, trials: Sequence[Trial], rejected: Iterable[TuningRecord], *, found: bool
 ) -> str:
-    """Why the run ended; where it found nothing, also the most frequent failures, and why full
-    checks failed the candidates that were `rejected`."""
+    """Return the reason why the run ended.
+
+    If it found nothing, the most frequent failures are included, and the reasons why full checks
+    failed the candidates that were `rejected`.
+    """
     if found and not reason.startswith("stopped:"):
         return reason
     checks = [f"{r.result.status}: {r.result.detail or 'no detail'}" for r in rejected]
@@ -58,9 +62,9 @@ def prediction_quality(
     prior_trust: float | None = None,
     gain_over_prior: float | None = None,
 ) -> dict[str, float | None]:
-    """How well predictions ranked the times that were measured; None where there are too few.
+    """Return how well predictions ranked the measured times; values are None if there are too few.
 
-    `prior_trust` and `gain_over_prior` are the strategy's, see `SearchStrategy`.
+    `prior_trust` and `gain_over_prior` come from the strategy, see `SearchStrategy`.
     """
     pairs = [
         (predictions[t.candidate], t.record.result.run_secs_estimate)

@@ -19,10 +19,10 @@ from .roofline_bound import RooflineBound
 from .trials import Trial
 
 PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
-"""Every second of wall time is charged to one of these."""
+"""Every second of wall time is charged to one of these phases."""
 
 RACE_RUNS, RACE_COMPILES = 10, 6
-"""Predicted cost of a final race, in runs and compiles of the fastest candidate."""
+"""Predicted cost of a final race, in runs and compilations of the fastest candidate."""
 
 RESERVE_MARGIN = 1.25
 MAX_RESERVED_SHARE = 0.6
@@ -36,9 +36,9 @@ STOPPED = "stopped on request"
 class TuningRun:
     """The parts of a run and its results so far.
 
-    By `trace_key`: `by_trace` has the trials, `rechecked` the results of full checks made during
-    the search, `confirmed` the records of all full checks, `race_times` the seconds of the final
-    race, and `rejected` the records of full checks that candidates failed. `illegal` counts
+    Keyed by `trace_key`: `by_trace` has the trials, `rechecked` the results of full checks made
+    during the search, `confirmed` the records of all full checks, `race_times` the seconds of the
+    final race, and `rejected` the records of full checks that candidates failed. `illegal` counts
     candidates that a primitive refused.
     """
 
@@ -64,12 +64,12 @@ class TuningRun:
     rejected: dict[bytes, TuningRecord] = field(default_factory=dict)
     race_secs: float = 0.0
     check_secs: float = 0.0
-    """Predicted time of the final race and of the full check of the fastest candidate so far."""
+    """Predicted time of the final race, and of the full check of the fastest candidate so far."""
     _lap: float = 0.0
     _lap_waited: float = 0.0
     _batch_secs: float = 0.0
 
-    # -- its clock
+    # -- the clock of the run
 
     @property
     def control(self) -> Control:
@@ -84,8 +84,8 @@ class TuningRun:
         self._batch_secs += self._lap_secs()
 
     def apportion_batch(self, results: list[MeasureResult]) -> None:
-        """Divide the time of a batch among phases, in proportion to what its results spent on
-        each."""
+        """Divide the time of a batch among phases, in proportion to the time that its results spent
+        on each."""
         self.charge_batch()
         parts = {
             "compile": sum(r.compile_secs for r in results),
@@ -99,8 +99,8 @@ class TuningRun:
         self._batch_secs = 0.0
 
     def _lap_secs(self) -> float:
-        """Seconds since the last call, or the start of the run; waiting is charged to its own
-        phase."""
+        """Return the seconds since the last call, or since the start of the run. Waiting is charged
+        to a separate phase."""
         wall, waited = self.control.wall_secs, self.control.waited_secs
         secs, waited_secs = wall - self._lap, waited - self._lap_waited
         self._lap, self._lap_waited = wall, waited
@@ -108,8 +108,10 @@ class TuningRun:
         return max(secs - waited_secs, 0.0)
 
     def out_of_time(self, reserve_secs: float | None = None) -> str | None:
-        """Why the run must stop measuring, None if it need not. `reserve_secs`: what to leave for
-        the end of the run, by default what is reserved now."""
+        """Return the reason why the run must stop measuring, or None if it need not.
+
+        `reserve_secs` is the time to leave for the end of the run, by default the current reserve.
+        """
         if self.options.should_stop():
             return STOPPED
         reserve_secs = self.control.reserve_secs if reserve_secs is None else reserve_secs
@@ -117,7 +119,8 @@ class TuningRun:
         return None if is_left else str(self.control.used_up())
 
     def predict_end(self, result: MeasureResult) -> None:
-        """Reserve time for the end of the run, predicted from the result of the best so far."""
+        """Reserve time for the end of the run, predicted from the result of the best candidate so
+        far."""
         if not isinstance(self.measurer, PredictsCheck):
             return
         run_secs = result.verify_secs + result.measure_secs
@@ -130,28 +133,30 @@ class TuningRun:
         most_secs = MAX_RESERVED_SHARE * self.control.allowed_secs
         self.control.reserve_secs = min(RESERVE_MARGIN * secs, most_secs)
 
-    # -- its trials
+    # -- the trials of the run
 
     @property
     def measured_now(self) -> bool:
-        """Whether this run measured anything, rather than found records."""
+        """Whether this run measured any candidate, rather than only reusing records."""
         return any(not trial.reused for trial in self.trials)
 
     def trace_of(self, record: TuningRecord) -> Trace:
-        """The trace of a record, without parsing it where a trial of this run has it."""
+        """Return the trace of a record, without parsing it if a trial of this run has it."""
         trial = self.by_trace.get(record.trace_key)
         return Trace.from_json(record.trace) if trial is None else trial.trace
 
     def result_of(self, trial: Trial) -> MeasureResult:
-        """The result the strategy learns of a trial: that of its full check where there was one."""
+        """Return the result of a trial that the strategy receives: the result of its full check if
+        there was one."""
         return self.rechecked.get(trial.key, trial.record.result)
 
-    # -- what is stored
+    # -- stored records
 
     def reusable_records(self) -> dict[bytes, TuningRecord]:
-        """The earliest usable record of each trace: a second run must see what the first one saw.
+        """Return the earliest usable record of each trace: a second run must use the same results
+        as the first.
 
-        Records of other toolchains do not count, nor lost measurements.
+        Records of other toolchains and lost measurements do not count.
         """
         found: dict[bytes, TuningRecord] = {}
         for record in self.earlier_records():
@@ -161,12 +166,12 @@ class TuningRun:
         return found
 
     def earlier_records(self) -> list[TuningRecord]:
-        """What a run goes by of what is `stored_records`: nothing where it is fresh."""
+        """Return the stored records that the run uses: none if it is fresh."""
         return [] if self.options.fresh else self.stored_records()
 
     def stored_records(self) -> list[TuningRecord]:
-        """Records made by exactly this toolchain and verified here, not only imported; read from
-        the sink at each call."""
+        """Return the records made by exactly this toolchain and verified here, not only imported.
+        They are read from the sink at each call."""
         records = self.sink.records(self.workload.key, self.space.target.key)
         return [
             r
@@ -175,8 +180,11 @@ class TuningRun:
         ]
 
     def full_checks(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
-        """The record of the full check of each trace, from this run or `stored`. A trace that one
-        check disproved has failed, in a fresh run too, whatever other checks found."""
+        """Return the record of the full check of each trace, from this run or `stored`.
+
+        A trace that one check disproved has failed, also in a fresh run, whatever other checks
+        found.
+        """
         seen = [r for r in (*stored, *self.confirmed.values()) if r.verified_level == FULL]
         disproved = [
             r

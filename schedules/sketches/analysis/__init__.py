@@ -1,1 +1,1 @@
-"""Facts of a stage that rules look at: loops, reads, phases, and which sketches they suit."""
+"""Properties of a stage that rules examine: loops, reads, phases, and roles in sketches."""

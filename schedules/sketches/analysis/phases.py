@@ -1,10 +1,11 @@
-"""Phases: where only every n-th tap contributes, and which ones depends on the output's position.
+"""Phases: reductions in which only every n-th tap contributes, depending on the output position.
 
-An output axis x and a reduction axis r that meet in a condition `(x + p - r) % n == 0`, as in a
-transposed convolution with stride n, are both split by n. The inner part of x is its phase; the
-inner part of r then has one value for each phase, and its loop is removed (Solve). What is left is
-an ordinary convolution for each phase, in which the phase is one more axis that only weights depend
-on. Written as a scatter, with `n*y + r == x + p`, y is solved first, which leaves that condition.
+Consider an output axis x and a reduction axis r in a condition `(x + p - r) % n == 0`, as in a
+transposed convolution with stride n. Both axes are split by n. The inner part of x is the phase.
+The inner part of r then has one value per phase, and its loop is eliminated (Solve). The result is
+an ordinary convolution for each phase, with the phase as an additional axis that only the weights
+depend on. For a scatter with the condition `n*y + r == x + p`, y is solved first, which leaves the
+condition above.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from ...workload.tensors import Stage
 
 
 def inserts_zeros(stage: Stage) -> bool:
-    """Whether `stage` spreads what it reads, with zeros between: it should not be inlined."""
+    """Return whether `stage` inserts zeros between the elements of its operand. Its readers should
+    read the operand directly instead."""
     body = stage.body
     if not isinstance(body, Select) or not isinstance(body.cond, All):
         return False
@@ -35,8 +37,8 @@ def inserts_zeros(stage: Stage) -> bool:
 
 
 def is_padding(stage: Stage) -> bool:
-    """Whether `stage` copies a tensor with zeros around it: readers with windows can read the
-    tensor itself, and tiles make padded copies of what they need."""
+    """Return whether `stage` copies a tensor and adds zeros around it. Readers with windows can
+    read the tensor itself; tiles make padded copies of the parts that they need."""
     match stage.body:
         case Select(All(conds), Load(_, index), Const() as other) if stage.is_elementwise:
             plain = all(
@@ -50,7 +52,8 @@ def is_padding(stage: Stage) -> bool:
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
-    """The steps that leave only contributing taps in the plain stage that computes `name`."""
+    """Return the steps that eliminate all taps without contribution from the plain stage that
+    computes `name`."""
     steps: tuple[Split | Solve, ...] = ()
     while True:
         for more in _candidates(nest, name):
@@ -65,7 +68,7 @@ def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
 
 
 def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
-    """For each congruence and each reduction loop in it: what solves it, if anything does."""
+    """Yield, for each congruence and each reduction loop in it, the steps that solve it."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     if not isinstance(leaf, Update):
@@ -87,7 +90,8 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
 
 
 def _solution(congruence: Congruence, tap: For, others: list[For]) -> tuple[Split | Solve, ...]:
-    """Splits that make the congruence one of inner loops, and the inner tap solved."""
+    """Return the splits that reduce the congruence to inner loops, followed by Solve for the inner
+    tap."""
     n = congruence.modulus
     periods = [(loop, n // gcd(n, congruence.index.coefficient(loop.var))) for loop in others]
     splits = [Split(loop.var, period) for loop, period in periods if loop.extent > period]

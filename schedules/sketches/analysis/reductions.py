@@ -1,4 +1,4 @@
-"""The direction of a reduction: along contiguous data, or across it."""
+"""Direction of a reduction relative to its operands: along contiguous data, or across it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .stages import SHORT_AXIS, StageLoop, StageView
 
 
 def contiguous_reduction(view: StageView) -> str | None:
-    """The reduction loop along which all reads that depend on it are contiguous, or None."""
+    """Return the reduction loop along which all reads that depend on it are contiguous, or None."""
     if not view.is_reduction or _is_same_for_columns(view):
         return None
     for loop in reversed(view.reduce):
@@ -18,16 +18,17 @@ def contiguous_reduction(view: StageView) -> str | None:
 
 
 def _is_same_for_columns(view: StageView) -> bool:
-    """Whether neighbouring results read the same elements and differ in conditions only, as in a
-    cumulative sum: each element that is loaded then serves a whole vector of results."""
+    """Return whether neighbouring results read the same elements and differ in conditions only, as
+    in a cumulative sum. One load then serves a whole vector of results."""
     if not view.spatial or view.spatial[-1].extent < SHORT_AXIS:
         return False
     return not any(read.uses(view.spatial[-1].name) for read in view.reads)
 
 
 def _is_window(view: StageView, loop: StageLoop) -> bool:
-    """Whether `loop` walks windows so near to each other that vectors along them are loaded whole,
-    and at least as many windows as one is long."""
+    """Return whether `loop` iterates over windows that are adjacent along the last spatial axis, at
+    a stride small enough for whole-vector reads, with at least as many windows as a window has
+    elements."""
     if not view.spatial or view.spatial[-1].extent < loop.extent:
         return False
     beside = view.spatial[-1].name
@@ -36,7 +37,7 @@ def _is_window(view: StageView, loop: StageLoop) -> bool:
 
 
 def is_along_columns(view: StageView) -> bool:
-    """Whether a reduction is over rows that are contiguous along another axis."""
+    """Return whether a reduction sums rows that are contiguous along another axis."""
     if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
         return False
     last = view.spatial[-1].name

@@ -1,6 +1,6 @@
-"""The structure of stages that rules match: loops, and the indices of reads.
+"""Structure of each stage for the rules: its loops and the indices of its reads.
 
-Neither this module nor the rules know the name of any operator.
+Neither this module nor the rules depend on the names of operators.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ from ...workload.workload import Workload
 from .phases import phase_steps
 
 SHORT_AXIS = 8
-"""Iterations, or vectors along a longer axis, below which an axis is not worth vectorising: fewer
-fill no vector, no block to transpose, and no loop of their own."""
+"""Minimum number of iterations, or of vectors along a longer axis, for which vectorising along an
+axis is profitable. Shorter axes fill neither a vector nor a block to transpose, and do not amortise
+a separate loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLoop:
-    """A loop of a stage. `dim` is its output dimension, -1 for a reduction loop."""
+    """A loop of a stage. `dim` is the output dimension that it iterates over, -1 for a reduction
+    loop."""
 
     name: str
     extent: int
@@ -67,8 +69,9 @@ class StageLoop:
 
 @dataclass(frozen=True, slots=True)
 class StageRead:
-    """A read: its index over the stage's loops, whether it is under a condition, and whether it may
-    be padding (the condition keeps it inside the tensor)."""
+    """A read of one tensor. `index` is over the stage's loops. `conditional`: whether the read is
+    under a condition. `padded`: whether that condition keeps the index inside the tensor, so that
+    other points read padding."""
 
     tensor: str
     index: tuple[Affine, ...]
@@ -79,19 +82,20 @@ class StageRead:
 
     @property
     def bytes(self) -> int:
-        """Of the whole tensor."""
+        """Size of the whole tensor in bytes."""
         return prod(self.shape) * self.dtype.bytes
 
     def uses(self, loop: str) -> bool:
         return any(loop in i.vars() for i in self.index)
 
     def element_stride(self, loop: str) -> int | None:
-        """Elements between neighbours along `loop`; None where the index divides it."""
+        """Return the distance in elements between neighbours along `loop`, or None if the index
+        divides it."""
         return element_step(self.shape, self.index, loop)
 
     def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
-        """The one dimension that is `loop` with coefficient 1, a constant and no other loop, if
-        there is; loops `fixed` are as good as constants."""
+        """Return the one dimension whose index is `loop` with coefficient 1 plus a constant, or
+        None if there is none. Loops in `fixed` count as constants."""
         using = [d for d, i in enumerate(self.index) if loop in i.vars()]
         if len(using) != 1:
             return None
@@ -104,7 +108,7 @@ class StageRead:
 @dataclass(frozen=True)
 class StageView:
     """A stage as rules see it: after `phase_steps` split reduction axes that are used in two parts
-    or in phases (see `phases.py`), and `axis_splits` the output axes."""
+    or in phases (see `phases.py`), and `axis_splits` split output axes."""
 
     name: str
     phase_steps: tuple[Split | Solve, ...]
@@ -124,46 +128,47 @@ class StageView:
 
     @property
     def points(self) -> int:
-        """How often the stage's expression is evaluated: the size of its iteration domain."""
+        """Number of evaluations of the stage's expression."""
         return self.outputs * prod(loop.extent for loop in self.reduce)
 
     @property
     def outputs(self) -> int:
-        """How many elements the stage computes."""
+        """Number of elements that the stage computes."""
         return prod(loop.extent for loop in self.spatial)
 
     @cached_property
     def reuse(self) -> float:
-        """How often each element that is read is used, on average: about 1 for pure reductions."""
+        """Average number of uses per element read: about 1 for pure reductions."""
         return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
     def ends(self, loop: str) -> bool:
-        """Whether a guard may end `loop` early."""
+        """Return whether a guard may end `loop` early."""
         return any(loop in guard.index.vars() for guard in self.guards)
 
     @cached_property
     def operations(self) -> int:
-        """Arithmetic operations of one evaluation, the reduction's own included. Common
+        """Arithmetic operations of one evaluation, including the reduction's own. Common
         subexpressions count once."""
         ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
         return ops + (1 if self.is_reduction else 0)
 
     @property
     def reads_only(self) -> bool:
-        """Whether the value is made of elements alone, and no condition or index."""
+        """Whether the value depends on tensor elements only, not on conditions or indices."""
         return not any(isinstance(node, All | IndexValue) for node in walk(self.value))
 
 
 def view_stage(
     workload: Workload, name: str, inlined: tuple[str, ...] = (), *, whole: bool = False
 ) -> StageView:
-    """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
-    stages `inlined` are put into their readers; `whole` leaves its output axes undivided."""
+    """Return the view of the stage of `workload` (in normal form) that computes tensor `name`,
+    after the stages `inlined` are inlined into their readers. With `whole`, its output axes are not
+    split."""
     return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
 
 
 def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
-    """`view_stage` of every stage that is not `inlined`, in program order."""
+    """Return the `view_stage` of every stage that is not `inlined`, in program order."""
     nest = _with_inlined(workload, inlined)
     names = (stage.name for stage in workload.stages if stage.name not in inlined)
     return {name: _view(workload, name, nest, whole=False) for name in names}
@@ -174,7 +179,7 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
-    """The stage that computes `name` in `nest`, see `view_stage`."""
+    """Return the view of the stage that computes `name` in `nest`; see `view_stage`."""
     phase_steps, axis_splits = _preparation(nest, name)
     axis_splits = () if whole else axis_splits
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
@@ -217,7 +222,7 @@ def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
 
 
 def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
-    """The steps on reduction axes, which may come first, and those on output axes."""
+    """Return the steps on reduction axes, which are applied first, and the steps on output axes."""
     solve: list[Split | Solve] = []
     split: list[Split] = []
     for find in (phase_steps, _quotient_splits):
@@ -231,7 +236,7 @@ def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tupl
 
 
 def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
-    """Splits of loops that some read uses as a quotient and a remainder: groups, packed axes."""
+    """Return splits of loops that a read uses as quotient and remainder: groups, packed axes."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     extents = {loop.var: loop.extent for loop in chain}
@@ -245,14 +250,14 @@ def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
 
 
 def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
-    """Quotients and remainders in the indices of what `leaf` reads."""
+    """Return the quotients and remainders in the indices of the loads of `leaf`."""
     atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
     return (atom for atom in atoms if isinstance(atom, FloorDiv | Mod))
 
 
 def _repeated_axis(leaf: StoreElement) -> str:
-    """The contiguous loop of `leaf` if all reads that divide it repeat each element a few times:
-    vectors of these can be loaded, and lanes along the loop are contiguous in the result. ""
+    """Return the contiguous loop of `leaf` if all reads that divide it repeat each element a few
+    times in a row, so that vectors along it can be built from vectors of these elements. Return ""
     otherwise."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
@@ -261,8 +266,8 @@ def _repeated_axis(leaf: StoreElement) -> str:
 
 
 def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
-    """`value` with every index of what it loads changed. Conditions stay as they are written:
-    rules recognise padding and phases by their form."""
+    """Return `value` with `change` applied to every load index. Conditions remain as written
+    because rules recognise padding and phases by their form."""
 
     def load(node: Scalar) -> Scalar | None:
         if isinstance(node, Load):
@@ -273,7 +278,7 @@ def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
 
 
 def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tuple[StageRead, ...]:
-    """One for each load of `value` that differs from those before it."""
+    """Return one read for each distinct load of `value`."""
     found: dict[tuple[str, tuple[Affine, ...]], StageRead] = {}
 
     def visit(node: Scalar, conditional: bool) -> None:
@@ -293,8 +298,8 @@ def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tu
 def with_reads(
     view: StageView, spatial: Sequence[StageLoop], reads: Sequence[StageRead]
 ) -> StageView:
-    """`view` over the axes `spatial` with `reads` in place of its own, one for each; the loads in
-    its value follow."""
+    """Return `view` with the axes `spatial` and with `reads` in place of its own reads, one for
+    each. The loads of its value get the new indices, so that no part refers to removed axes."""
     moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
 
     def load(node: Scalar) -> Scalar | None:
@@ -309,14 +314,14 @@ def with_reads(
 def _is_inside(
     index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval]
 ) -> bool:
-    """Whether `index` is in bounds for all values of the loops."""
+    """Return whether `index` is in bounds for all values of the loops."""
     found = (interval(i, ranges) for i in index)
     return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
 
 
 def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Distance in elements between neighbours along `loop` in a dense array; None if the index
-    divides it."""
+    """Return the distance in elements between neighbours along `loop` in a dense array, or None if
+    the index divides the loop."""
     sizes = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if all(i.is_linear_in(loop) for i in index):
         return sum(i.coefficient(loop) * size for i, size in zip(index, sizes, strict=True))
@@ -326,8 +331,8 @@ def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Whether neighbours along `loop` are not contiguous but within a few vectors: a small stride,
-    or each element repeated a few times."""
+    """Return whether neighbours along `loop` are not contiguous but within a few vectors: at a
+    small stride, or each element repeated a few times in a row."""
     step = element_step(shape, index, loop)
     if step is not None:
         return 2 <= abs(step) <= MAX_LANE_STRIDE
@@ -345,7 +350,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
-    """The range of `index` relative to its start while loops of these extents run."""
+    """Return the offsets of `index` relative to its start while loops of these extents run."""
     found = {0}
     for name, extent in extents.items():
         step = index.coefficient(name)
@@ -355,12 +360,12 @@ def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
 
 
 def math_calls(value: Scalar) -> int:
-    """Calls of exp, tanh and the like in one evaluation of `value`."""
+    """Return the number of exp, tanh and similar functions in one evaluation of `value`."""
     return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
 
 
 def once(reads: Sequence[StageRead]) -> tuple[StageRead, ...]:
-    """The first read of each tensor."""
+    """Return the first read of each tensor."""
     found: dict[str, StageRead] = {}
     for read in reads:
         found.setdefault(read.tensor, read)

@@ -1,4 +1,4 @@
-"""The role of each loop of a stage in the tile sketch."""
+"""Roles of a stage's loops in the tile sketch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from ...target import Target
 from .stages import StageLoop, StageRead, StageView
 
 LEAST_DEPTH = 32
-"""Shortest block of a reduction: from there on writing sums costs little, even one by one."""
+"""Shortest block of a reduction: at this length, storing the sums costs little, even element by
+element."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 @dataclass(frozen=True, slots=True)
 class TileRoles:
-    """The role of each loop. `rows` are innermost first, `outer_rows` are further axes that the
-    column operands do not depend on; `main` is the blocked reduction."""
+    """Roles of the loops. `columns`: the vector axis. `rows`: innermost first. `outer_rows`:
+    further axes that the column operands do not depend on. `main`: the reduction loop that is
+    blocked. `taps`: the other reduction loops. `batch`: the other spatial loops."""
 
     columns: StageLoop
     rows: tuple[StageLoop, ...]
@@ -36,13 +42,13 @@ class TileRoles:
         return bool(self.rows or self.outer_rows)
 
     def moves_with_rows(self, read: StageRead) -> bool:
-        """Whether `read` depends on a row axis."""
+        """Return whether different rows use different elements of `read`."""
         return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))
 
 
 def assign_roles(view: StageView) -> TileRoles | None:
-    """The roles of a stage in the tile sketch, None if it does not match: no reduction, or no
-    spatial axis worth vectorising."""
+    """Return the roles of a stage in the tile sketch, or None if it does not match: it is not a
+    reduction, or no spatial axis is worth vectorising."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
     last = view.spatial[-1]
@@ -50,21 +56,21 @@ def assign_roles(view: StageView) -> TileRoles | None:
 
 
 def is_product(view: StageView) -> bool:
-    """Whether a stage can be tiled and reuses what it reads."""
+    """Return whether a stage can be tiled and reuses its operands."""
     return view.reuse > 1 and assign_roles(view) is not None
 
 
 def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
-    """Roles with lanes along overlapping windows that are two to four elements apart: lanes are
-    picked from whole vectors, which neighbouring rows and taps share."""
+    """Return roles with vectors along overlapping windows at a stride of two to four elements, or
+    None. Whole vectors contain these lanes, and neighbouring rows and taps share the vectors."""
     roles = roles_along(view, columns, MAX_LANE_STRIDE)
     return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
-    """Roles with lanes along an axis that is not contiguous in the result, where all that lanes
-    need is loaded or packed without gaps, and rows are along the contiguous one: channels of an
-    image stored plane by plane."""
+    """Yield roles with vectors along an axis that is not contiguous in the result. All operands of
+    the vectors must be loadable or packable without gaps, and rows must iterate over the contiguous
+    axis: for example the channels of an image stored plane by plane."""
     if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
@@ -74,8 +80,8 @@ def scattered_roles(view: StageView) -> Iterator[TileRoles]:
 
 
 def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
-    """`roles`, and alternatives that are worth a sketch, if the contiguous axis leaves many lanes
-    of its last vector empty."""
+    """Return `roles` and, if the contiguous axis leaves many lanes of its last vector empty,
+    alternative roles that merit a separate sketch."""
     lanes = target.lanes(view.dtype)
     if roles.columns is not view.spatial[-1] or roles.columns.extent % lanes == 0:
         return (roles,)
@@ -84,15 +90,17 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 
 
 def lane_step(roles: TileRoles) -> int:
-    """The stride in elements of lanes that are picked from whole vectors."""
+    """Return the distance in elements between the lanes of column operands that are selected from
+    whole vectors."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
     return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 
 
 def tap_distance(roles: TileRoles, lanes: int) -> int:
-    """How many reduction steps move all column operands by one vector of `lanes`: windows that
-    slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps at this
-    distance read. 1 where taps do not slide so, or are too few."""
+    """Return the number of reduction steps that move all column operands by one vector of `lanes`.
+    This applies to windows that slide along the vector axis with stride one: neighbouring vectors
+    of a tile share the elements of taps at this distance. Return 1 if taps do not slide this way or
+    there are too few of them."""
     found = set()
     for read in roles.column_reads:
         moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
@@ -107,8 +115,8 @@ def tap_distance(roles: TileRoles, lanes: int) -> int:
 
 
 def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> TileRoles | None:
-    """The roles with lanes along `columns`; None if these cannot be loaded as vectors, or picked
-    from vectors with a stride of up to `most_step` elements."""
+    """Return the roles with vectors along `columns`, or None if the operands cannot be loaded as
+    vectors, or selected from whole vectors at a stride of up to `most_step` elements."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
@@ -117,15 +125,15 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
-    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration gives no tasks
     if prod(loop.extent for loop in free) < FEWEST_ROWS:
         free = [
             loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
         ]
     rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
-    # An axis outside of one that all operands share stays there: data of one of its steps lie
-    # together. What has one iteration stands outside, where it is in nobody's way.
+    # An axis outside an axis that all operands share stays outside: the data of one of its steps is
+    # contiguous. Axes of one iteration are outermost, where they have no effect.
     shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
     inside = others[max(shared, default=-1) + 1 :]
     outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
@@ -142,16 +150,16 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
 
 
 def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bool:
-    """Whether neighbours along `loop` share most of what they read of all `reads` that depend on
-    it: overlapping windows. Rows along such an axis share vectors between taps."""
+    """Return whether neighbours along `loop` share most elements of all `reads` that depend on it,
+    because windows overlap. Rows along such an axis share vectors between taps."""
     if loop.extent == 1:
         return False
     return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))
 
 
 def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
-    """Whether `loop` and a reduction loop with the same or a smaller stride index the same
-    dimension of `read`."""
+    """Return whether one dimension of `read` is indexed by `loop` and by a reduction loop with an
+    equal or smaller step."""
     using = [index for index in read.index if loop in index.vars()]
     if len(using) != 1 or not using[0].is_linear_in(loop):
         return False
@@ -164,8 +172,8 @@ def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
 
 
 def _vector_friendly(read: StageRead, loop: str, reused: bool, most_step: int) -> bool:
-    """Whether lanes along `loop` can be loaded as vectors, from the tensor or from a packed copy
-    that is reused."""
+    """Return whether vectors along `loop` can be loaded from the tensor or from a packed copy that
+    is used more than once."""
     step = read.element_stride(loop)
     near = step is not None and 1 <= step <= most_step
     return near or (reused and read.own_dim(loop) is not None)

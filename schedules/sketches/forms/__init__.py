@@ -1,1 +1,1 @@
-"""Rewritten forms of a workload that compete with it."""
+"""Rewritten forms of a workload that compete with the original."""

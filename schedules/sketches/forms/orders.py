@@ -1,9 +1,10 @@
-"""Which axis of a reduction should be vectorised, if not the last one.
+"""Choice of the vector axis of a reduction if its last axis is unsuitable.
 
-A convolution whose channels come before its rows has windows along its last axis: with strides, or
-circular, neighbours along it are not contiguous, while those along the channels can be packed.
-Likewise a last axis that fills a fraction of a vector, behind an axis that is contiguous. Then the
-stage is computed with that axis last and transposed afterwards.
+A convolution with channels before rows has windows along its last axis. With a stride or circular
+padding, neighbours along that axis are not contiguous, while neighbours along the channels can be
+packed. The same problem occurs if the last axis fills a fraction of a vector and another axis is
+contiguous in the operands. The stage is then computed with the other axis last and transposed
+afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ..analysis.tile_roles import assign_roles
 
 
 def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
-    """The steps for all stages of `workload` (in normal form) with a better vector axis."""
+    """Return the rewrites for all stages of `workload` (in normal form) that have a more suitable
+    vector axis."""
     steps: list[PermuteAxes] = []
     for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
@@ -55,7 +57,7 @@ def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | Non
 
 
 def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
-    """Whether `step` is legal and the tile sketch fits what it gives."""
+    """Return whether `step` is legal and the tile sketch matches its result."""
     try:
         new = step.rewrite(workload)
     except ScheduleError:
@@ -66,16 +68,16 @@ def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
 
 
 def _windows_along_columns(view: StageView) -> bool:
-    """Whether neighbours along the last axis can be neither loaded nor packed as vectors: the axis
-    shares a dimension with a window, or is divided."""
+    """Return whether neighbours along the last axis can be neither loaded as a vector nor packed as
+    a panel, because the axis shares a dimension with a window or is divided."""
     column = view.spatial[-1].name
     reads = [read for read in view.reads if read.uses(column)]
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
 
 
 def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
-    """The one loop along dimension `dim`, if it may fill vectors, and the reads that depend on it;
-    none if there is no such loop."""
+    """Return the loop that iterates over dimension `dim` and the reads that use it. Return "" and
+    no reads if there are several such loops or the loop is too short for vectors."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
     if len(loops) != 1 or 2 * loops[0].extent < lanes:
         return "", []
@@ -83,14 +85,14 @@ def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]
 
 
 def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
-    """Whether the loop has a dimension of its own in every read that depends on it, and other reads
-    do not depend on it: those are reused for each vector."""
+    """Return whether every read that uses the dimension's loop indexes a separate dimension with
+    it, and some reads do not use it, so that they are reused for each vector."""
     loop, users = _users(view, dim, lanes)
     plain = all(read.own_dim(loop) is not None for read in users)
     return bool(users) and plain and len(users) < len(view.reads)
 
 
 def _lies_together(view: StageView, dim: int, lanes: int) -> bool:
-    """Whether neighbours along the loop are contiguous in the largest read that depends on it."""
+    """Return whether the largest read that uses the dimension's loop is contiguous along it."""
     loop, users = _users(view, dim, lanes)
     return bool(users) and max(users, key=lambda r: prod(r.shape)).element_stride(loop) == 1

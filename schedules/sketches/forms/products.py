@@ -1,10 +1,11 @@
-"""Contraction order: which factors of a sum of products to multiply first.
+"""Choice of factors of a sum of products to multiply in advance: the pair that leaves the least
+work.
 
-A product of more than two factors costs one more multiplication for each at every point; a factor
-that is itself a formula is computed again for every element that uses it. In pairwise products,
-each pair costs only the points of its own axes. Pairs are chosen greedily, as in opt_einsum (Smith
-and Gray, JOSS 3(26), 2018, doi:10.21105/joss.00753), and include those that factor out of a sum,
-where the workload permits that.
+A product of more than two factors costs one multiplication per additional factor and point, and a
+factor that is an expression is computed again for every use. A precomputed pair costs only the
+points of its own axes. Pairs are chosen greedily one after the other, as in opt_einsum (Smith and
+Gray, JOSS 3(26), 2018, doi:10.21105/joss.00753). If the workload permits it, this includes pairs
+for which a factor is moved out of a sum.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ...workload.workload import Workload
 from ..analysis.stages import math_calls
 
 ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS
-"""Cost of storing an element of an intermediate tensor, one vector a cycle, and loading it again,
+"""Cost of storing an element of an intermediate tensor (one vector per cycle) and loading it again,
 in operations of a reduction."""
 
 
 def precompute_factors(form: Form) -> Form:
-    """The form with the steps for all stages that gain by them."""
+    """Return the form with precomputed factors in all stages for which this is profitable."""
     return form.apply_until_fixpoint(_gains)
 
 
@@ -43,8 +44,8 @@ def _gains(workload: Workload) -> Iterator[PrecomputeFactors]:
 def _costly_factor(
     workload: Workload, stage: Stage, factors: Sequence[Scalar]
 ) -> tuple[int, ...] | None:
-    """A factor with math functions that would be recomputed at most points, and those that depend
-    on nothing else."""
+    """Return a factor that contains math functions and would be computed again at most points,
+    together with the factors that depend on no other axes, or None."""
     points = _points(stage, factors)
     for factor in factors:
         own = _points(stage, [factor])
@@ -55,7 +56,8 @@ def _costly_factor(
 
 
 def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, ...] | None:
-    """The two factors whose product leaves the least work, if that is less than now."""
+    """Return the two factors whose precomputed product leaves the least work, or None if no pair
+    leaves less than now."""
     least = float(_points(stage, factors)) * (len(factors) - 1)
     best: tuple[int, ...] | None = None
     for pair in combinations(range(len(factors)), 2) if len(factors) > 2 else ():
@@ -73,9 +75,10 @@ def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[
 def _left(
     stage: Stage, both: Sequence[Scalar], rest: Sequence[Scalar], summed: Sequence[Axis]
 ) -> float:
-    """Multiply-adds left once the product of `both`, over the axes `summed`, is computed."""
+    """Return the multiply-adds that remain after the product of `both` is precomputed and summed
+    over the axes `summed`."""
     if _names(rest).isdisjoint(axis.name for axis in stage.reduce_axes):
-        return prod(axis.extent for axis in stage.axes)  # what is left is done with the sum
+        return prod(axis.extent for axis in stage.axes)  # the remaining factors multiply the sum
     names = _names([*both, *rest]) - {axis.name for axis in summed}
     kept = prod(axis.extent for axis in kept_axes(stage, both, rest))
     return ELEMENT_COST * kept + len(rest) * _extent(stage, names)

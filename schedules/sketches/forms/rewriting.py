@@ -1,8 +1,8 @@
-"""Forms of a workload that are worth scheduling: an exact one, and those whose error the workload
-allows.
+"""Rewritten forms of a workload that merit schedules: the regrouped form, which is always
+permitted, and forms whose rounding error the workload must allow.
 
-The same computation can be written in many ways. If one of them has fewer terms, or computes a
-function once that another recomputes, its sketches come first.
+A computation can be written in many ways. A form with fewer terms, or one that computes a shared
+function only once, is searched first.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .products import precompute_factors
 
 
 def regrouped(workload: Workload) -> Form:
-    """The exact form of `workload` (in normal form): with gathers over taps, then common stages,
-    then factored products. It has no steps if nothing gains."""
+    """Return the regrouped form of `workload` (in normal form): sums over taps, then extraction of
+    common formulas, then precomputed products. The form has no steps if none is profitable."""
     return precompute_factors(
         Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
     )
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
-    """Reductions over elements of which a filter meets few become reductions over its taps, if
-    these are fewer."""
+    """Yield rewrites of sums over elements, of which a filter uses only a few, into sums over the
+    filter's taps, if there are fewer taps."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)
@@ -42,9 +42,9 @@ def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
 
 
 def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
-    """Formulas with math functions that several stages compute become a stage: the largest first,
-    if they are no larger than existing tensors, since storing and loading one costs less than a
-    function."""
+    """Yield rewrites that compute a formula with math functions once if several stages compute it,
+    the largest formula first. The formula must not be larger than the largest tensor, because then
+    writing and reading it costs less than evaluating the function."""
     found = [(stage, formulas(stage)) for stage in workload.stages]
     used = Counter(text for _, each in found for text in {f.text for f in each})
     most = max(tensor.elements for tensor in workload.tensors.values())
@@ -53,16 +53,16 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
             if used[formula.text] < 2 or not math_calls(formula.node):
                 continue
             if formula.node == stage.body and stage.is_elementwise:
-                continue  # a stage of its own already: the normal form merges those
+                continue  # already a separate stage: the normal form merges duplicate stages
             if prod(axis.extent for axis in formula.axes) <= most:
                 yield ExtractCommonStage(stage.name, part)
 
 
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:
-    """Forms of `workload` (in normal form) with an error of their own.
+    """Return the forms of `workload` (in normal form) that change its rounding error.
 
-    For each number of products of a fast filter, the most first, all matching stages are rewritten
-    along all windows that have such a filter. None without `Workload.allowed_error`.
+    For each number of products of a fast filter, largest first, all matching stages are rewritten,
+    along all windows with such a filter. Return () without `Workload.allowed_error`.
     """
     if workload.allowed_error is None:
         return ()
@@ -81,7 +81,8 @@ def _fast_filters(products: int, workload: Workload) -> Iterator[Winograd]:
 
 
 def _tiles(found: WindowedSum, products: int) -> tuple[tuple[int, int], ...]:
-    """Window dimensions that have a filter of so many products, and the outputs of its tiles."""
+    """Return the dimensions whose windows have a filter with `products` products, and the outputs
+    per tile."""
     sizes = ((w, products - w.tap.extent + 1) for w in found.windows)
     return tuple(
         (w.dim, size)

@@ -1,1 +1,1 @@
-"""Stages computed together, row by row or block of columns by block of columns."""
+"""Sketches of stages that are computed together, one row or one block of columns at a time."""

@@ -1,10 +1,9 @@
-"""The column sketch: stages that are fused over blocks of columns.
+"""The column sketch: stages that are computed together for one block of columns at a time.
 
     matrices and blocks of columns (parallel) | stages | rows | vectors | lanes
 
-All stages walk along the same few vectors of columns, so intermediate values are still in a core's
-own caches when the next stage reads them. Accumulators of reductions over the rows stay in
-registers.
+All stages iterate over the same few vectors of columns, so that the values between stages stay in a
+core's private caches. Reductions over the rows accumulate in registers.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from .rows import RowPart
 
 
 def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the earlier ones that have its columns; None if none of them is a reduction
-    over rows, or there is no second stage."""
+    """Return the group of `view` and the earlier stages with the same columns, or None if the group
+    has no reduction over rows or no second stage."""
     if not _is_by_column(view) or view.spatial[-1].extent < SHORT_AXIS:
         return None
 
@@ -60,8 +59,8 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 def _is_by_column(view: StageView) -> bool:
-    """Whether vectors along the stage's last axis are loaded whole or broadcast. Excludes products,
-    which gain more from tiles."""
+    """Return whether the stage can be vectorised along its last axis with whole-vector loads or
+    broadcasts only. Products are excluded because tiles are more profitable for them."""
     if view.phase_steps or view.axis_splits or not view.spatial or is_product(view):
         return False
     if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
@@ -71,8 +70,8 @@ def _is_by_column(view: StageView) -> bool:
 
 
 def _shared_beside_last(tensor: str, reader: StageView) -> int:
-    """How many leading axes of `reader` are those of every read of `tensor`; -1 unless the last
-    axes are the same."""
+    """Return the number of leading axes of `reader` that every read of `tensor` shares, not
+    counting the last axis, or -1 if the last axes differ."""
     own = [read.index for read in reader.reads if read.tensor == tensor]
     if not all(index and is_loop(index[-1], reader.spatial[-1]) for index in own):
         return -1
@@ -85,11 +84,11 @@ class ColumnSettings(Generic[N]):
     """Knobs of blocks of columns."""
 
     vectors: N = knob(lambda sketch: sketch.widths, usual=len(POWERS))
-    """Vectors of a block, at most: there are as many blocks as that needs, all equally wide, and a
+    """Largest number of vectors per block. All blocks have equal width, and their number is a
     multiple of the threads."""
     parallel: N = parallel_knob(lambda sketch: sketch.group.repeats * sketch.most > 1)
     fuse_loops: N = knob(lambda sketch: switch(sketch.merged), usual=1)
-    """Whether a reduction and the elementwise stage before it are one loop."""
+    """Whether a reduction and the elementwise stage before it are computed in one loop."""
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: (0,) if sketch.group.last.is_reduction else sketch.nontemporal_choices
     )
@@ -97,19 +96,19 @@ class ColumnSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
-    """See the module."""
+    """The column sketch; see the module docstring."""
 
     name = "columns"
     SETTINGS = ColumnSettings
 
     @property
     def most(self) -> int:
-        """How many vectors all columns are."""
+        """Number of vectors of all columns."""
         return -(-self.group.last.spatial[-1].extent // self.lanes)
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Reductions, each with the elementwise stage that shares its loop."""
+        """Reductions, each with the elementwise stage that is computed in the same loop."""
 
         def along_rows(view: StageView) -> list[StageLoop] | None:
             alone = len(view.spatial) == self.group.shared_axes + 1
@@ -119,18 +118,18 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Vectors of columns that a block may have, at most."""
+        """Offered upper limits for the vectors of columns per block."""
         return tuple(n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
 
     def _keeps(self, vectors: int) -> bool:
-        """Whether intermediate values of so many vectors of columns stay in a core's own caches
-        beside what is read."""
+        """Return whether intermediate values of `vectors` vectors of columns fit a core's private
+        caches together with the operands."""
         kept = ((x, self._own_axes(x)[:-1]) for x in self.group.producers if not x.is_reduction)
         column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
         return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
 
     def block_vectors(self, v: ColumnSettings[IntArray]) -> IntArray:
-        """(P,) how many vectors wide blocks are, all of the same size."""
+        """Return the width of the blocks in vectors, shape (P,); all blocks have the same width."""
         blocks = -(-self.most // v.vectors)
         threads = np.where(v.parallel > 0, self.target.threads, 1)
         if self.group.repeats == 1:
@@ -144,8 +143,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """Matrices and blocks of columns; in these, for stage after stage, rows, and the vectors of
-        a block in each."""
+        """Return a plan of matrices and blocks of columns; inside them the rows of each stage, and
+        the vectors of a block in each row."""
         v = self.values(settings)
         *axes, column = range(len(self._outline.axes))
         lead, width, shared = (
@@ -163,15 +162,15 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return Plan(self._outline, levels, len(width), nontemporal=v.nontemporal_stores > 0)
 
     def _axes(self, view: StageView) -> dict[str, StageLoop]:
-        """The axes of a stage, by those of the plan: it has the last of what stages walk along."""
+        """Return the axes of a stage by the names of the plan's axes, aligned at the last axis."""
         lead, own = self.group.shared_axes, self._own_axes(view)
         names = [axis.name for axis in self._outline.axes]
         every = (*view.spatial[:lead], *own)
         return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Leaves of the plan's levels, stage after stage. Lanes beyond the last column are computed
-        and discarded, except those of results."""
+        """Yield the leaves of the plan's levels, one stage after the other. Lanes beyond the last
+        column are computed and discarded, except in results."""
         plan, merge = self.plan(settings), self.values(settings).fuse_loops > 0
         levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
@@ -210,10 +209,10 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
             names = {name: now.get(x.name, x.name) for name, x in self._axes(view).items()}
             made = w.arrange(x._replace(loop=names[x.loop]) for x in inside if x.loop in names)
             rows = called(made, STEPS)
-            if view.is_reduction:  # what it adds up stays in registers
+            if view.is_reduction:  # accumulators stay in registers
                 results = (row for row in rows if not w.loop(row).reduce)
                 w.do(CacheWrite(view.name, [place, *results][-1], f"{view.name}.acc"))
-            # Where a stage was moved, it has no loop over one row.
+            # A stage moved by ComputeAt has no loop over a single row.
             short = [row for row in rows if w.loop(row).extent == 1]
             walks[view.name] = [loop for _, loop in made if loop not in short]
         for reduced, name in self.merged.items() if fuse else ():

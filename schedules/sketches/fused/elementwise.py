@@ -1,9 +1,9 @@
-"""The elementwise sketch: one stage, row by row, or one flat loop over everything.
+"""The sketch of one elementwise stage: row by row, or one loop over all elements.
 
-    rows (parallel) | a row, in vectors, several at once
+    rows (parallel) | a row, in vectors, several per iteration
 
-Rows extend over as many axes as all tensors are traversed in the same order along: the last axes,
-or all of them. If there are fewer rows than threads, rows are divided.
+A row comprises the last axes along which all tensors are contiguous in the same order, possibly all
+axes. If there are fewer rows than threads, rows are divided.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .walks import RowStage, VectorSegment
 
 @settings
 class ElementwiseSettings(Generic[N]):
-    """Vectors at once, whether threads share rows, and how results are stored."""
+    """Vectors per iteration, parallelism over rows, and the kind of stores."""
 
     vectors: N = knob(lambda sketch: POWERS, usual=2)
     parallel: N = parallel_knob(lambda sketch: sketch.group.last.outputs > 1)
@@ -39,7 +39,7 @@ class ElementwiseSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettings[int]]):
-    """See the module."""
+    """The elementwise sketch; see the module docstring."""
 
     SETTINGS = ElementwiseSettings
 
@@ -50,7 +50,7 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
 
     @cached_property
     def row(self) -> tuple[StageLoop, ...]:
-        """The axes of a row, which are fused."""
+        """The axes of a row, which one loop covers."""
         view = self.group.last
         *outer, last = view.spatial
         found = [last]
@@ -60,45 +60,48 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
 
     @property
     def is_flat(self) -> bool:
-        """Whether everything is one row."""
+        """Whether all elements form one row."""
         return len(self.row) == len(self.group.last.spatial) > 1
 
     def _goes_on(self, outer: StageLoop, inner: StageLoop) -> bool:
-        """Whether every read along `inner` continues along `outer` where it ends."""
+        """Return whether every read is contiguous across the end of `inner` to the next index of
+        `outer`."""
         reads = self.group.last.reads
         steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
         return all(a is not None and b is not None and a == b * inner.extent for a, b in steps)
 
     @property
     def along(self) -> int:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return prod(axis.extent for axis in self.row)
 
     def _piece(self, vectors: int, parallel: int) -> int:
-        """Elements of a row that a task has: whole vectors where rows are few."""
+        """Return the number of row elements per task: pieces of whole vectors if there are few
+        rows."""
         threads, rows = self.target.threads, self.group.last.outputs // self.along
         pieces = -(-TASKS_A_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
         return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Whole vectors of a row or piece, and the remainder."""
+        """Yield the whole vectors of a row or of a piece of a row, and the remainder."""
         view, along, v = self.group.last, self.along, self.values(settings)
         lanes = 1 if vector_axis(view, self.row) is None else self.lanes
 
         def count(vectors: int, parallel: int) -> tuple[float, ...]:
-            """Whether rows are cut, tasks, and how many there are; what is walked along one."""
+            """Return whether rows are divided, the number of tasks, the number of task iterations,
+            and the pass along one task."""
             piece, most = self._piece(vectors, parallel), vectors if lanes > 1 else 1
             rows, many = view.outputs // along, -(-along // piece)
             if many == 1:
                 return (0, rows, rows, *row_pieces(along, lanes, most, cut=not self.is_flat))
-            # A last piece is shorter.
+            # The last piece is shorter.
             every, groups = -(-along // lanes), -(-along // (lanes * most))
             walk = (groups / many, most, lanes, every / (groups * most))
             return (1, rows * every / (piece // lanes), rows * many, *walk, 0, 1, 1, 1)
 
         is_cut, tasks, trips, *numbers = map_unique(count, v.vectors, v.parallel)
         names = [*axis_names([axis.name for axis in view.spatial]).values()]
-        # A loop over pieces moves along a row as well, one over rows does not.
+        # A loop over pieces also advances along a row; a loop over rows does not.
         shared, outer = v.parallel > 0, frozenset(names[: -len(self.row)])
         outside = LeafLoop(outer, np.where(is_cut > 0, 1, trips), None, shared, tasks)
         task = LeafLoop(frozenset(names), np.where(is_cut > 0, trips, 1), outside, shared, tasks)
@@ -116,6 +119,6 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         if piece < self.along:
             outer, _ = w.split(row, piece)
             task = w.fuse(task, outer) if task else outer
-        # A cut through rows that are one walk hides from proofs that its halves lie apart.
+        # Partitioning a flattened row would prevent the proof that its halves are disjoint.
         w.vectorise_writer(view.name, self.lanes, v.vectors, inside=task, cut=not self.is_flat)
         return task

@@ -1,7 +1,7 @@
-"""Expressions with a case for each index, after the axes that select the case are unrolled.
+"""Formulas that remain of expressions once the axes that select among formulas are unrolled.
 
-Each copy of a stage is left with the formula of its index. Copies share loads, and keep in
-registers what later ones need.
+Each unrolled copy of a stage has the formula of its index. Copies share loads, and values needed by
+later copies stay in registers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from ..analysis.stages import StageView
 
 Setting = Mapping[str, int]
 Values = Mapping[str, Sequence[int]]
-"""Of axes that are unrolled."""
+"""Index values of the unrolled axes."""
 
 Event = tuple[list[Hashable], Hashable | None]
-"""What a copy reads, and the register it writes."""
+"""The values that one copy reads, and the register that it writes."""
 
 
 class WrittenOut(NamedTuple):
-    """Counts of one vector of all copies: instructions without math functions, arithmetic
-    operations, math functions, instructions that are `masked`, loads, and live registers."""
+    """Counts for one vector of all copies: `instructions` (math functions excluded), arithmetic
+    operations (`flops`), `math` functions, instructions that are `masked`, `loads`, and the maximum
+    of `live` registers."""
 
     instructions: int
     flops: int
@@ -37,9 +38,9 @@ class WrittenOut(NamedTuple):
 def written_out(
     stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
 ) -> WrittenOut:
-    """Counts of stages that run one after the other in each of the `turns`, which say which copies
-    each stage has: one for all values of its axes. All but the last stage write to registers. The
-    instructions of the stages `masked` are masked."""
+    """Return the counts of the stages, executed one after the other in each of `turns`. A turn maps
+    each stage to the index values of its unrolled axes, with one copy per combination. All stages
+    but the last write to registers. Instructions of the stages in `masked` count as masked."""
     inside = {stage.view.name for stage in stages[:-1]}
     loaded: set[Hashable] = set()
     events: list[Event] = []
@@ -72,7 +73,7 @@ def written_out(
 
 
 class Formulas:
-    """The nodes of a stage's expression by number: `used` are the axes that each depends on."""
+    """The expression nodes of a stage, by number. `used` are the axes that each node depends on."""
 
     def __init__(self, view: StageView) -> None:
         self.view = view
@@ -84,7 +85,7 @@ class Formulas:
         self.inner = [[number[child] for child in children(node)] for node in self.nodes]
 
     def choices(self, axes: Set[str]) -> dict[int, tuple[Cond, ...]]:
-        """The conditions that decide between cases and depend on `axes` only."""
+        """Return the conditions of the Select nodes that are decided by `axes` only."""
         found = {}
         for n, node in enumerate(self.nodes):
             if isinstance(node, Select) and isinstance(node.cond, All):
@@ -94,7 +95,7 @@ class Formulas:
         return found
 
     def chosen(self, setting: Setting, decided: Mapping[int, tuple[Cond, ...]]) -> list[int]:
-        """The nodes that are evaluated."""
+        """Return the nodes that are evaluated."""
         found: dict[int, None] = {}
         left = [0]
         while left:
@@ -108,7 +109,7 @@ class Formulas:
         return list(found)
 
     def place(self, n: int, setting: Setting, registers: Collection[str]) -> Hashable:
-        """What node `n` loads: an element, or the register of one."""
+        """Return the element or register that node `n` loads."""
         node = self.nodes[n]
         assert isinstance(node, Load)
         fixed = {name: Affine((), setting[name]) for name in self.used[n] if name in setting}
@@ -119,7 +120,8 @@ class Formulas:
 
 
 def _live(events: Sequence[Event]) -> int:
-    """The largest number of live values: from the load or write of each to its last use."""
+    """Return the maximum number of live values, each live from its load or write to its last
+    use."""
     first: dict[Hashable, int] = {}
     last: dict[Hashable, int] = {}
     for at, (reads, written) in enumerate(events):

@@ -1,7 +1,8 @@
-"""The loops of one reduction in a row: along contiguous data, or across it.
+"""A reduction within a row: along contiguous data, or across it.
 
-Over contiguous data, each lane of a few vectors keeps a partial result (RFactor), and these are
-combined at the end. Otherwise vectors lie along the results, a few accumulators at a time.
+Over contiguous data, each lane of a few vectors accumulates a partial result (RFactor), and the
+partial results are combined at the end. Otherwise vectors are along the results, with several
+accumulators.
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ from ..writer import TraceWriter
 
 
 def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
-    """Rows that a reduction along columns may sum at a time, 0 for all."""
+    """Return the offered numbers of rows that a reduction along columns sums at a time; 0 means
+    all."""
     longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
     chunks = (2 * n for n in POWERS)
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
 
 
 def are_written_out(steps: Number) -> Truth:
-    """Whether the steps of a reduction (a window, or a chunk of rows) are unrolled: twice as many
-    as keep the pipes busy, so that half of them load while the others add."""
+    """Return whether steps of a reduction (a window or a chunk of rows) are unrolled. The limit is
+    twice the number of chains that keep the pipes busy, so that half of the steps load while the
+    others add."""
     return steps <= 2 * BUSY_CHAINS
 
 
 def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
-    """The loop of a reduction that threads divide into `parts`, the length of a part, and the
-    number of parts: the first loop that is long enough; in whole steps if it is over contiguous
-    data. (-1, 0, 1) if there is none."""
+    """Return which loop of a reduction threads divide into `parts`, the length of a part, and the
+    number of parts. It is the first loop that is long enough; a contiguous loop is divided into
+    multiples of `step`. Return (-1, 0, 1) if there is no such loop."""
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
@@ -48,17 +51,18 @@ def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
 
 
 def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
-    """The columns along an axis that one of so many threads has, and how many vectors of them it
-    sums at once."""
+    """Return the number of columns per thread, and the number of vectors that are accumulated
+    concurrently."""
     piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
     return piece, fitting(vectors, piece // lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """A reduction over contiguous data, factored: `wide` holds a few vectors of partial results,
-    `vector` one (the same buffer if one vector is all there is); `walk` is the long loop over
-    data in steps of `width`, `lanes` the loop that is left for the last, horizontal step."""
+    """A factored reduction over contiguous data. `wide`: buffer of a few vectors of partial
+    results. `vector`: buffer of one vector (equal to `wide` if there is only one vector). `walk`:
+    the long loop over the data, in steps of `width`. `lanes`: the loop of the final horizontal
+    reduction."""
 
     wide: str
     vector: str
@@ -71,7 +75,7 @@ class Partials:
 
 @dataclass(frozen=True, slots=True)
 class ReductionSteps:
-    """Writes the steps for `vectors` of `lanes` results at once."""
+    """Emits the steps of reductions, with `vectors` vectors of `lanes` results."""
 
     w: TraceWriter
     lanes: int
@@ -79,12 +83,12 @@ class ReductionSteps:
 
     @property
     def width(self) -> int:
-        """Elements of that many vectors."""
+        """Elements of `vectors` vectors."""
         return self.lanes * self.vectors
 
     def divide(self, view: StageView, number: int, length: int) -> None:
-        """Let threads divide loop `number` of a reduction over contiguous data into parts of this
-        `length`, which are combined after them."""
+        """Let threads divide loop `number` of a reduction over contiguous data into parts of
+        `length`. The parts are summed after the loop."""
         w, along, loop = self.w, contiguous_reduction(view), view.reduce[number].name
         assert along is not None
         part, rest = w.split(loop, length)
@@ -113,23 +117,25 @@ class ReductionSteps:
         return Partials(wide, vector, walk, extent, width, last, combine)
 
     def add_up(self, buffer: str, partials: Partials, place: str) -> None:
-        """Compute partial results in loop `place`, and the result from them."""
+        """Compute the partial results in loop `place`, and the final result from them."""
         self.keep_in_registers(partials, place)
         self.combine(buffer, place, partials)
         self.cut(partials)
 
     def keep_in_registers(self, partials: Partials, place: str) -> None:
-        """Compute partial results inside of loop `place`, where they are combined."""
+        """Compute the partial results in registers inside loop `place`, where they are combined."""
         for buffer in dict.fromkeys((partials.vector, partials.wide)):
             self.w.do(ComputeAt(buffer, place, register=True))
 
     def place(self, buffer: str, row: str) -> str:
-        """The loop in which partial results are combined: the result's innermost one in `row`."""
+        """Return the loop in which partial results are combined: the innermost loop of the result
+        inside `row`."""
         own = self.w.own_loops(buffer, inside=row)
         return next((loop.var for loop in reversed(own) if not loop.reduce), row)
 
     def combine(self, buffer: str, place: str, p: Partials) -> None:
-        """Reduce the data to vectors, these to one vector, and that to the result."""
+        """Vectorise the loop over the data, the combination into one vector, and the horizontal
+        reduction to the result."""
         w = self.w
         if p.vector != p.wide:
             self._vectorise(p.vector, place)
@@ -139,13 +145,14 @@ class ReductionSteps:
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
 
     def cut(self, p: Partials) -> None:
-        """Split the loop where its whole vectors end: only the remainder is masked."""
+        """Partition the loop over the data after its last full iteration, so that only the
+        remainder is masked."""
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             self.w.do(Partition(p.walk, whole))
 
     def _vectorise(self, buffer: str, place: str) -> None:
-        """Vectorise the lanes of a partial result, innermost."""
+        """Make the lanes of a partial result the innermost loop and vectorise it."""
         w = self.w
         own = w.own_loops(buffer, inside=place)
         *spatial, last = [loop.var for loop in own if not loop.reduce]
@@ -155,16 +162,16 @@ class ReductionSteps:
         w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
 
     def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
-        """Vectors along a spatial axis, a few accumulators at a time; `chunk` rows are summed at a
-        time, 0 for all. Columns are divided among so many threads: returns the parallel loop, "" if
-        there is none."""
+        """Vectorise a reduction along a spatial axis, with several accumulators. `chunk` rows are
+        summed at a time (0 for all). Columns are divided among `threads`; return the loop that they
+        divide, or "" if there is none."""
         w, lanes = self.w, self.lanes
         leaf, _ = w.writer_of(view.name)
         own = w.own_loops(view.name, inside=row)
         spatial = [loop.var for loop in own if not loop.reduce]
         reduce = [loop.var for loop in own if loop.reduce]
         best = w.best_vector_loop(leaf, spatial)
-        if best is None:  # no axis is contiguous: one accumulator, element by element
+        if best is None:  # no axis is contiguous: one scalar accumulator
             place = spatial[-1] if spatial else row
             if place and isinstance(leaf, Update) and reduce:
                 w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
@@ -184,8 +191,9 @@ class ReductionSteps:
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
-        """The reduction loops outside of the columns and those inside: a few rows at a time are
-        summed, so that every row is read contiguously. Both empty if all are solved."""
+        """Return the reduction loops outside the columns and those within. With chunks, a few rows
+        are summed at a time, so that every row is read along its length. Both lists are empty if
+        all reduction loops have been solved."""
         if not chunk or not reduce or self.w.loop(reduce[-1]).extent <= chunk:
             return [], reduce
         outer, inner = self.w.split(reduce[-1], chunk)

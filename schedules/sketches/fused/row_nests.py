@@ -1,8 +1,8 @@
-"""The nests of rows: one row, or a block, after the other, or software-pipelined steps of several
-rows.
+"""Loop nests of rows: one row or block of rows after the other, or software-pipelined steps of
+several rows.
 
-`Rows` has the walks of a row (loops along it), which of them are fused, and their lengths; leaves
-and the steps of a trace follow from these.
+`Rows` determines the passes over a row, which of them are fused, and their lengths. Leaves and
+trace steps are both derived from it.
 """
 
 from __future__ import annotations
@@ -33,33 +33,34 @@ from .walks import RowStage, in_steps
 
 @settings
 class RowSettings(Generic[N]):
-    """Knobs of rows. A single reduction has none for what several stages do in a row."""
+    """Knobs of rows. A single reduction does not have the knobs that concern several stages."""
 
     vectors: N = knob(lambda sketch: POWERS, usual=2)
     parallel: N = parallel_knob(
         lambda sketch: sketch.group.last.outputs > 1 or sketch.rows.can_divide
     )
     split_reduction: N = knob(lambda sketch: sketch.rows.reduction_parts, usual=1)
-    """Parts of a reduction that threads divide."""
+    """Number of parts of a reduction that threads divide."""
     interleave_rows: N = knob(
         lambda sketch: sketch.blocks if sketch.group.producers else (),
         usual=lambda sketch: sketch.default_block,
         absent=1,
     )
-    """Rows whose stages are computed together."""
+    """Number of rows whose stages are computed together."""
     reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
-    """Rows that a reduction along columns sums at a time, 0 for all."""
+    """Rows that a reduction along columns sums at a time; 0 for all."""
     software_pipelining: N = knob(
         lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
     )
-    """Whether several rows are in flight at once, each at another step."""
+    """Whether several rows are in flight concurrently, each at a different step."""
     nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
 
 
 class RowSizes(NamedTuple, Generic[N]):
-    """`vectors` at once; the rows of a `task`; how many `threads` divide the columns of a
-    reduction; and which loop of the first reduction they divide, the length of a part, and the
-    number of `parts` (`reductions.divided`)."""
+    """Sizes derived from the knobs. `vectors`: vectors per iteration. `task`: rows per task.
+    `threads`: threads that divide the columns of a reduction. `divided`, `part`, `parts`: the
+    divided loop of the first stage, the length of a part and the number of parts
+    (`reductions.divided`)."""
 
     vectors: N
     task: N
@@ -70,15 +71,15 @@ class RowSizes(NamedTuple, Generic[N]):
 
 
 def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
-    """The knobs that determine sizes, see `Rows.sizes`."""
+    """Return the knobs that determine the sizes, see `Rows.sizes`."""
     return (
         v.vectors, v.parallel, v.split_reduction, v.interleave_rows, v.software_pipelining,
     )  # fmt: skip
 
 
 class Visit(NamedTuple):
-    """One stage in a row. Its loop computes stage `also` as well, if there is one; it belongs to
-    one of the pipelined steps; and it is fused with the loop before it, if `is_joined`."""
+    """A stage in a row. `also`: a stage that the same pass computes, or None. `step`: number of the
+    software-pipeline step. `is_joined`: whether the pass is fused with the pass before it."""
 
     view: StageView
     also: StageView | None
@@ -88,7 +89,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """The parts common to all nests of a group whose shared axes are the rows."""
+    """Properties shared by all nests of a group whose shared axes are the rows."""
 
     group: FusionGroup
     lanes: int
@@ -96,7 +97,7 @@ class Rows:
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Reductions, each with the elementwise stage that shares its loop."""
+        """Reductions, each with the elementwise stage that is computed in the same pass."""
         return merged(self.group, _along_row)
 
     @cached_property
@@ -105,25 +106,27 @@ class Rows:
 
     @property
     def are_few(self) -> bool:
-        """Whether a single stage has fewer rows than threads, which then divide its columns."""
+        """Whether the group is one stage with fewer rows than threads; threads then divide its
+        columns."""
         return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
-        """Whether there are fewer rows than threads, and threads can divide the reduction: it is
-        the only stage, over contiguous data."""
+        """Whether threads can divide the reduction because there are fewer rows than threads. The
+        reduction must be over contiguous data and must not depend on another stage."""
         first, *others = self.group.stages
         fits = contiguous_reduction(first) and not any(view.is_reduction for view in others)
         return bool(fits) and self.group.repeats < self.threads
 
     @cached_property
     def walks(self) -> list[int]:
-        """Elements along a row, for each stage."""
+        """Number of elements that each stage iterates over per row."""
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
     def rows_a_task(self, threads: int, block: int) -> int:
-        """Rows of a task when threads divide pipelined rows evenly: a multiple of `block`, and
-        enough for all steps to overlap half of the time; 0 if no number divides well."""
+        """Return the number of rows per task if `threads` divide software-pipelined rows evenly: a
+        multiple of `block`, large enough that all steps overlap at least half of the time; 0 if no
+        number divides evenly."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
@@ -134,16 +137,16 @@ class Rows:
 
     @property
     def reduction_parts(self) -> tuple[int, ...]:
-        """Numbers of parts into which threads may divide the reduction."""
+        """Offered numbers of parts of the reduction that threads divide."""
         several = tuple(n * self.threads for n in POWERS[:3])
         return (1, *several) if self.can_divide else (1,)
 
     def sizes(
         self, vectors: int, parallel: int, split_k: int, block: int, stagger: int
     ) -> RowSizes[int]:
-        """The sizes of one setting, from these knobs of it."""
+        """Return the sizes of one setting from the knobs of `sized_by`."""
         task, threads = block, self.threads if parallel else 1
-        if stagger:  # every walk along a row takes two iterations or more
+        if stagger:  # every pass over a row has at least two iterations
             vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
             task = self.rows_a_task(threads, block) or self.group.repeats
         first, step = self.group.stages[0], self.lanes * vectors
@@ -151,8 +154,9 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """The stages with loops of their own, in program order. Of pipelined steps the last one
-        comes first; its last loop is fused with the first of the next one."""
+        """Return the stages with separate passes, in program order. With software pipelining the
+        last step is first, and the last pass of a step is fused with the first pass of the next
+        one."""
         views = {view.name: view for view in self.group.stages}
         found = []
         for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
@@ -164,12 +168,12 @@ class Rows:
         return found
 
     def walks_along(self, view: StageView) -> bool:
-        """Whether a stage writes, or reads, more than one value per row."""
+        """Return whether a stage has more than one value per row or reads more than one."""
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
-        """Row by row, or block by block, each stage in loops along the row; or the steps of several
-        rows in one loop."""
+        """Yield the leaves: the passes of each stage, row by row or block by block, or the
+        software-pipelined steps of several rows in one pass."""
         found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
@@ -208,18 +212,18 @@ class Rows:
                 else:
                     yield from stage.elementwise(is_summed=view.name in summed)
             waited = min(self.waited, 1) if is_staggered else self.waited
-            # A sum ends in a shuffle and an addition for each halving of its lanes, all one after
-            # the other; those of a block wait together.
+            # A sum ends in a dependent chain of a shuffle and an addition per halving of its lanes;
+            # the chains of the rows of a block overlap.
             yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
-        """Reductions of a row that later loops wait for."""
+        """Number of sums per row whose final reduction later passes wait for."""
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
-        """Threads divide a reduction, and the results of the parts are combined."""
+        """Yield a reduction divided among threads, and the sum of its parts."""
         view, repeats, parts = self.group.stages[0], self.group.repeats, v.parts
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
@@ -241,15 +245,17 @@ class Rows:
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
-    """The axes of a reduction that walks along rows once, see `merged`."""
+    """Return the axes of a reduction that iterates over each row once, or None for another stage;
+    see `merged`."""
     axes = (*view.spatial, *view.reduce)
     short = any(axis.extent == 1 for axis in axes)
     return axes if contiguous_reduction(view) and len(view.reduce) == 1 and not short else None
 
 
 class RowWriter:
-    """Writes the loops of one setting: one row, or a block of rows, after the other; or the steps
-    of several rows in fused loops, in which only the last vectors are masked."""
+    """Emits the loops of one setting: one row or block of rows after the other, or
+    software-pipelined steps of several rows as fused passes, in which only the last vectors are
+    masked."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
@@ -259,7 +265,7 @@ class RowWriter:
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
-        """Write the loops. Returns the parallel loop, "" if threads divide a reduction."""
+        """Emit the loops. Return the loop that threads divide, or "" if they divide a reduction."""
         w, stages, steps = self.w, self.group.stages, self.steps
         for view in stages:
             w.do(*view.phase_steps)
@@ -269,7 +275,7 @@ class RowWriter:
         whole = stages[1:] if is_divided else stages
         along = {view.name: contiguous_reduction(view) for view in whole}
         partials = {name: steps.factor(name, loop) for name, loop in along.items() if loop}
-        for view in stages:  # where a reduction is factored, all spatial axes are rows
+        for view in stages:  # all spatial axes of a factored reduction are rows
             if view.name not in partials:
                 w.do(*view.axis_splits)
         rows = w.spatial_loops(self.group.last.name)[: self.group.shared_axes]
@@ -289,7 +295,9 @@ class RowWriter:
             steps.combine(name, places[name], partials[name])
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
-            if visit.also:  # where its values are added up: its loops in the same form, then merged
+            # compute the stage in the pass of the reduction: bring its loops into the same form,
+            # then merge them
+            if visit.also:
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v.software_pipelining:
@@ -301,8 +309,8 @@ class RowWriter:
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
-        """The parallel loop, and the one in which stages are computed. Pipelined rows are divided
-        among the threads in consecutive runs."""
+        """Return the loop that threads divide and the loop that contains the stages.
+        Software-pipelined rows are divided into one contiguous range per task."""
         task, block, stagger = "", self.v.interleave_rows, self.v.software_pipelining
         if stagger and self.v.parallel:
             task, row = self.w.split(row, self.s.task)
@@ -311,8 +319,8 @@ class RowWriter:
         return task if stagger else row, row
 
     def _stage(self, visit: Visit, row: str) -> str:
-        """A stage with vectors along an axis of its results. Returns the loop in which threads
-        divide the results of a single reduction that has few, "" if there is none."""
+        """Vectorise a stage along an axis of its results. Return the loop in which threads divide
+        the results of a single reduction with few rows, or "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
             return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
@@ -323,8 +331,8 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Run the steps of several rows in one loop, that of the last step that is joined; it is
-        split where whole vectors end."""
+        """Software-pipeline the steps of several rows in one pass, which uses the loops of the last
+        joined stage. The pass is partitioned after its last full iteration."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
         walk = list[str]()
@@ -338,7 +346,8 @@ class RowWriter:
             self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
-        """The loops of a stage in a row, the last one in steps of `width`, of several vectors."""
+        """Split the last loop of a stage in a row into steps of `width` elements, vectorise it, and
+        return the stage's loops."""
         w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
         steps, *inner = w.split(along, width)

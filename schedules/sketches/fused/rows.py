@@ -1,13 +1,14 @@
-"""The row sketch: stages that share their leading axes, the rows, fused row by row. A single
-reduction without reuse, for which tiles have no use, is such a group by itself.
+"""The row sketch: stages that share their leading axes, the rows, computed one row at a time. A
+single reduction that does not profit from tiles, because each element is read about once, forms
+such a group as well.
 
-    rows (parallel) | block of rows | stages, each: a loop along the row, in vectors
+    rows (parallel) | block of rows | stages, each: a pass along the row, in vectors
 
-Values between stages are kept in private buffers of one row: a softmax is one loop over rows with
-four short loops in it. Within a row, an elementwise stage is vectorised along its contiguous axis,
-a reduction as in `reductions.py`. Where `staggered.py` finds steps that can overlap, several rows
-are in flight at once, each at another step (software pipelining). Where one reduction has fewer
-results than threads, these divide the reduction or its columns.
+With several stages, each stage has a private buffer of one row: a softmax is one loop over rows
+with four short loops inside. Within a row, an elementwise stage is vectorised along the contiguous
+axis, and a reduction as `reductions.py` describes. If `staggered.py` finds steps that can overlap,
+rows are software-pipelined. If a single reduction has fewer results than there are threads, the
+threads divide the reduction or its columns.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .row_nests import Rows, RowSettings, RowWriter
 
 
 class StoreKnobs(Protocol):
-    """Knobs that all groups of rows have."""
+    """Knobs of all sketches of rows."""
 
     @property
     def parallel(self) -> Any: ...
@@ -50,16 +51,16 @@ StoreInts = TypeVar("StoreInts", bound=StoreKnobs)
 
 
 def own_rows(view: StageView) -> int:
-    """How many leading axes of a single stage are outer loops: all that vectors and reductions do
-    not need."""
+    """Return the number of leading axes of a single stage that are outside its passes: all axes
+    that neither vectors nor reductions need."""
     if contiguous_reduction(view) is not None:
         return len(view.spatial)
     return max(len(view.spatial) - 1, 0)
 
 
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the earlier ones that can be computed in its rows, None if there are none.
-    Excludes products, which gain more from tiles."""
+    """Return the group of `view` and the earlier stages that can be computed in its rows, or None
+    if there are none. Products are excluded because tiles are more profitable for them."""
     if view.axis_splits:
         return None
 
@@ -74,15 +75,15 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 @dataclass(frozen=True)
 class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
-    """Stages of a group, whose shared axes are the rows."""
+    """The stages of a group whose shared axes are the rows."""
 
     name = "rows"
 
     @cached_property
     def _outline(self) -> Outline:
-        """The shared axes, and those of the stages within a row: the last of them is that of the
-        inner loop. Axes have the names of the last stage's loops. Intermediate values exist for one
-        row, or block of rows, at a time."""
+        """The shared axes and, within a row, the axes of the stage passes aligned at the last axis.
+        Axes of the last stage have the names of its loops. Intermediate values are stored for one
+        row or block of rows at a time."""
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -105,22 +106,22 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
         return Outline(axes_of(axes), (*found.values(), replace(written, is_output=True)))
 
     block_levels = 0
-    """Levels of the plan inside of the shared axes and around all stages."""
+    """Number of plan levels inside the shared axes that contain all stages."""
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
-        """The axes of a stage within a row, the contiguous one last."""
+        """Return the axes that a stage iterates over within a row, the contiguous one last."""
         own = [*view.spatial[self.group.shared_axes :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}
         return sorted(own, key=lambda loop: 1 in steps[loop.name] and loop.extent > 1)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Row by row, each walked along."""
+        """Return a plan that iterates over the rows and the elements of each row."""
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
         stores = self.nontemporal(settings)
         return Plan(self._outline, levels, len(stores), nontemporal=stores)
 
     def nontemporal(self, settings: IntArray) -> BoolArray:
-        """(P,) whether the result is stored past the caches."""
+        """Return whether the result is written with non-temporal stores, shape (P,)."""
         stores: IntArray = self.values(settings).nontemporal_stores
         return stores > 0
 
@@ -134,17 +135,19 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
 
     @abstractmethod
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
-        """Make the loops of a setting. Returns the loop to be made parallel, "" if that is done."""
+        """Emit the loops of a setting. Return the loop that threads divide, or "" if it has been
+        made parallel already."""
 
 
 def _reach(access: Access) -> int:
-    """How many axes the access depends on."""
+    """Return the number of axes that an access depends on."""
     return sum(any(column) for column in zip(*access.strides, strict=True))
 
 
 @dataclass(frozen=True)
 class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
-    """See the module. All stages of a group have the same knobs."""
+    """The row sketch; see the module docstring. Every stage of the group has the same knob
+    values."""
 
     SETTINGS = RowSettings
 
@@ -154,9 +157,9 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Numbers of rows whose stages are computed together, so that reductions of one row are
-        hidden behind others. They are neighbours along the last of several axes, and fit half of
-        the first cache, together with the next block."""
+        """Offered numbers of rows whose stages are computed together, so that the latency of one
+        row's sums is hidden by other rows. The rows are neighbours along the last shared axis, and
+        their buffers must fit half of the first cache, together with the rows that follow."""
         steps, walks = self.rows.steps, self.rows.walks
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
@@ -166,16 +169,19 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def can_stagger(self) -> bool:
-        """Whether the steps of several rows can be software-pipelined, with rows divided evenly."""
+        """Whether steps of several rows can be software-pipelined with an even division of rows
+        among threads."""
         return len(self.rows.steps) > 1 and self._has_tasks(1)
 
     def _has_tasks(self, block: int) -> bool:
-        """Whether pipelined blocks of rows can be divided evenly, for one thread and for all."""
+        """Return whether software-pipelined blocks of rows can be divided evenly, for one thread
+        and for all."""
         return all(self.rows.rows_a_task(n, block) > 0 for n in (1, self.target.threads))
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether a setting is worth a try; every one is legal. A reduction is divided among
-        all threads or none. As many rows as can be divided evenly are pipelined."""
+        """Return whether a setting is profitable, shape (P,); every setting is legal. Only a
+        parallel setting divides the reduction, and pipelined blocks of rows must be divisible
+        evenly among the threads."""
         v = self.values(settings)
         ok: BoolArray = (v.split_reduction == 1) | (v.parallel > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
@@ -187,18 +193,19 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @property
     def default_block(self) -> int:
-        """The index of the default in `blocks`: as many rows as can be pipelined."""
+        """Index of the default in `blocks`: the largest block that can be software-pipelined."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         return max(fits) if self.can_stagger else len(POWERS)
 
     def nontemporal(self, settings: IntArray) -> BoolArray:
-        """(P,) the same: nothing that each chunk of a reduction adds to."""
+        """Return whether the result is written with non-temporal stores, shape (P,). A result that
+        each chunk of a reduction updates is not."""
         is_chunked = is_along_columns(self.group.last)
         whole = self.values(settings).reduction_chunk == 0 if is_chunked else True
         return super().nontemporal(settings) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
-        """See `Rows.leaves`."""
+        """Return the leaves; see `Rows`."""
         return tuple(self.rows.leaves(self.values(settings)))
 
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:

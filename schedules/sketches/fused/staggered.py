@@ -1,10 +1,9 @@
-"""Software pipelining of rows: the steps of a row, and loops that run steps of several rows at
-once.
+"""Software pipelining of rows: division of a row's stages into steps that overlap across rows.
 
-A softmax goes along each row three times: for its maximum, for exponentials and their sum, and to
-divide. Each loop waits for the reduction before it. Skewed by one row the steps are independent:
-the division of one row, the exponentials of the next and the maximum of the one after that are one
-loop, which hides the latency of one step behind the work of the others.
+A softmax iterates over each row three times: for the maximum, for exponentials and their sum, and
+for the division. Each pass waits for the result of the pass before. With software pipelining, one
+loop computes the quotients of one row, the exponentials of the next row and the maximum of the row
+after that; these are independent, so the latency of one is hidden by the others.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from ..groups import FusionGroup
 from ..writer import TraceWriter
 
 Steps = tuple[tuple[StageView, ...], ...]
-"""The stages of a row, divided into steps with at least one loop along the row each."""
+"""The stages of a row, divided into pipeline steps of one pass or more."""
 
 
 def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
-    """The stages of a group in steps that can be pipelined; none if they cannot, or rows are
-    shorter than two vectors.
+    """Return the stages of a group in steps that can be software-pipelined, or () if this is
+    impossible or rows are shorter than two vectors.
 
-    All stages must be computed along the whole row, or be one value per row computed from others. A
-    step begins where a stage needs a value that takes a whole loop along the row. Steps that are
-    not neighbours must not need each other's data, which is stored for one row at a time: the last
-    ones are joined where they do.
+    Every stage must iterate over the whole row or compute one value per row from other stages. A
+    step starts at a stage that needs the result of a whole pass. A step may read data of the step
+    before it only, because buffers hold few rows; the last steps are merged until this is true.
     """
     stages, rows = group.stages, group.shared_axes
     by_name = {view.name: view for view in stages}
@@ -59,7 +57,8 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
 
 
 def _walked(view: StageView, rows: int) -> int | None:
-    """Elements of the row that a stage goes along, 1 for one value; None if it does otherwise."""
+    """Return the number of row elements that a stage iterates over (1 for a single value), or None
+    if its loops have another form."""
     if view.phase_steps or view.axis_splits:
         return None
     if view.is_reduction:
@@ -72,18 +71,19 @@ def _walked(view: StageView, rows: int) -> int | None:
 
 
 def _has_walk(view: StageView, rows: int) -> bool:
-    """Whether a stage has a value for each element of the row."""
+    """Return whether a stage computes a value for each element of the row."""
     return len(view.spatial) > rows
 
 
 def _is_same_place(view: StageView, index: tuple[object, ...], rows: int) -> bool:
-    """Whether a stage reads the row in order."""
+    """Return whether a read has the same index as the elements that the stage iterates over."""
     loops = (*view.spatial, *view.reduce)
     return tuple(map(str, index)) == tuple(loop.name for loop in loops[: rows + 1])
 
 
 def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
-    """Whether a stage reads from a step that is neither its own nor the one before."""
+    """Return whether a stage reads a stage that is neither in its own step nor in the step
+    before."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[: max(n - 1, 0)] for view in old}
         if any(read.tensor in earlier for view in step for read in view.reads):
@@ -92,8 +92,8 @@ def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
 
 
 def can_block(steps: Steps, rows: int) -> bool:
-    """Whether blocks of rows can be pipelined together. Not where one value per row is computed
-    from those of two steps: it has a loop over the rows of its own, after one step and before the
+    """Return whether several rows can be pipelined together. This is impossible if one value per
+    row depends on two steps: its loop over the rows would have to run after one step and before the
     other."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[:n] for view in old}
@@ -104,18 +104,19 @@ def can_block(steps: Steps, rows: int) -> bool:
 
 
 def row_length(steps: Steps) -> int:
-    """Elements of a row: those of the loop that ends the first step."""
+    """Return the number of elements of a row. The first step ends with a reduction over the row
+    that the other steps wait for."""
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 
 def stagger_steps(writer: TraceWriter, row: str, steps: Steps) -> None:
-    """Pipeline the steps of loop `row`, whose loops are still separate."""
+    """Apply Stagger to loop `row`, whose passes are still separate loops."""
     _, body = flattened(writer.loop(row).body)
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
 
 
 def _first_loop(body: list[Stmt], step: tuple[StageView, ...]) -> str:
-    """The first loop of a row's body that writes something of the step."""
+    """Return the first loop in a row's body that writes a buffer of the step."""
     names = tuple(view.name for view in step)
 
     def is_own(buffer: str) -> bool:

@@ -1,13 +1,13 @@
 """The transform sketch: elementwise stages that select one of a few formulas by an index.
 
-The selecting axis (`select(k == 0, .., select(k == 1, .., ..))`, or `h % 4 == 0`) is short, and
-unrolled it costs nothing: every copy is left with its own formula. Constants along a vector axis
-are computed for a vector at once:
+The axis of such an index (`select(k == 0, .., select(k == 1, .., ..))`, or `h % 4 == 0`) is short.
+Unrolling it removes the selection: each copy contains only its own formula. Operations that are
+constant along a vector axis are done for a whole vector:
 
     tiles (parallel) | vectors of the contiguous axis | formulas, unrolled | lanes
 
-A chain of such stages is fused, intermediate values in registers. The small dense transforms of
-fast convolutions have this form.
+A chain of such stages is computed together, with the values between them in registers. The small
+dense transforms of fast convolutions have this structure.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from ..writer import TraceWriter
 from .formulas import Formulas, Values, WrittenOut, written_out
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
-"""Where inner stages are computed: around all formulas of a vector, within each of the first axis
-(half the registers), or the same with that axis outside all loops, which then run once for each of
-its formulas. The last reads the data again, and writes to fewer places at a time: planes a power of
-two apart compete for the same cache sets."""
+"""Position of the inner stages. AROUND: outside the formulas of a vector. WITHIN: inside each
+formula of the first axis, which needs half the registers. OUTSIDE: like WITHIN, with the first axis
+outside all loops, so that the loops run once per formula of that axis. OUTSIDE reads the data again
+but writes to fewer planes concurrently; planes at a power-of-two distance compete for the same
+cache sets."""
 
 _TILES, _FORMULAS, _LANES = (frozenset({axis}) for axis in ("tiles", "formulas", "lanes"))
 
 
 def choices(value: Scalar) -> dict[str, int]:
-    """Loops that select a formula, and the period of the selection; 0 for the loop itself."""
+    """Return the loops whose index selects a formula, with the period of the selection, or 0 if the
+    index itself selects it."""
     found: dict[str, int] = {}
     for node in walk(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -72,7 +74,7 @@ def _chooser(index: Affine) -> dict[str, int]:
 
 
 def is_transform(view: StageView) -> bool:
-    """Whether the stage selects formulas by short axes and is elementwise otherwise."""
+    """Return whether the stage is elementwise and selects formulas by short axes."""
     found = choices(view.value)
     extents = {loop.name: loop.extent for loop in view.spatial}
     sizes = [period or extents.get(name, SHORT_AXIS + 1) for name, period in found.items()]
@@ -80,8 +82,8 @@ def is_transform(view: StageView) -> bool:
 
 
 def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
-    """`choices` of the last stage, and of those before it that it reads, whose selecting index is
-    one of the last stage's."""
+    """Return the `choices` of the last stage, including the choices of earlier stages that it
+    reads: an index that selects in an earlier stage selects here as well."""
     found: dict[str, int] = {}
     dims: dict[str, set[int]] = {}
     for view in stages:
@@ -94,7 +96,8 @@ def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
 
 
 def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the transforms that only it reads; None if it is no transform."""
+    """Return the group of `view` and the transforms that only it needs, or None if `view` is not a
+    transform."""
 
     def common(other: StageView, reader: StageView) -> int:
         return 0 if is_transform(other) and not other.axis_splits else -1
@@ -109,15 +112,15 @@ class TransformSettings(Generic[N]):
     """Knobs of transforms."""
 
     compute_at: N = knob(lambda sketch: sketch.places, usual=2)
-    """Where inner stages are computed, see `AROUND`. Default: formulas of the first axis separate,
-    outside all loops if possible. All three transforms of four Winograd forms on Zen 5 reach 0.96
-    of the best placement so, and 0.68 with everything around the formulas."""
+    """Position of the inner stages, see `AROUND`. By default the formulas of the first axis are
+    separate, and outside all loops if possible. With this default, all three transforms of four
+    Winograd forms on Zen 5 reach 0.96 of the best positions, and 0.68 with AROUND."""
     parallel: N = parallel_knob(lambda sketch: sketch.tasks > 1)
 
 
 @dataclass(frozen=True)
 class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings[int]]):
-    """See the module."""
+    """The transform sketch; see the module docstring."""
 
     name = "transform"
     SETTINGS = TransformSettings
@@ -129,7 +132,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
-    # What follows walks through expressions: once, not for every array of settings.
+    # The following properties traverse expressions, so they are cached instead of computed for
+    # every array of settings.
 
     @cached_property
     def choices(self) -> dict[str, int]:
@@ -137,41 +141,42 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def planes(self) -> list[StageLoop]:
-        """Loops that select formulas, outermost first."""
+        """Loops whose index selects formulas, from outer to inner."""
         return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
     def periods(self) -> dict[str, int]:
-        """After how many iterations the selection of each of the `planes` repeats, 0 if it does
-        not."""
+        """Number of iterations after which the selection of each of the `planes` repeats, at most
+        its extent."""
         extents = ((loop.name, loop.extent) for loop in self.planes)
         return {name: min(self.choices[name] or extent, extent) for name, extent in extents}
 
     @cached_property
     def written(self) -> int:
-        """Copies of the last stage's statement once its formulas are unrolled."""
+        """Copies of the last stage's statement after unrolling its formulas."""
         return prod(self.periods.values())
 
     @cached_property
     def tasks(self) -> int:
-        """Iterations of the parallel loop, approximately."""
+        """Approximate number of iterations of the parallel loop."""
         return max(prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.written, 1)
 
     @cached_property
     def tiles(self) -> dict[str, int]:
-        """Tiles along each axis that is not all formulas: one has every formula once."""
+        """Number of tiles along each axis that is not covered by one period; a tile contains every
+        formula once."""
         axes, periods = self.group.last.spatial, self.periods
         found = {axis.name: -(-axis.extent // periods.get(axis.name, 1)) for axis in axes}
         return {name: n for name, n in found.items() if n > 1 or name not in periods}
 
     @cached_property
     def cut(self) -> dict[str, int]:
-        """Axes of several tiles that select formulas: the length of a tile."""
+        """Tile length along the formula-selecting axes that have several tiles."""
         return {name: self.periods[name] for name in self.choices if name in self.tiles}
 
     @cached_property
     def lane(self) -> str:
-        """The axis whose tiles are vectorised; "" if none is suitable."""
+        """The axis that is vectorised across tiles, or "" if no axis is suitable."""
         last, tile = self.group.last, {name: var(name) * n for name, n in self.cut.items()}
         reads = [(r.shape, tuple(i.substitute(tile) for i in r.index)) for r in last.reads]
         steps = own_place(last, own_names(last)).steps
@@ -180,12 +185,13 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def width(self) -> int:
-        """Lanes of a vector: all, or a power of two that a short axis fills."""
+        """Lanes per vector: all, or a power of two that a short axis fills."""
         return fitting(self.lanes, self.tiles.get(self.lane, 1))
 
     @cached_property
     def walked(self) -> dict[str, int]:
-        """Iterations of the loops over tiles, outermost first; the last one is over vectors."""
+        """Trip counts of the loops over tiles, outermost first; the last loop iterates over
+        vectors."""
         found = {name: n for name, n in self.tiles.items() if name != self.lane}
         if self.lane:
             found[self.lane] = -(-self.tiles[self.lane] // self.width)
@@ -193,17 +199,17 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def enough(self) -> int:
-        """How many of these loops are parallel if one formula axis is outside of them."""
+        """Number of tile loops that threads divide if a formula loop is outside the others."""
         extents, tasks = list(self.walked.values()), TASKS_A_THREAD * self.target.threads
         return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property
     def code(self) -> dict[int, WrittenOut]:
-        """Counts of the unrolled formulas, for each of the places: of all formulas, or with those
+        """Counts of the unrolled formulas for each position: of all formulas, or with the formulas
         of the first axis outside."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
-        # Others end loops, or lanes.
+        # Tests of other axes are at the end of loops or are lane masks.
         if inner.name != self.lane and inner.extent % self.periods[inner.name]:
             masked.add(last.name)
         copies = self._copies({name: range(period) for name, period in self.periods.items()})
@@ -221,9 +227,10 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         }
 
     def _copies(self, copies: Values) -> dict[str, Values]:
-        """Copies of all stages for those of the last one: an inner stage has one along axes that
-        are loops of its readers, as many as these have along axes that select their formulas, and
-        all where they read selected elements."""
+        """Return the unrolled copies of all stages, given the copies of the last one. An inner
+        stage has one copy along axes that its readers iterate over outside, the readers' copies
+        along axes that select formulas, and all copies along axes of which readers select
+        elements."""
         found = {self.group.last.name: copies}
         for view in reversed(self.group.producers):
             own: dict[str, set[int]] = {}
@@ -245,7 +252,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def _outline(self) -> Outline:
-        """Tiles, and of each tensor the elements that a tile takes."""
+        """Tiles, and for each tensor the elements that a tile accesses."""
         last, inside = self.group.last, self.group.producer_names
         reads = {r.tensor: r for view in self.group.stages for r in view.reads}
         tensors = [(r.tensor, r.dtype, prod(r.shape)) for r in reads.values()]
@@ -260,15 +267,15 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         return Outline(axes_of(axes), (*found[:-1], replace(found[-1], is_output=True)))
 
     def plan(self, settings: IntArray) -> Plan:
-        """Tile by tile."""
+        """Return a plan that iterates over the tiles."""
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
         return Plan(self._outline, levels, len(np.atleast_2d(settings)))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Tiles and vectors, with all formulas unrolled. All loops are parallel, or as many as give
-        enough tasks if formulas stay inside."""
+        """Return the leaves: tiles and vectors with all formulas unrolled inside. Threads divide
+        all loops; if formulas are outside, they divide as many as give enough tasks."""
         v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
-        # Values between stages are computed for whole tiles.
+        # Values between stages are computed for full tiles.
         part = {} if self.group.producers else filled
         parts = [n * part.get(name, 1) for name, n in self.walked.items()]
         is_outside, parallel = v.compute_at == OUTSIDE, v.parallel > 0
@@ -281,7 +288,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         loop = LeafLoop(_FORMULAS, apart, LeafLoop(_TILES, steps, None, parallel, tasks))
         for is_shared, n in zip(shared, tiles, strict=True):
             loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
-        # One body holds all formulas of the first axis where nothing is left to be inside of it.
+        # If no loop remains inside the first axis, one body contains all its formulas.
         place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v.compute_at)
         ops, flops, math, masked, loaded, live = map_unique(self.code.__getitem__, place)
         name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
@@ -298,7 +305,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         ]
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Planes that the formulas of one tile are stored to, at one stride."""
+        """Return the planes that the formulas of one tile are stored to, at a regular stride."""
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
         is_outside = self.values(settings).compute_at == OUTSIDE
@@ -308,8 +315,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @property
     def _filled(self) -> dict[str, float]:
-        """The fraction of whole tiles along cut axes that exists; lanes without an element are
-        computed all the same."""
+        """Share of the elements of full tiles that exist, for tiled axes. Lanes without an element
+        are executed nevertheless."""
         axes = (x for x in self.planes if x.name in self.cut and x.name != self.lane)
         return {x.name: x.extent / (self.tiles[x.name] * self.cut[x.name]) for x in axes}
 
@@ -345,7 +352,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
 
 def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:
-    """Vectorise a stage along its own contiguous loop if that is short, and unroll the rest."""
+    """Vectorise a stage along its contiguous loop if that is short, and unroll its other loops."""
     leaf, _ = w.writer_of(name)
     own = [loop.var for loop in w.own_loops(name, inside=place)]
     lane = w.best_vector_loop(leaf, [n for n in own if w.loop(n).extent <= lanes])

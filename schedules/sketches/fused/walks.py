@@ -1,4 +1,5 @@
-"""The leaves of one stage of a group along its axes, as the steps of a trace make them."""
+"""Leaves of one stage of a group: its passes along its axes, as the steps of a trace generate
+them."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from .reductions import are_written_out, columns_of
 
 
 class VectorSegment(NamedTuple):
-    """Part of an axis in vectors: `trips` of `copies` of `lanes`, of which the fraction `filled`
-    exists. `trips` is 0 if there is no such part."""
+    """A part of an axis in vectors: `trips` iterations of `copies` vectors of `lanes` lanes.
+    `filled` is the share of the copies that has an element. A part that does not exist has 0
+    trips."""
 
     trips: Number
     copies: Number
@@ -30,12 +32,12 @@ class VectorSegment(NamedTuple):
 
 
 Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
-"""Along an axis: whole iterations, and the remainder."""
+"""A pass along an axis: the full iterations, and the remainder."""
 
 
 def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Walk:
-    """Whole vectors along an axis, then the remainder; an axis that a reduction goes along is as
-    long as its whole iterations (`is_widened`)."""
+    """Return the pass along an axis in whole vectors, with a remainder. If the axis is widened
+    (`is_widened`) for a reduction that reads it, its length is rounded up to full iterations."""
 
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
@@ -50,7 +52,8 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
-    """Whole iterations of `most` vectors, and a partly filled last one."""
+    """Return the pass along an axis in full iterations of `most` vectors, or fewer if the axis is
+    shorter, followed by a partially filled iteration."""
     copies = fit(most, np.floor_divide(extent, lanes))
     whole = np.floor_divide(extent, copies * lanes)
     left = extent - whole * copies * lanes
@@ -60,8 +63,9 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class RowStage:
-    """A stage inside of loop `row`: `shared` leading axes are outside; up to `vectors` of `lanes`
-    at once, in pipeline step `step`."""
+    """A stage inside loop `row`. The `shared` leading axes are outside of the stage's loops. An
+    iteration computes up to `vectors` vectors of `lanes` lanes. `step` is the number of the stage's
+    step in the software pipeline."""
 
     view: StageView
     row: LeafLoop
@@ -84,15 +88,15 @@ class RowStage:
         return own_place(self.view, self.names)
 
     def along(self, *axes: StageLoop) -> frozenset[str]:
-        """What the axes are called."""
+        """Return the names of the axes."""
         return frozenset(self.names[axis.name] for axis in axes)
 
     def around(self, loop: LeafLoop, axes: Iterable[StageLoop]) -> LeafLoop:
-        """Loops along each of the axes, inside of another."""
+        """Return loops along each of the axes, nested inside `loop`."""
         return reduce(lambda loop, axis: LeafLoop(self.along(axis), axis.extent, loop), axes, loop)
 
     def elementwise(self, times: Number = 1, *, is_summed: bool = False) -> Iterator[Leaf]:
-        """Vectors along the axis that suits most accesses."""
+        """Yield vectors along the axis that is contiguous in most accesses."""
         own = self.view.spatial[self.shared :]
         axis = vector_axis(self.view, own)
         around = self.around(self.row, (x for x in own if x is not axis))
@@ -106,7 +110,7 @@ class RowStage:
     def walked(
         self, lane: str, walk: Walk, loops: Sequence[LeafLoop], times: Number = 1
     ) -> Iterator[Leaf]:
-        """The stage in the loops of a walk along axis `lane`."""
+        """Yield the stage in the loops of a pass along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
                        piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
@@ -118,9 +122,12 @@ class RowStage:
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
-        """Lanes along the reduction, combined at the end, and the result stored; `merged` is a
-        stage that shares the loop, `loops` are those of its segments where other stages share them
-        too. Axes that are divided have `parts`."""
+        """Yield a reduction with lanes along the reduction axis, the horizontal sum at the end, and
+        the store of the result.
+
+        `merged`: a stage computed in the same pass, or None. `loops`: existing loops of the pass if
+        other stages share them. `parts`: extent of one part of each divided axis.
+        """
         view, there = self.view, parts or {}
         axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
         row = self.around(self.row, view.spatial[self.shared :])
@@ -152,10 +159,10 @@ class RowStage:
         yield Leaf(row, Statement(writes=self.own), frequency=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
-        """Vectors along an axis of the results, `chunk` rows of the reduction summed at a time, 0
-        for all; columns are divided among `threads`."""
+        """Yield a reduction with vectors along an axis of the result. `chunk` rows of the reduction
+        are summed at a time (0 for all); `threads` divide the columns."""
         view = self.view
-        if not view.reduce:  # over one element: nothing is added up
+        if not view.reduce:  # a reduction over one element is elementwise
             yield from self.elementwise()
             return
         own = view.spatial[self.shared :]
@@ -200,8 +207,8 @@ class RowStage:
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
-    """Pieces of the columns for the threads, then of one piece trips, copies, lanes and their
-    filled fraction: of whole steps, and of the remainder."""
+    """Return the number of column pieces for the threads, then trips, copies, lanes and filled
+    share of one piece: for full steps, and for the remainder."""
     piece, copies = columns_of(extent, lanes, vectors, threads)
     if piece < extent:
         tasks, groups, every = (-(-extent // n) for n in (piece, lanes * copies, lanes))

@@ -1,1 +1,1 @@
-"""Inner products whose lanes lie along the reduction."""
+"""The inner-product sketch: reductions vectorised along the reduction axis."""

@@ -1,4 +1,4 @@
-"""Facts of a stage that matches the inner-product sketch: the role of each loop."""
+"""Facts about a stage that matches the inner-product sketch: the roles of its loops."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..knobs import POWERS, N, knob, parallel_knob, settings, switch
 
 MOST_USES = 16
-"""Elements that are used more often than this are worth packing: 32x4096 by 4096x1024 takes as long
-either way."""
+"""Number of uses of an element above which packing its operand is profitable: 32x4096 by 4096x1024
+takes equally long either way."""
 
 MOST_COLUMNS = MOST_USES // 2
-"""Columns of a tile, at most: rows take half of its accumulators."""
+"""Largest number of columns of a tile: rows are half of the accumulators."""
 
 MOST_BLOCK_COLUMNS = 128
-"""Columns whose partial sums stay in the second cache until the next part of the reduction."""
+"""Number of columns whose partial sums are stored in the second cache until the next part of the
+reduction."""
 
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
-"""Sizes of tiles that are tried, where they divide their axes."""
+"""Tile sizes that are offered if they divide their axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerProductRoles:
-    """The role of each loop: `large` is contiguous along `along` for each index of `many`, and
-    reused for each of `few`; `transposed` operands are contiguous along another loop and are
-    copied. Their elements depend on `many` modulo `period`."""
+    """Roles of the loops and operands. The operand `large` is read contiguously along `along`, for
+    each element of `many`, and reused for each element of `few`. `transposed` operands are
+    contiguous along another loop and are copied. The other operands repeat their elements with
+    period `period` along `many`."""
 
     large: StageRead
     along: StageLoop
@@ -47,7 +49,8 @@ class InnerProductRoles:
 
 
 def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
-    """The roles of a stage in the sketch, None if it does not match."""
+    """Return the roles of a stage in the inner-product sketch, or None if the stage does not
+    match."""
     if not view.is_reduction or view.axis_splits or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
@@ -58,7 +61,7 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
     if along is None or not _is_deep(view, along, target.lanes(view.dtype)):
         return None
     if any(along.name in cond.index.vars() for cond in index_conds(view.value)):
-        return None  # what differs from lane to lane would be masked in every step
+        return None  # conditions that differ between lanes would need masks in every step
     few = [x for x in view.spatial if x.extent > 1 and not large.uses(x.name)]
     many = [x for x in view.spatial if x.extent > 1 and _period(large, x, reads)]
     if len(few) != 1 or few[0].extent > MOST_USES or not many:
@@ -81,20 +84,21 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
 
 
 def stays_near(read: StageRead, target: Target) -> bool:
-    """Whether an operand is in the first cache in any order of reads."""
+    """Return whether the first cache holds the whole operand."""
     return read.bytes < target.caches[0].bytes
 
 
 def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
-    """Whether the reduction along `along` has enough vectors."""
+    """Return whether the reduction has enough vectors along `along`."""
     vectors = -(-along.extent // lanes)
     depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
     return depth >= SHORT_AXIS
 
 
 def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> int:
-    """After how many iterations of `loop`, which the large operand depends on, all other operands
-    repeat: 1 if they do not depend on it. 0 if they do not repeat soon."""
+    """Return the number of steps of `loop` after which all operands but the large one repeat their
+    elements (1 if they do not depend on it), or 0 if `loop` does not move the large operand or the
+    period is too long."""
     if not large.uses(loop.name):
         return 0
     periods = {1}
@@ -123,7 +127,7 @@ class InnerProductStage:
 
     @cached_property
     def shared(self) -> tuple[StageRead, ...]:
-        """What all tiles read again, row by row, in place."""
+        """Operands that every tile reads again in place, row by row."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
     def _is_shared(self, read: StageRead) -> bool:
@@ -134,7 +138,7 @@ class InnerProductStage:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes that a tile of all rows reads, beside what is streamed."""
+        """Bytes that a tile of all rows reads repeatedly, without the large operand."""
         roles = self.roles
         taps = prod(loop.extent for loop in roles.taps)
         transposed = tuple(read for read in roles.transposed if read.uses(roles.few.name))
@@ -143,9 +147,9 @@ class InnerProductStage:
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Numbers of parts that a reduction may be blocked into, for a block of tiles: those where
-        the first cache holds the part that tiles share beside what is streamed, and not the whole.
-        """
+        """Offered numbers of parts of the reduction. The parts are processed one after the other
+        for a block of tiles. They are offered if the first cache holds the shared data of one part
+        but not of the whole reduction."""
         vectors = self.roles.along.extent // self.lanes
         whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
         first = self.target.caches[0].bytes
@@ -158,15 +162,16 @@ class InnerProductStage:
         )
 
     def tiles_a_block(self, columns: int) -> int:
-        """Tiles of `columns` that use a block of the reduction before the next."""
+        """Return the number of tiles of `columns` columns that use one part of the reduction before
+        the next part starts."""
         tiles = self.roles.many.extent // columns
         most = max(MOST_BLOCK_COLUMNS // columns, 1)
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
     @property
     def is_far(self) -> bool:
-        """Whether the large operand comes from beyond a core's own caches, with rows of a page or
-        more: prefetchers start anew at every page."""
+        """Whether the large operand comes from behind a core's private caches with rows of at least
+        a page. Prefetchers restart at every page."""
         large, along = self.roles.large, self.roles.along
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
         return long and large.bytes > self.target.own_cache_bytes // 2
@@ -174,7 +179,7 @@ class InnerProductStage:
 
 @settings
 class InnerProductSettings(Generic[N]):
-    """Knobs of inner products. Tiles are whole, without guards."""
+    """Knobs of inner products. All tiles are full, so they contain no tests."""
 
     tile_rows: N = knob(lambda sketch: [n for n in TILE_ROWS if sketch.roles.few.extent % n == 0])
     tile_columns: N = knob(lambda sketch: sketch.tile_widths)
@@ -182,4 +187,4 @@ class InnerProductSettings(Generic[N]):
     prefetch: N = knob(lambda sketch: switch(sketch.is_far))
     reduction_blocks: N = knob(lambda sketch: (1, *sketch.blocks))
     pack_rows: N = knob(lambda sketch: switch(sketch.blocks and sketch.shared))
-    """Whether the elements that a step takes of all rows are contiguous in a copy."""
+    """Whether rows are packed so that the operands of a step are contiguous."""

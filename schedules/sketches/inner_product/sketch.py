@@ -1,13 +1,14 @@
-"""The inner-product sketch: lanes along the reduction, several rows and columns at a time.
+"""The inner-product sketch: vectors along the reduction, and several rows and columns at a time.
 
-A large operand that is contiguous along the reduction, and whose elements are used a few times only
-(weights stored outputs by inputs and a few rows, images of many channels of which few are made), is
-read in place and once, as many rows of it at a time as a tile has columns. Each result of a tile
-has a vector of partial sums in a register, which is reduced at the end. Packing such an operand
-would take as long as the product, and lanes along a few results would be empty.
+It matches a large operand that is contiguous along the reduction and whose elements are used only a
+few times (weights stored outputs by inputs with few rows, images with many input channels and few
+output channels). This operand is read once, in place; the number of its rows read concurrently is
+the number of columns of a tile. Each result of a tile has a vector of partial sums in a register,
+whose lanes are summed at the end. Packing such an operand would take as long as the product, and
+vectors along a few results would have empty lanes.
 
-If the rows of the other operand exceed the first cache, a block of tiles may finish a part of the
-reduction before the next: its partial sums stay in the second cache.
+If the rows of the other operand exceed the first cache, a block of tiles can process one part of
+the reduction before the next. Its partial sums are then stored in the second cache.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product
 
 PHASE = "phase"
-"""The axis of columns that other operands than the large one tell apart."""
+"""Axis of the column phases: the period of operands other than the large one."""
 
 
 @dataclass(frozen=True)
 class InnerProductSketch(
     InnerProductStage, Knobbed[InnerProductSettings[IntArray], InnerProductSettings[int]]
 ):
-    """See the module."""
+    """The inner-product sketch; see the module docstring."""
 
     name = "inner_product"
     SETTINGS = InnerProductSettings
@@ -52,9 +53,9 @@ class InnerProductSketch(
         return tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether the accumulators of a tile and one operand's vectors fit the registers;
-        blocks have several tiles, and rows are packed for blocks only: a whole reduction reads them
-        no faster."""
+        """Return whether a setting is feasible, shape (P,): registers hold the sums of a tile and
+        the vectors of one operand. Reduction blocks require several tiles per block, and packed
+        rows require reduction blocks, because a whole reduction reads packed rows no faster."""
         v = self.values(settings)
         rows, columns = v.tile_rows, v.tile_columns
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
@@ -64,7 +65,7 @@ class InnerProductSketch(
         return ok
 
     def tiles_in_block(self, v: InnerProductSettings[IntArray]) -> IntArray:
-        """(P,) tiles in a block."""
+        """Return the number of tiles per block, shape (P,)."""
         (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v.tile_columns)
         return np.where(v.reduction_blocks > 1, tiles, 1).astype(np.int64)
 
@@ -72,12 +73,13 @@ class InnerProductSketch(
     def _outline(self) -> Outline:
         roles = self.roles
         loops = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
-        # Lanes are walked whole, whatever elements there are in the last.
+        # Vectors are counted in full, even if the last one is partially filled.
         whole = -(-roles.along.extent // self.lanes) * self.lanes
         return stage_outline(self.view, loops, once(self.view.reads), {roles.along.name: whole})
 
     def plan(self, settings: IntArray) -> Plan:
-        """Blocks of tiles, parts of the reduction, tiles, and in each the reduction's vectors."""
+        """Return the plan: blocks of tiles, parts of the reduction, tiles, and the vectors of the
+        reduction in each tile."""
         v, roles = self.values(settings), self.roles
         at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
@@ -104,7 +106,8 @@ class InnerProductSketch(
         return Plan(self._with_sums(in_blocks), levels, len(shared), self._dense(v))
 
     def _with_sums(self, in_blocks: BoolArray) -> Outline:
-        """The accesses of the nests, with partial sums in memory where there are blocks."""
+        """Return the outline with an additional access: vectors of partial sums, stored in memory
+        if there are blocks."""
         outline, vector = self._outline, self.lanes * self.view.dtype.bytes
         tile = (self.roles.many.name, self.roles.few.name)
         strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
@@ -113,8 +116,9 @@ class InnerProductSketch(
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Partial sums of a tile in vectors, stored and reloaded for the next part of the reduction
-        if there are several; in the end lanes are reduced, and results are stored."""
+        """Yield the updates of a tile's sums in vectors. With several parts of the reduction, the
+        sums are stored in memory between parts. At the end the lanes are summed and the results
+        stored."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
@@ -130,7 +134,7 @@ class InnerProductSketch(
         axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
         add = Statement((Operations(axes, 1, 1),), (wide,), wide)
         yield Leaf(at[TILES], add, tile, along, self.lanes, in_blocks)
-        # Half of the instructions move lanes.
+        # Half of the instructions are shuffles.
         total = (Operations(axes, 2 * halves, halves),)
         whole = Statement(total, (), own_place(self.view, own_names(self.view)))
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
@@ -140,7 +144,8 @@ class InnerProductSketch(
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Copies of transposed and of shared operands, and the rows of the large one."""
+        """Return the copies of transposed and shared operands, and the rows of the large
+        operand."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         copies = [PrivateCopy(read.bytes, 1, read.bytes) for read in roles.transposed]
@@ -156,7 +161,7 @@ class InnerProductSketch(
 
     @cached_property
     def _update(self) -> Statement:
-        """Update of an accumulator: operands that repeat after some columns have phases there;
+        """The update of a sum. Operands that repeat after some columns are indexed by phase; the
         others are contiguous along the reduction, or copied to be so."""
         does, roles = statement_of(self.view, own_names(self.view)), self.roles
         reads = []
@@ -170,18 +175,19 @@ class InnerProductSketch(
         return replace(does, reads=tuple(reads))
 
     def _dense(self, v: InnerProductSettings[IntArray]) -> IntArray:
-        """(P,) `Plan.dense_mask`: which accesses read a copy."""
+        """Return a bit mask, (P,), of the accesses that are read through a copy; see
+        `Plan.dense_mask`."""
         bits = partial(bits_of, self._outline)
         return bits(self.roles.transposed) + v.pack_rows * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
-        """The tile with the highest arithmetic intensity, on all threads."""
+        """Return the tile with the fewest loads per multiply-add, on all threads."""
         grid = self.feasible_of({})
         v = self.values(grid)
         chains = v.tile_rows * v.tile_columns
         worth = chains / (v.tile_rows + v.tile_columns) * np.minimum(chains / BUSY_CHAINS, 1.0)
         near = self.shared_bytes / v.reduction_blocks <= USABLE_SHARE * self.target.caches[0].bytes
-        # Of parts of the reduction, the longest that stay.
+        # The longest parts of the reduction that the first cache holds.
         order = (
             -np.arange(len(grid)),
             -v.reduction_blocks,

@@ -1,4 +1,4 @@
-"""The trace of one setting of the inner-product sketch."""
+"""Emission of the trace of one setting of the inner-product sketch."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .roles import InnerProductSettings, InnerProductStage
 def write_inner_product(
     stage: InnerProductStage, w: TraceWriter, v: InnerProductSettings[int], levels: list[LoopLevel]
 ) -> None:
-    """Add the steps of one setting, `v`, whose plan has `levels`, to a trace that may have other
-    groups' steps."""
+    """Append the steps of setting `v`, whose plan has `levels`, to a trace that may contain steps
+    of other groups."""
     roles, name, in_blocks = stage.roles, stage.view.name, v.reduction_blocks > 1
     wide = f"{name}.wide"
     w.do(*stage.view.phase_steps)
@@ -79,15 +79,17 @@ def _sums(
     moved: Mapping[str, str],
     walk: tuple[str, str],
 ) -> list[tuple[LoopLevel, str]]:
-    """The partial sums, of a tile over the whole reduction in registers, or of a block of tiles in
-    memory, one block of the reduction after the other: what tiles share of it stays in the first
-    cache. Their loops were `moved`; `walk` are those along the reduction, and of lanes."""
+    """Arrange the loops of the partial sums and return them. The sums are those of a tile over the
+    whole reduction, in registers; or those of a block of tiles, in memory, for one part of the
+    reduction after the other, so that the data shared by the tiles stays in the first cache.
+    `moved` maps old to new loop names; `walk` are the loop along the reduction and the loop of
+    lanes."""
     roles, names, (steps, within) = stage.roles, [x.name for x in stage.view.spatial], walk
     in_blocks = any(level.role == BLOCKS for level in levels)
     if in_blocks:
         tile = [names.index(loop.name) for loop in (roles.many, roles.few)]
         others = (n for n in range(len(names)) if n not in tile)
-        order = (*others, *tile, len(names))  # a tile's sums side by side
+        order = (*others, *tile, len(names))  # the sums of a tile are contiguous
         w.do(TransformLayout(f"{stage.view.name}.wide", (), tuple((n, 0) for n in order)))
     inside = []
     for level in levels:
@@ -102,7 +104,7 @@ def _sums(
 
 
 def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
-    """A copy of `read` in which what a step takes of all rows is contiguous."""
+    """Emit a copy of `read` in which the vectors of all rows in one step are adjacent."""
     dim, few = (read.own_dim(loop.name) for loop in (stage.roles.along, stage.roles.few))
     assert dim is not None
     assert few is not None
@@ -115,7 +117,7 @@ def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) 
 
 
 def _transpose(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
-    """A copy of `read`, made once, that is contiguous along the reduction."""
+    """Emit a copy of `read`, made once, that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None
     w.do(CacheRead(read.tensor, ROOT, name))

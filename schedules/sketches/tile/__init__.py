@@ -1,1 +1,2 @@
-"""Register tiling with packing: matrix products, convolutions and similar reductions."""
+"""The tile sketch: register tiles with packing, for matrix products, convolutions and similar
+reductions."""

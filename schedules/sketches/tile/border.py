@@ -1,13 +1,13 @@
-"""Padding as tiles see it: which tiles touch it, and where a tile sketch can skip its zeros.
+"""Tiles that touch padding: where a tile sketch can skip products with the zeros of padding.
 
-A padding condition on the rows of a tile is decided at compile time if the tap loops are unrolled
-and each tile that touches the edge has a version of its own; all other tiles then have no
-conditions. Conditions on loops outside of the tile are tested there. Where windows overlap along
-the lanes, the tiles of columns that touch padding are masked, and only these.
+A padding condition on the rows of a tile is decided at compile time if each tile at the edge has
+separate code and the taps are unrolled; all other tiles then have no conditions. Conditions on
+outer loops are tested in those loops. If windows overlap along the lanes, padding on both sides is
+masked, only in the tiles of columns that touch it.
 
-Where windows leave an image along an axis outside of the tile, a whole iteration of a tap loop
-multiplies by zeros: one test for all that a tile does in that iteration skips it, whether rows are
-read in place or from a copy that holds the zeros.
+If a window leaves the image along an axis outside the tile, a whole step of an outer tap loop
+multiplies by zeros. One test per tile and tap skips this step, whether rows are read in place or
+from a copy that contains the zeros.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..analysis.stages import StageLoop
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Padding of a reduction: `conds` are the conditions on the axes that are tiled, by loop;
-    `taps` are the reduction loops in the conditions on rows; `ranges` are the values of all loops.
-    """
+    """Padding of a reduction in terms of tiles. `conds`: conditions on the tiled axes, by loop.
+    `taps`: reduction loops that occur in conditions on rows. `ranges`: value range of every
+    loop."""
 
     conds: dict[str, tuple[Cond, ...]]
     taps: frozenset[str]
@@ -34,7 +34,7 @@ class Border:
     _proved: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def edges(self, loop: str, tiles: IntArray) -> IntArray:
-        """(P,) how many tiles of this size along `loop` touch padding."""
+        """Return how many tiles of `tiles` elements of `loop` touch padding, shape (P,)."""
         sizes, place = np.unique(tiles, return_inverse=True)
         counts = [self.ranges[loop].hi // size + 1 for size in sizes.tolist()]
         clear = [self.clear(loop, size) for size in sizes.tolist()]
@@ -42,8 +42,8 @@ class Border:
         return np.asarray(edges, np.int64)[place.reshape(-1)]
 
     def clear(self, loop: str, tile: int) -> tuple[int, int]:
-        """The range of tiles of `tile` elements of `loop` that do not touch padding: the first, and
-        one past the last. Equal if all tiles touch it."""
+        """Return the first tile without padding and the first tile after the range without padding,
+        for tiles of `tile` elements of `loop`. If both are equal, every tile touches padding."""
         if (loop, tile) not in self._proved:
             self._proved[loop, tile] = self._clear(loop, tile)
         return self._proved[loop, tile]
@@ -56,7 +56,7 @@ class Border:
             ranges = {**self.ranges, loop: values}
             return all(prove(cond, ranges) for cond in self.conds.get(loop, ()))
 
-        # Padding is outside: what lies between two clear tiles is clear.
+        # Padding is at the outside, so every tile between two tiles without padding has none.
         numbers = range(last // tile + 1)
         first = next((t for t in numbers if is_clear(t)), None)
         if first is None:
@@ -67,8 +67,9 @@ class Border:
 def border_of(
     conds: Sequence[Cond], loops: Sequence[StageLoop], rows: StageLoop | None, columns: StageLoop
 ) -> Border | None:
-    """The border of a reduction over `loops` that is padded under `conds`; None if there is no
-    padding to skip, or the conditions depend on lanes or rows in a way that tiles do not decide."""
+    """Return the border of a reduction over `loops` with padding conditions `conds`, or None if
+    there is no padding to skip or if the conditions depend on lanes or rows in a way that tiles
+    cannot decide."""
     of_rows = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
     of_lanes = tuple(cond for cond in conds if columns.name in cond.index.vars())
     nothing = not of_rows if of_lanes else not conds
@@ -83,7 +84,8 @@ def border_of(
 def _taps_of(
     conds: Sequence[Cond], axis: StageLoop | None, loops: Sequence[StageLoop]
 ) -> frozenset[str] | None:
-    """The reduction loops in conditions on `axis`, None if other loops are in them as well."""
+    """Return the reduction loops in conditions on `axis`, or None if the conditions contain other
+    loops."""
     others = frozenset[str]().union(*(cond.index.vars() for cond in conds))
     others -= {axis.name} if axis else set()
     taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)

@@ -1,4 +1,4 @@
-"""The knob values that a tile offers, and its default, which needs no measurement and no model."""
+"""Choices of a tile, and the default setting, which needs no measurement or model."""
 
 from __future__ import annotations
 
@@ -36,17 +36,19 @@ class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]])
         return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether tile, panel and code fit the target, and every knob has an effect."""
+        """Return whether tile, panel and code fit the target and every knob has an effect, shape
+        (P,)."""
         return feasible_tiles(self.values(settings))
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible without a model."""
+        """Return a feasible setting that is reasonable without a model."""
         return _default(self)
 
 
 def _default(sketch: TileChoices) -> tuple[int, ...]:
-    """A feasible setting whose tile has high arithmetic intensity with registers to spare: packed
-    columns and all threads; in place and prefetched where an operand is nonresident."""
+    """Return a feasible setting whose tile loads little per multiply-add and leaves registers free:
+    with packed columns and all threads, or in place with prefetches if an operand is
+    nonresident."""
     for tried in _usual(sketch):
         settings = sketch.feasible_of(vars(tried))
         t = sketch.values(settings)
@@ -65,7 +67,7 @@ def _default(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _full(t: TileSettings[IntArray]) -> FloatArray | float:
-    """(P,) the fraction of the elements of all tiles that exist."""
+    """Return the share of the tiles' elements that exist, shape (P,)."""
     full: FloatArray | float = 1.0
     for axis in (t.columns, t.rows):
         full = full * axis.extent / (axis.tiles * axis.size)
@@ -73,9 +75,9 @@ def _full(t: TileSettings[IntArray]) -> FloatArray | float:
 
 
 def _usual(sketch: TileChoices) -> Iterator[Domains]:
-    """What is tried first: nonresident operands in place, one run of columns per thread; otherwise
-    packed columns and rows. Sliding windows are unrolled over whole rows of an image, and padding
-    is skipped."""
+    """Yield domains of default candidates, the most promising first. If an operand is nonresident,
+    it is read in place and each thread computes one run of columns; otherwise columns and rows are
+    packed. For sliding windows, whole rows of an image are unrolled and padding is skipped."""
     offered, threads, main = sketch.offered, sketch.target.threads, sketch.roles.main
 
     def columns(most: int) -> tuple[int, ...]:
@@ -111,7 +113,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
         )
         column_blocks = offered.column_blocks[:1]
         yield replace(base, unroll_window=offered.unroll_window, column_blocks=column_blocks)
-    elif sketch.prefetched_runs:  # rows read in place, prefetched
+    elif sketch.prefetched_runs:  # rows are read in place and prefetched
         taps, skips = offered.unroll_window[:2][-1:], sketch.border is not None
         yield replace(base, unroll_window=taps, prefetch=(1,), skip_padding=(int(skips),))
     yield replace(base, copy_rows=offered.copy_rows[-1:])
@@ -122,8 +124,8 @@ def _first_values(offered: Domains) -> Domains:
 
 
 def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether two tiles of a nonresident operand, this one and the prefetched one, take more
-    than half of the cache, or taps are unrolled with the padding."""
+    """Return whether two consecutive tiles of a nonresident operand exceed half of the cache, or
+    its taps are unrolled without skipping padding, shape (P,)."""
     stage, taps = t.stage, prod(loop.extent for loop in t.stage.roles.taps)
     rows = taps * -(-stage.roles.main.extent // t.reduction_blocks)
     waits = 2 * rows * t.nr * stage.view.dtype.bytes > stage.target.own_cache_bytes // 2
@@ -132,7 +134,7 @@ def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
-    """The first feasible setting whose blocks of columns are one tile."""
+    """Return the first feasible setting with one tile per block of columns."""
     offered = sketch.offered
     tried = replace(
         _first_values(offered),
@@ -150,8 +152,8 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _with_tasks(sketch: TileChoices, setting: tuple[int, ...]) -> tuple[int, ...]:
-    """`setting` with rows divided among threads as well, where columns are a single block and
-    batches are too few or uneven."""
+    """Return `setting` with rows divided among threads as well if there is only one block of
+    columns and batches are too few or of unequal work."""
     roles, threads, offered = sketch.roles, sketch.target.threads, sketch.offered
     t = sketch.chosen(setting)
     batches = 1 if sketch.is_uneven else prod(loop.extent for loop in roles.batch)

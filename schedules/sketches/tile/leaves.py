@@ -1,7 +1,8 @@
-"""The statements in the loops of a tile's plan: leaves, for the cost model.
+"""Leaves of the tile sketch: the operations of a tile inside the loops of its plan, for the cost
+model.
 
-The innermost loop updates the accumulators. Outside of the reduction they are stored, added to
-those of the previous block of the reduction, or read by an epilogue.
+Sums are updated in the innermost loop. Outside the steps of the reduction they are stored, added to
+the sums of the previous block of the reduction, or consumed by an epilogue.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .tails import RemainderTiles
 
 @dataclass(frozen=True)
 class TileNest:
-    """The nests of settings: their `plan`, and their remainder tiles along rows, innermost first,
-    and along columns, by loop."""
+    """The nests of settings. `plan`: their loops. `tails`: their remainder tiles by loop, along
+    rows (innermost first) and then along columns."""
 
     t: TileSettings[IntArray]
     plan: Plan
@@ -43,12 +44,13 @@ class TileNest:
 
     @cached_property
     def loops(self) -> dict[str, LeafLoop]:
-        """The innermost loop of each role."""
+        """Innermost leaf loop for each role."""
         return {x.role: at for x, at in zip(self.plan.levels, self.plan.leaf_loops, strict=True)}
 
     @cached_property
     def lanes(self) -> FloatArray:
-        """(P,) lanes of a vector, on average: the last one of a row may be narrower."""
+        """Average lanes per vector, shape (P,). A remainder shorter than a vector is computed with
+        shorter vectors."""
         tail, lanes = self.tails[self.lane], self.stage.lanes
         narrow = tail.is_exact & (tail.computed_extent % self.t.nr < lanes)
         return np.where(
@@ -56,8 +58,8 @@ class TileNest:
         )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
-        """So many elements along each axis as a fraction of whole tiles; columns are counted in
-        vectors."""
+        """Return the ratio of `elements` along each axis to the elements of full tiles. Columns are
+        counted in whole vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
         tails = self.tails.items()
@@ -66,11 +68,11 @@ class TileNest:
         }
 
     def leaves(self) -> Iterator[Leaf]:
-        """In program order."""
+        """Yield the leaves in program order."""
         t, stage = self.t, self.stage
         view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
         steps = t.written_out
-        # Values between operand and sum, a row's in each step ahead.
+        # Intermediate values between operand and sum: in each additional step, one per row.
         between = 1 + t.mr * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
             self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
@@ -85,13 +87,13 @@ class TileNest:
         several, own = t.k_count > 1, own_place(view, axes)
         add = Statement((Operations(frozenset(axes), 1, 1),), (own,), own)
         size = [tail.extent for tail in tails]
-        # Phases may have fewer rows than others.
+        # Some phases may have fewer rows than others.
         there: Number = prod(view.shape) / view.outputs
         for level in self.plan.levels:
             there = there / level.active_fraction if level.role == BATCHES else there
         if stage.finish:
             *rows, columns = tails
-            # A guard that is left for rows that end in a block is left for columns too.
+            # If rows that end in a block keep a guard, columns keep it too.
             ends = [
                 (tail.padded_extent > tail.stored_extent) & (tail.stored_extent == tail.extent)
                 for tail in rows
@@ -104,7 +106,7 @@ class TileNest:
         else:
             yield self._of_tile(Statement(writes=own), there * ~several, size)
             yield self._of_tile(add, there * several, size)
-            # One thread adds up what others have summed of the reduction.
+            # One thread adds the partial sums that the other threads computed.
             last, after = add, np.where(t.splits, t.split_reduction, 0)
         if not np.any(after):
             return
@@ -116,8 +118,9 @@ class TileNest:
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
-        """What is done with the accumulators outside of the reduction. If several copies inside of
-        the row guard are guarded themselves, it stands around these."""
+        """Return the leaf that processes the sums of a tile outside the steps of the reduction. A
+        guard on rows encloses the inner copies if there are several of them, and then counts as one
+        branch."""
         copies = {axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.tails}
         tested, inside = np.zeros(self.plan.num_settings), np.ones(self.plan.num_settings)
         for axis, count in reversed(copies.items()):
@@ -131,8 +134,7 @@ class TileNest:
 
     @property
     def clear(self) -> FloatArray | float:
-        """(P,) the fraction of the updates in the innermost loop that is left where tiles skip
-        padding."""
+        """Share of the updates that remain if tiles skip padding, (P,) or a scalar."""
         return (
             np.where(self.t.skips_in_tiles, self.stage.useful_share, 1.0)
             if self.stage.border
@@ -141,44 +143,45 @@ class TileNest:
 
     @property
     def _lane_conds(self) -> int:
-        """The number of padding conditions that differ between lanes."""
+        """Number of padding conditions that differ between lanes."""
         return sum(self.lane in cond.index.vars() for cond in self.stage.padding)
 
     @property
     def _tests_padding(self) -> BoolArray:
-        """(P,) whether padded columns are read in place, under conditions."""
+        """Whether padded columns are read in place and under conditions, shape (P,)."""
         found = ~self.t.copies_rows & ~self.t.skips_in_tiles
         return found & any(read.padded for read in self.stage.roles.column_reads)
 
     @cached_property
     def _retested_rows(self) -> IntArray:
-        """(P,) second rows whose padding is skipped by a test in every iteration of a loop. Tests
-        in unrolled iterations are branches, and phases have tests of their own."""
+        """Number of second rows whose padding is skipped by a test in each step of a loop, shape
+        (P,). Tests in steps that are not repeated are branches, and phases have separate tests."""
         t, stage, rows = self.t, self.stage, self.stage.roles.rows
         skips = t.skips_in_tiles & (t.tile_rows2 > 1)
         skips &= ~t.unrolls_main
         if len(rows) < 2 or stage.view.phase_steps or not skips.any():
             return np.zeros(self.plan.num_settings, np.int64)
         extent, tested = rows[1].extent, t.rows_tested
-        # Any of several tiles may be at an edge.
+        # Any of the tiles may be at an edge.
         some = (t.rows2.tiles > 1) & (tested > 0) & (tested < extent)
         return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 
     def _is_branch(self, axis: str) -> bool:
-        """Whether the guard of an incomplete tile is a branch and not a mask of lanes."""
+        """Return whether the test at the end of an incomplete tile is a branch instead of a lane
+        mask."""
         return axis != self.lane or self.stage.roles.columns.extent % self.stage.lanes == 0
 
     @cached_property
     def tested(self) -> FloatArray:
-        """(P,) the fraction of the updates under tests: reads in place that are padded or end in
-        the middle of a tile. Copies have room for whole tiles."""
+        """Share of the updates under tests, shape (P,): updates with operands that are read in
+        place and are padded or end inside a tile. Copies are large enough for full tiles."""
         t, stage = self.t, self.stage
         copied, packs = t.copies_rows, t.packs
         found = np.zeros(self.plan.num_settings)
         for read in stage.operands:
             in_place = ~copied if read in stage.copyable else np.ones_like(copied)
             if read in stage.packable:
-                # Blocks that are transposed in registers may leave the end of a panel as it is.
+                # Transposition of register blocks may leave the end of a panel unpadded.
                 left = packs & stage.is_transposed(read) & (t.kc % stage.lanes != 0)
                 in_place = ~packs | left
             for axis, tail in self.tails.items():
@@ -190,9 +193,8 @@ class TileNest:
 
     @cached_property
     def _padding(self) -> FloatArray:
-        """(P,) the fraction of the updates that test padding, where it is not skipped. Tests are
-        decided at compile time along unrolled taps, and for tiles that have a version of their own.
-        """
+        """Share of the updates that test padding if padding is not skipped, shape (P,). Conditions
+        on unrolled taps, and on tiles with separate code each, are decided at compile time."""
         t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}

@@ -1,7 +1,8 @@
-"""Feasibility of tile settings: what fits the target, with one setting for each structure.
+"""Feasibility of settings of the tile sketch.
 
-A setting is infeasible if registers, caches or code would overflow, if its trace would be illegal,
-or if a knob has no effect given the others: another setting then stands for the same nest.
+A setting is infeasible if registers, caches or code size would overflow, if its trace would be
+illegal, or if a knob has no effect given the others, because another setting generates the same
+code.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from .stage import MAX_BODY, MAX_TAPS
 
 
 def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether tile, panel and code fit the target, and every knob has an effect."""
+    """Return whether tile, panel and code fit the target and every knob has an effect, shape
+    (P,)."""
     stage = t.stage
     ok = _fits_registers(t) & _is_short(t) & _panels_fit(t)
     ok &= _has_one_spelling(t) & _reduction_goes_together(t)
@@ -32,26 +34,27 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
-    """The accumulators, the column vectors of a step and one broadcast row element fit the
-    registers."""
+    """Return whether accumulators, the column vectors of a step and one row element fit the
+    registers, shape (P,)."""
     stage = t.stage
     registers = stage.target.vector_registers
     reads = len(stage.roles.column_reads)
     live = t.sums + t.tile_vectors * max(reads, 1) + 1
     ok: BoolArray = live <= registers
-    # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
+    # With one vector per row, LLVM loads all rows of a step in advance, and they occupy registers
+    # as well.
     ok &= (t.tile_vectors > 1) | (t.unroll_reduction == 1) | (2 * t.mr + 1 <= registers)
-    if stage.is_sliding:  # what one tap has loaded is kept for the next
+    if stage.is_sliding:  # vectors loaded by one tap are reused by the next
         kept = t.sums * (t.taps_inside > 1)
-        if stage.lane_step > 1:  # so do the vectors that phases are taken from
+        if stage.lane_step > 1:  # including the vectors from which phases are selected
             kept = kept * (1 + stage.lane_step)
         ok &= live + kept <= registers
     return ok
 
 
 def _is_short(t: TileSettings[IntArray]) -> BoolArray:
-    """The unrolled body is not too long. Further copies of a step only bring spills: LLVM moves
-    their loads to the front."""
+    """Return whether the unrolled body is short enough to be profitable, shape (P,). More copies of
+    a step only cause spills because LLVM moves their loads to the front."""
     stage = t.stage
     view = stage.view
     body = t.sums * t.written_out
@@ -64,7 +67,8 @@ def _is_short(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _has_one_spelling(t: TileSettings[IntArray]) -> BoolArray:
-    """Each axis is divided into exactly as many blocks as its knob says."""
+    """Return whether each axis is divided into exactly as many blocks as its knob states, shape
+    (P,)."""
     stage = t.stage
     ok: BoolArray = t.k_count == t.reduction_blocks
     ok &= (t.columns.blocks == t.column_blocks) & (t.rows.blocks == t.row_blocks)
@@ -75,8 +79,8 @@ def _has_one_spelling(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
-    """Packed panels fit half of the last-level cache, and what cannot be loaded as vectors is
-    packed."""
+    """Return whether packed panels fit half of the last cache, and operands that cannot be loaded
+    as vectors are packed, shape (P,)."""
     stage = t.stage
     roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
@@ -88,14 +92,15 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     if any(read.element_stride(columns) not in (0, 1) for read in stage.packable):
         ok &= t.packs
     if stage.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
-        # Tiles of columns across two groups read rows of both, which are no block.
+        # A tile of columns across two groups reads rows of both groups, which do not form a block.
         ok &= ~t.copies_rows | (roles.columns.extent % t.nr == 0)
     return ok
 
 
 def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
-    """With blocks of the reduction and an epilogue, the partial sums of a block are in a private
-    buffer: it fits half of the second cache, is whole, and has more than one row."""
+    """Return whether an epilogue can follow a reduction that is split into blocks, shape (P,). The
+    partial sums of an output block are stored in a private buffer. This buffer must fit half of the
+    second cache, consist of full tiles, and have more than one row."""
     stage = t.stage
     roles, caches = stage.roles, stage.target.caches
     rows = t.tile_rows * t.rows.per_block * t.tile_rows2 * t.rows2.per_block
@@ -109,8 +114,9 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
-    """The ways to divide the reduction are compatible: sums that are read again are not stored
-    nontemporally, parts for threads are plain, and distant unrolled steps are in one block."""
+    """Return whether the division of the reduction is compatible with the other knobs, shape (P,):
+    sums that are read again are not stored with non-temporal stores, parts that threads add up have
+    no other options, and steps at a distance are in one block."""
     stage = t.stage
     alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
     ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
@@ -122,7 +128,7 @@ def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
-    """Remainder tiles are peeled only if there are any."""
+    """Return whether remainder tiles exist if a knob peels them, shape (P,)."""
     *rows, columns = (axis.extent % axis.size != 0 for axis in t.tiled_axes)
     ragged = np.any([columns & False, *rows], axis=0)
     ok: BoolArray = (t.peel_remainders == 0) | ragged | ((t.peel_remainders == 2) & columns)
@@ -130,7 +136,7 @@ def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Some padding can be skipped: around rows that are copied, or where tiles decide it."""
+    """Return whether some padding can be skipped, shape (P,): around copied rows, or per tile."""
     stage = t.stage
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
@@ -139,8 +145,8 @@ def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Rows are one block and read in place, tiles are whole, taps unrolled, and few tiles touch the
-    edges."""
+    """Return whether each tile can skip its padding, shape (P,): rows form one block and are read
+    in place, tiles are full, the taps are unrolled, and few tiles are at the edges."""
     stage = t.stage
     border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
@@ -151,12 +157,13 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
         ok &= t.unroll_reduction == roles.main.extent
     rows = roles.rows[0].extent if roles.rows else 1
     ok &= (t.peel_remainders > 0) | (rows % t.tile_rows == 0)
-    if any(read.padded for read in stage.panels):  # a copy takes the conditions with it
+    # a copy contains the padding, so nothing is left to test
+    if any(read.padded for read in stage.panels):
         ok &= ~t.packs
     for axis in t.tiled_axes:
         if axis.name in border.conds:
             ok &= border.edges(axis.name, axis.size) <= MAX_TAPS
-    if columns.name in border.conds:  # tiles of columns are cut as those of rows are
+    if columns.name in border.conds:  # tiles of columns are peeled like tiles of rows
         edges = border.edges(columns.name, t.nr)
         ok &= (t.columns.tiles % t.columns.blocks == 0) & (t.peel_remainders != 1)
         ok &= (t.columns.blocks == 1) | (edges < t.columns.per_block)
@@ -165,13 +172,14 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether what would be prefetched is read in place and there is a next tile, or row."""
+    """Return whether the operands to be prefetched are read in place and have a next tile or row,
+    shape (P,)."""
     stage = t.stage
     ok: BoolArray = np.ones(len(t.prefetch), np.bool_)
     in_place = ~t.copies_rows
     if stage.nonresident:
-        # One tile of columns at a time is read by all rows of a block. Steps of several rows of the
-        # operand are slower, with prefetches more so.
+        # All rows of a block read one tile of columns at a time. Steps over several rows of the
+        # operand are slower, with prefetches even more so.
         ok &= ~t.packs & (t.row_blocks_outermost == 0) & (t.row_tiles_innermost == 1)
         ok &= (t.unroll_reduction == 1) & (t.columns.tiles * t.k_count > 1)
         ok &= columns_an_iteration(t) <= MOST_PREFETCHES
@@ -184,8 +192,9 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
-    blocks of the reduction, and no other knob changes its loops."""
+    """Return whether packing can be fused with the first tile, shape (P,): a panel is one tile
+    wide, it is packed once for several tiles of rows, blocks of the reduction are full, and no
+    other knob changes its loops."""
     stage = t.stage
     one = (t.columns.per_block == 1) & (t.rows.blocks == 1) & (t.rows2.blocks == 1)
     several = t.rows.per_block * t.rows2.per_block > 1
@@ -193,6 +202,6 @@ def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
     as_is = (t.skip_padding == 0) & (t.pack_columns == 1) & (t.row_blocks_outermost == 0)
     steps = t.kc > t.unroll_reduction
     found: BoolArray = one & several & whole & as_is & steps & (t.row_tiles_innermost == 0)
-    if stage.epilogue:  # partial sums wait in a buffer of their own
+    if stage.epilogue:  # partial sums would be in a separate buffer
         found &= t.k_count == 1
     return found

@@ -1,4 +1,4 @@
-"""The loops of a tiled stage: which there are, in which order, and their axes."""
+"""The loops of the tile sketch: which loops exist, their order and their axes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .stage import TileStage
 from .tails import RemainderTiles, remainder_tiles
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""The numbers of a tile's axes; then follow the loops of batch, of further rows and of taps, one
-axis each."""
+"""Numbers of the first axes of a tile. One axis for each batch loop, each further row loop and each
+tap loop follows."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
-    """The axes of a tile, with one of extent one for each axis of rows that the stage lacks, and
-    its accesses."""
+    """Return the axes of a tile and its memory accesses. A missing row axis is represented by an
+    axis of one element."""
     roles = stage.roles
     rows = (*roles.rows, *[None] * (2 - len(roles.rows)))
     loops = (roles.columns, *rows, roles.main, *roles.batch, *roles.outer_rows, *roles.taps)
@@ -34,8 +34,8 @@ def tile_outline(stage: TileStage) -> Outline:
 def tile_plan(
     t: TileSettings[IntArray], outline: Outline
 ) -> tuple[Plan, dict[str, RemainderTiles]]:
-    """The levels of settings, outermost first, and the remainder tiles along rows, innermost first,
-    and along columns, by loop."""
+    """Return the plan of settings, levels outermost first, and the remainder tiles by loop: along
+    rows, innermost first, then along columns."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
@@ -57,10 +57,14 @@ def tile_plan(
 
 
 def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Parts of the reduction, batches, and blocks in either order; threads divide `parallel` of the
-    blocks with all that is around them. Blocks of the reduction come after these, or after the
-    first. Each thread gets consecutive iterations, so batches of different length come after the
-    blocks that are divided: then they alternate."""
+    """Yield the levels outside the tiles: parts of the reduction, batches, and blocks of rows and
+    columns in either order.
+
+    Threads divide the first `parallel` loops over blocks and all loops around them. Blocks of the
+    reduction are nested inside these loops, or inside the first one. Each thread executes a
+    contiguous range of iterations. Therefore batches of unequal length are nested inside the
+    divided blocks, so that short and long batches alternate.
+    """
     stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
     outside, divided = t.row_blocks_outermost == 1, t.parallel
@@ -97,9 +101,10 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
-    """(P,) the levels at which panels, and copies of rows, are made: the level of blocks of columns
-    and of rows, or the innermost parallel one; and that of blocks of the reduction if there are
-    `several`, for rows if it is inside."""
+    """Return the levels, (P,) each, at which panels of columns and copies of rows are made. They
+    are the levels over blocks of columns and of rows, or the innermost parallel level if it is
+    further inside. With `several` blocks of the reduction, they are the level over these blocks
+    (for rows only if it is further inside)."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
@@ -112,9 +117,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 def _blocks(
     t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
-    """By axis, (P,) whether threads divide the blocks along it, and whether a block contains more
-    than tiles: loops fused with it into one parallel loop, or copies, which matter for phases only.
-    """
+    """Return, for each axis, whether threads divide the blocks along it, and whether a block
+    contains code other than tiles, each (P,). Such code is other loops fused into the same parallel
+    loop, or copies. Only phases need to know about copies."""
     copied = _last_copies(t, levels) if t.stage.phases else -1
     nothing = np.zeros(len(t.tile_rows), np.bool_)
     found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
@@ -127,7 +132,7 @@ def _blocks(
 
 
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
-    """(P,) the innermost level at which copies are made, -1 if there are none."""
+    """Return the innermost level at which copies are made, shape (P,); -1 if there are none."""
     stage = t.stage
     columns, rows = copy_places(levels, t.k_count > 1)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
@@ -136,8 +141,9 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
 
 
 def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
-    """The fractions of loops that conditions leave: by batch axes that are phases, the fraction of
-    rows; and the fraction of the reduction's iterations that phases and skipped padding leave."""
+    """Return the share of iterations that conditions leave, by loop. For batch axes that are
+    phases: the share of rows that the phases have. For the steps of a reduction: the share left by
+    phases and by padding tests in outer loops."""
     stage = t.stage
     around = t.skips_around
     if not stage.view.guards and not around.any():
@@ -151,8 +157,8 @@ def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> d
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """The tiles of a block in the chosen order, the loops of the reduction, and what is unrolled
-    inside: taps and steps, then rows and vectors."""
+    """Yield the tiles of a block in the order that the settings select, the steps of the reduction,
+    and the unrolled levels: taps and steps, then rows and vectors."""
     stage = t.stage
     *rows, columns = t.tiled_axes
     inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction
@@ -175,7 +181,7 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
             for name in reversed(short)
         ),
     ]
-    # Taps along the lanes share vectors: next to each other.
+    # Taps along the lanes share vectors, so they are adjacent.
     yield from reversed(written) if stage.lane_step > 1 else written
 
     for axis in rows:
@@ -185,10 +191,10 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
 
 
 def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
-    """(P,) `Plan.dense_mask`."""
+    """Return a bit mask, (P,), of the accesses that are contiguous; see `Plan.dense_mask`."""
     stage = t.stage
     bits = partial(bits_of, outline)
     panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)
-    # What was prefetched is where a copy would be: nearby, however far apart its rows are.
+    # Prefetched data is as near as a copy, whatever its stride.
     nearby = t.prefetches * bits(stage.nonresident)
     return np.asarray(panels | nearby | t.copies_rows * bits(stage.copyable), np.int64)

@@ -1,4 +1,4 @@
-"""Memory use of tiles: private copies, operands from beyond a core's own caches, strided rows."""
+"""Memory use of tiles: private copies, operands from behind a core's caches, and strided rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .prefetch import panel_lines_a_step, prefetches_panels, runs_an_iteration
 
 
 def tile_memory(nest: TileNest) -> MemoryUse:
-    """Of the nests of a tile sketch."""
+    """Return the memory use of the nests of a tile sketch."""
     t = nest.t
     tiles = nest.loops[TILES].executions / (t.split_reduction * t.k_count)
     steps = np.asarray(nest.plan.leaf_loops[-1].executions * nest.clear)
@@ -33,7 +33,7 @@ def tile_memory(nest: TileNest) -> MemoryUse:
 
 
 def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
-    """Panels of columns, and blocks of rows."""
+    """Yield the panels of columns and the blocks of rows."""
     t, stage, plan = nest.t, nest.stage, nest.plan
     columns, rows = copy_places(plan.levels, t.k_count > 1)
     access_of = {access.buffer: access for access in plan.accesses}
@@ -60,7 +60,8 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
 
 
 def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
-    """(P,) whether elements that are contiguous in a copy are apart in the tensor."""
+    """Return whether elements that are adjacent in the copy are not adjacent in the tensor, shape
+    (P,)."""
     found, only = np.zeros(sides[0].shape, np.bool_), np.ones(sides[0].shape, np.bool_)
     for dim in reversed(range(len(sides))):
         is_apart = prod(read.shape[dim + 1 :]) > 1 or gcd(*access.strides[dim]) > 1
@@ -70,9 +71,9 @@ def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -
 
 
 def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Nonresident column operands, read in place or packed. Nothing prefetches the first tile of a
-    run of tiles, and prefetches beyond half of the cache are evicted before use. Rows less than a
-    page apart are one run."""
+    """Yield the accesses to nonresident column operands, read in place or for packing. No prefetch
+    covers the first tile of each run of tiles. A prefetch is useless if half of the cache cannot
+    hold the line until its use. Rows at a stride below a page count as one run of a page."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
@@ -93,14 +94,14 @@ def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
             points * read.dtype.bytes * t.rows.blocks * t.rows2.blocks * batches,
             np.where(is_near, PAGE_BYTES, width),
             np.where(is_prepacked, 0.0, np.where(prefetches & ~is_evicted, first, 1.0)),
-            prefetches * np.ceil(a_step) * steps,  # which are not written out
+            prefetches * np.ceil(a_step) * steps,  # of loops that are not unrolled
             is_reread=~packs & (t.rows.tiles * t.rows2.tiles > 1),
         )
 
 
 def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Row operands whose rows are pages apart. Those that the next tile of columns reads again stay
-    in a cache if they are few."""
+    """Yield the accesses to row operands whose rows are far from each other. Rows that are reused
+    for the next tile of columns stay in a cache if there are few of them."""
     t, stage = nest.t, nest.stage
     roles, prefetches = stage.roles, t.prefetches
     batches = prod(loop.extent for loop in roles.batch)
@@ -118,7 +119,7 @@ def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """The panels of the next batch."""
+    """Yield the accesses to panels of the next batch."""
     t, stage = nest.t, nest.stage
     prefetches = prefetches_panels(t)
     for read in stage.next_batch_panels:
@@ -131,7 +132,8 @@ def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
-    """Short runs: all of them, or those of a block's first row. A copy loads many at a time."""
+    """Yield the accesses in short runs: all of them, or with prefetches those of the first row of
+    each block. A copy loads many runs concurrently, so none is exposed."""
     t, stage = nest.t, nest.stage
     if stage.short_runs:
         prefetches = t.prefetches
@@ -145,13 +147,13 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _whole_lines(nest: TileNest, read: StageRead) -> int:
-    """The size of a tensor in bytes, in whole cache lines."""
+    """Return the bytes of a tensor in whole lines."""
     line_bytes = nest.stage.target.line_bytes
     return read.bytes // line_bytes * line_bytes
 
 
 def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[StridedRows]:
-    """Rows of operands read in place that the next tile, or the next step, uses again."""
+    """Yield the rows of operands used in place that the next tile or the next step uses again."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     depth = steps * t.written_out
@@ -162,7 +164,7 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
             continue
         width = t.nr * read.dtype.bytes
         used = ~t.packs | (stage.column_dim(read) is None)
-        if not roles.is_reused:  # a line that is used up in one go need not survive
+        if not roles.is_reused:  # a line that is consumed completely need not survive
             used &= width < line_bytes
         used &= ~t.prefetches | (read not in stage.nonresident)
         lines = np.ceil(width / line_bytes)

@@ -1,8 +1,8 @@
-"""Operands of a tile: which can be packed into panels, prepacked or copied, and which need software
-prefetches.
+"""Operands of a tile: which can be packed, prepacked or copied, and which should be prefetched
+because the hardware does not predict their lines.
 
-A hardware prefetcher follows a run of lines after it has seen a few misses in it. If an operand
-comes from beyond a core's own caches in short or scattered runs, every run begins with such misses.
+A hardware prefetcher follows a run of lines after a few misses. If an operand behind a core's
+private caches is read in short or scattered runs, every run starts with such misses.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..analysis.stages import StageLoop, StageRead, StageView, once
 from ..analysis.tile_roles import TileRoles
 
 MOST_USES = 256
-"""Elements that are used more often than this are worth a copy."""
+"""Number of uses of an element above which copying its operand is profitable."""
 
 
 @dataclass(frozen=True)
 class TileOperands:
-    """The operands of a stage of `workload` tiled with `roles`. `epilogue` is the elementwise stage
-    that is computed from each tile, if there is one."""
+    """The operands of a stage of `workload` in tiles with `roles`. `epilogue` is the elementwise
+    stage computed from each tile, or None."""
 
     workload: Workload
     view: StageView
@@ -35,18 +35,18 @@ class TileOperands:
 
     @property
     def operands(self) -> tuple[StageRead, ...]:
-        """Every operand, once, in the order of accesses (`tile_outline`)."""
+        """Every operand once, in the order of the accesses of `tile_outline`."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property
     def packable(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed and are reused; the columns are one of their
-        dimensions."""
+        """Column operands that can be packed and are reused: a separate dimension is indexed by the
+        column axis."""
         return self.panels if self.roles.is_reused else ()
 
     @cached_property
     def panels(self) -> tuple[StageRead, ...]:
-        """Column operands that can be kept as panels of the tile's columns."""
+        """Column operands that can be stored as panels of the tile's columns."""
         return tuple(
             read
             for read in once(self.roles.column_reads)
@@ -57,13 +57,14 @@ class TileOperands:
         )
 
     def column_dim(self, read: StageRead) -> int | None:
-        """The dimension of a tensor that only the columns walk along, within one batch."""
+        """Return the dimension of a tensor that only the column loop indexes within one batch, or
+        None."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
 
     def is_transposed(self, read: StageRead) -> bool:
-        """Whether panels are packed from a tensor whose contiguous dimension is not that of the
-        columns, by transposing blocks in registers."""
+        """Return whether panels are filled by transposing register blocks, because the tensor is
+        contiguous along a dimension other than the columns."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
             not read.padded
@@ -74,8 +75,8 @@ class TileOperands:
         )
 
     def _has_box(self, read: StageRead) -> bool:
-        """Whether a block of the tensor is a box: the index divides no loop inside of a block.
-        Batch loops are outside of all blocks, and may be divided."""
+        """Return whether a block of the tensor is a box: no index divides a loop inside a block.
+        Batch loops enclose all blocks and may be divided."""
         batch = {loop.name for loop in self.roles.batch}
         return all(
             isinstance(atom, Var) or atom.numerator.vars() <= batch
@@ -85,9 +86,9 @@ class TileOperands:
 
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed ahead of all calls: constant inputs that no other
-        stage reads, since this stage's panels replace the tensor. Excluded are dimensions that
-        batches divide into parts, which need not begin where a panel does."""
+        """Column operands that can be packed before all calls: constant inputs with no other
+        reader, because every reader would have to read this stage's panels. Operands of which a
+        batch reads part of a dimension are excluded because this part may start inside a panel."""
         constants = {tensor.name for tensor in self.workload.constants}
         return tuple(
             read
@@ -99,20 +100,22 @@ class TileOperands:
         )
 
     def _is_only_reader(self, tensor: str) -> bool:
-        """Whether this stage alone reads `tensor`, itself or through a stage inlined in it."""
+        """Return whether this stage is the only reader of `tensor`, directly or through an inlined
+        stage."""
         names = {stage.name for stage in self.workload.consumers(tensor)}
         while len(names) == 1 and self.view.name not in names:
             names = {stage.name for stage in self.workload.consumers(*names)}
         return names == {self.view.name}
 
     def packed_inside(self, ahead: bool) -> tuple[StageRead, ...]:
-        """Column operands that are packed in every call, if those in `ahead` are not."""
+        """Return the column operands that are packed in every call; with `ahead`, the prepacked
+        ones are excluded."""
         gone = self.prepacked if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
     def moves_as_one(self, read: StageRead) -> bool:
-        """Whether all reads of the tensor stay at a constant distance: a copy of a block holds them
-        all."""
+        """Return whether all reads of the tensor are at constant offsets from each other, so that
+        one copy of a block contains them."""
         return all(
             (a - b).is_const
             for other in self.view.reads
@@ -121,8 +124,8 @@ class TileOperands:
         )
 
     def _has_unrelated_reads(self, read: StageRead) -> bool:
-        """Whether an input is also read as a row operand, elsewhere: then what moves with the
-        columns can be copied alone."""
+        """Return whether the tensor is an input that is also read as rows at an unrelated place, so
+        that the reads along columns can be copied separately."""
         if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
             return False
         along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
@@ -133,7 +136,7 @@ class TileOperands:
 
     @cached_property
     def copyable(self) -> tuple[StageRead, ...]:
-        """Operands that move with the rows and of which a block can be copied, padding included."""
+        """Operands that depend on the rows; a block of them can be copied, padding included."""
         mixed = (r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         return tuple(
             r
@@ -143,10 +146,10 @@ class TileOperands:
 
     @cached_property
     def nonresident(self) -> tuple[StageRead, ...]:
-        """Column operands that do not stay in a core's own caches and are read in place: few rows
-        reuse them, they exceed half of these caches, and their rows are long (short rows are
-        contiguous, and need no software prefetch). A packed copy would be used too few times:
-        48x4096x1024 on Zen 5 reaches 0.86 of a core's peak in place, 0.60 packed."""
+        """Column operands that no private cache holds and that are read in place. Few rows share
+        them, they exceed half of a core's private cache, and their rows are long; short rows are
+        contiguous and need no prefetch. A packed copy would have too few uses: 48x4096x1024 on Zen
+        5 reaches 0.86 of the peak of a core in place, 0.60 packed."""
         roles = self.roles
         rows = prod(loop.extent for loop in (*roles.rows, *roles.outer_rows))
         return tuple(
@@ -161,9 +164,9 @@ class TileOperands:
 
     @cached_property
     def page_strided_operands(self) -> tuple[StageRead, ...]:
-        """Row operands whose rows are a page or more apart, where all column operands stay in
-        cache: they exceed half of a core's own caches and are contiguous along the reduction, which
-        is one loop. Each tile begins new runs."""
+        """Row operands whose next tile starts in other pages, while all column operands stay
+        cached. They are larger than half of a core's private cache, contiguous along the single
+        loop of the reduction, and have rows at a stride of at least a page."""
         roles = self.roles
         if self.nonresident or len(roles.rows) != 1 or roles.taps:
             return ()
@@ -179,9 +182,9 @@ class TileOperands:
 
     @cached_property
     def next_batch_panels(self) -> tuple[StageRead, ...]:
-        """Column operands of batches that exceed a core's own caches together; each batch has its
-        own part, contiguous along the reduction. The panels of the next batch are prefetched
-        together with rows."""
+        """Column operands whose panels of the next batch are not cached; they are prefetched
+        together with rows. Each batch reads a separate part, contiguous along the reduction, and
+        all parts together exceed the private cache."""
         roles, own = self.roles, self.target.own_cache_bytes
         batches = [loop for loop in roles.batch if loop.extent > 1]
         if not batches or not self.page_strided_operands or self.epilogue:
@@ -199,9 +202,9 @@ class TileOperands:
 
     @cached_property
     def short_runs(self) -> tuple[StageRead, ...]:
-        """Row operands larger than a core's own caches that the loops inside of a batch read in
-        short runs of the last dimension, with the elements of other batches in between; there are
-        two axes of rows, and no nonresident column operand."""
+        """Row operands larger than a core's private cache that the loops inside a batch read in
+        short runs of the last dimension, with elements of other batches in between. They require
+        two row axes and no nonresident column operand."""
         line_bytes, rows = self.target.line_bytes, self.roles.rows
         if self.nonresident or len(rows) < 2:
             return ()
@@ -217,8 +220,8 @@ class TileOperands:
 
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
-        """Those of `short_runs` that can be prefetched: the column tiles of an epilogue may span
-        two groups, and read runs of both."""
+        """The part of `short_runs` that can be prefetched. Excluded are tiles of columns of an
+        epilogue that may span two groups and read runs of both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
@@ -229,7 +232,7 @@ class TileOperands:
         return (*self.nonresident, *self.page_strided_operands, *self.prefetched_runs)
 
     def _run(self, read: StageRead) -> int:
-        """Consecutive elements of the last dimension that a batch reads."""
+        """Return the number of contiguous elements of the last dimension that one batch reads."""
         batch = {loop.name for loop in (*self.roles.batch, *self.roles.outer_rows)}
         loops = {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
         last, run = read.index[-1], 1
@@ -239,7 +242,7 @@ class TileOperands:
 
 
 def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:
-    """Whether rows of an operand are so near that hardware prefetchers continue from one to the
-    next."""
+    """Return whether the rows of an operand are so close that hardware prefetchers follow from one
+    row to the next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

@@ -1,15 +1,15 @@
-"""Copies of a tile's operands: panels of columns, blocks of rows, prepacked constants.
+"""Copies of the operands of tiles: panels of columns, blocks of rows, and prepacked constants.
 
-Fused packing: the first tile of rows copies each step's columns while it computes, later tiles read
-the panel.
+Fused packing: the first tile of rows copies the columns of each step while it computes; later tiles
+reuse the panel.
 
     pack: for k: P[k] = B[k]                  tile 0: for k: P[k] = B[k]; acc += A[k] * P[k]
     for t: for k: acc += A[t, k] * P[k]  ->   for t in 1..: for k: acc += A[t, k] * P[k]
 
-When a panel is packed separately, all tiles of rows wait for the copy, and its loads for memory.
-The multiply-adds of the first tile leave most load and store ports free, and its steps last long
-enough to prefetch what is copied a few steps later. 512x2048x1024 on Zen 5, one thread and two:
-0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone, prefetched: 0.99.
+A separate packing loop delays every tile of rows, and its loads wait for memory. The multiply-adds
+of the first tile leave most load and store ports free, and its steps last long enough to prefetch
+the data copied some steps later. 512x2048x1024 on Zen 5, one thread and two: 0.979 and 0.978 of the
+time; 1024x1024x1024: 0.99; prefetching in a separate copy loop: 0.99.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .settings import TileSettings
 from .stage import TileStage
 
 AHEAD_CYCLES = 600.0
-"""Prefetch distance in cycles: the latency of the last cache, and of memory on most machines. Half
-and double of it are as good."""
+"""Prefetch distance in cycles before a line is copied: the latency of the last cache, and of memory
+on most machines. Half and double of it perform equally well."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Writes the copies for tiles whose accumulators are in `buffer`. `filling` are the loops that
-    fill each panel, by the dimensions of its operand."""
+    """Emits the copies for tiles whose sums are in `buffer`. `filling` holds the loops that fill
+    each panel, by dimension of its operand."""
 
     w: TraceWriter
     t: TileSettings[int]
@@ -57,8 +57,8 @@ class Packing:
         return self.t.stage
 
     def write(self, column_place: str, row_place: str, ko: str) -> None:
-        """Copy inside of these loops over blocks of columns and of rows, or inside of `ko` if there
-        are several blocks of the reduction."""
+        """Copy operands inside these loops over blocks of columns and of rows, or inside `ko` if
+        there are several blocks of the reduction."""
         k, t, w = self.k, self.t, self.w
         name_of, blocked = k.view.name, t.k_count > 1
         if t.copies_rows:
@@ -79,14 +79,14 @@ class Packing:
             self._prepack()
 
     def _lanes(self) -> str:
-        """The vectorised loop around the reduction."""
+        """Return the vectorised loop around the reduction."""
         _, chain = self.w.update_of(self.buffer)
         return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _prepack(self) -> None:
-        """Pack each constant column operand once for all calls, in panels of a tile's width. The
-        loop over panels is outermost and parallel: threads synchronise once per copy, not once per
-        row."""
+        """Prepack each constant column operand completely, in panels as wide as a tile, once for
+        all calls. The loop over panels is outermost and parallel, so that threads synchronise once
+        per copy, not once per row."""
         w = self.w
         for n, read in enumerate(self.k.prepacked):
             name = f"{self.k.view.name}.ahead{n}"
@@ -99,8 +99,8 @@ class Packing:
                     w.do(Parallel(panel))
 
     def _depth_of(self, read: StageRead) -> Callable[[int], int]:
-        """How deep in the reduction's loops each dimension of `read` is: a panel in that order is
-        read contiguously."""
+        """Return a function that gives the nesting depth of each dimension of `read` in the loops
+        of the reduction. A panel stored in this order is read sequentially."""
         roles, taps = self.k.roles, self.k.short_taps()
         written_out = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
         outside = [loop for loop in roles.taps if loop not in written_out]
@@ -113,8 +113,9 @@ class Packing:
         return depth
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
-        """Tile by tile, in each the reduction outside and the tile's columns inside. Returns the
-        loop over tiles, "" for a single column."""
+        """Lay out the copy as panels of one tile of columns each, with the reduction outside and
+        the tile's columns inside. Return the loop over panels, or "" if there is only one
+        column."""
         w, nr = self.w, self.t.nr
         dim = self.k.column_dim(read)
         assert dim is not None
@@ -125,7 +126,7 @@ class Packing:
         loop = loops.get(dim)
         if loop is None:
             return ""
-        # Of one element of the last dimension a block, nothing is transposed.
+        # A block with one element of the last dimension is not transposed.
         transposed = loops.get(len(read.shape) - 1, "") if self.k.is_transposed(read) else ""
         rest = [other.var for other in w.own_loops(name) if other.var not in (loop, transposed)]
         panel, column = w.split(loop, nr)
@@ -133,7 +134,7 @@ class Packing:
         if transposed:
             self._transpose_panels(read, name, transposed, [*rest, panel, vectors], lanes)
             return panel
-        # Columns that are gathered come a panel at a time: fewer lines are open at once.
+        # Gathered columns are copied one panel at a time, which keeps fewer cache lines in use.
         gathered = read.element_stride(self.k.roles.columns.name) != 1
         w.reorder(*((panel, *rest) if gathered else (*rest, panel)), vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
@@ -142,8 +143,9 @@ class Packing:
     def _transpose_panels(
         self, read: StageRead, name: str, along: str, outside: list[str], lanes: str
     ) -> None:
-        """Pack from a tensor that is contiguous `along` its last dimension and not along the lanes:
-        blocks of vectors are transposed in registers. Whole blocks are split from the rest."""
+        """Fill panels from a tensor that is contiguous `along` its last dimension instead of along
+        the lanes: blocks of vectors are loaded along that dimension and transposed in registers.
+        Full blocks are partitioned from the remainder."""
         w = self.w
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)
@@ -155,8 +157,8 @@ class Packing:
 
 
 def fuse_packing(packing: Packing, depth: list[str]) -> None:
-    """Let the first tile pack. Called when everything else is written but the parallel loops;
-    `depth` are the reduction loops that are not unrolled, outermost first."""
+    """Fuse packing into the first tile. Call this after all other steps except the parallel ones.
+    `depth` are the loops of the reduction that are not unrolled, outermost first."""
     w, t, stage = packing.w, packing.t, packing.t.stage
     sums = f"{stage.view.name}.acc"
     step_cycles = t.sums * t.written_out
@@ -167,7 +169,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
             _stand_alone(w, panel, sums, depth[0])
         axes = (*depth[:-1], stage.roles.main.name)
         dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]
-        # A tap loop of one iteration is in no dimension, and is left around the merged ones.
+        # A tap loop of one iteration has no dimension and stays outside the merged loops.
         walked = {filling[dim]: loop for dim, loop in dims if dim is not None}
         _merge(w, panel, walked, t.together)
         if ahead < w.loop(depth[-1]).extent:
@@ -176,7 +178,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
 
 
 def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
-    """Peel the first of the tiles that use what is packed in `pack`."""
+    """Peel the first tile that uses the panel `pack`."""
     _, packing = w.writer_of(pack)
     _, chain = w.update_of(sums)
     names = [loop.var for loop in chain]
@@ -187,7 +189,8 @@ def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
 
 
 def _merge(w: TraceWriter, pack: str, walked: dict[str, str], unroll: int) -> None:
-    """Pack in the loops of the reduction: `walked` gives the one for each loop of the copy."""
+    """Merge the loops of the copy into the loops of the reduction; `walked` maps each loop of the
+    copy to its loop of the reduction."""
     serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
     inside = [name for name in serial if name not in walked]
     own = list(walked)

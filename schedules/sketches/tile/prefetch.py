@@ -1,15 +1,15 @@
-"""Software prefetches of a tile (the knob `prefetch`): what is prefetched, and the steps that do
-it.
+"""The knob `prefetch` of a tile: which operands are prefetched, under which conditions, and the
+steps that do it.
 
-The innermost loop that moves an operand to its next piece prefetches that piece while the current
-one is used, spread over the longest of the loops that reuse a piece:
+The innermost loop that moves an operand to its next piece prefetches that piece while it computes
+on the current one. The prefetches are distributed over the longest of the loops that reuse a piece:
 
     nonresident columns     the next tile of columns, or block of the reduction
     page-strided rows       the rows of the next tile
     next batch's panels     the columns of the next batch, before they are packed
     short runs              the next row of an image
 
-Prefetches of nonresident columns exclude the others, which compete for the same lines.
+Prefetches for streamed columns exclude the others because they compete for the same lines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .settings import M, TileSettings
 
 
 def prefetches_panels(t: TileSettings[M]) -> BoolArray:
-    """(P,) whether the next batch's panels are prefetched: a batch is one block, with enough tiles
-    of rows to spread the prefetches over."""
+    """Return whether the panels of the next batch are prefetched, shape (P,): a batch is one block
+    in every axis and has enough tiles of rows to distribute the prefetches over."""
     stage = t.stage
     if not stage.next_batch_panels:
         return np.zeros_like(t.prefetch, np.bool_)
@@ -40,14 +40,15 @@ def prefetches_panels(t: TileSettings[M]) -> BoolArray:
 
 
 def panel_lines_a_step(t: TileSettings[M]) -> M:
-    """(P,) prefetches in one iteration of the innermost loop: one line for each column, spread over
-    tiles."""
+    """Return the prefetches per iteration of the innermost loop: one line per column, distributed
+    over the tiles of rows."""
     return -(-t.nr // t.rows.per_block)
 
 
 def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """(P,) the most prefetches of a nonresident operand in one iteration of the innermost loop that
-    is not unrolled, spread over tiles of rows; above the limit if it is not read forwards."""
+    """Return the largest number of prefetches of a streamed operand per iteration of the innermost
+    loop that is not unrolled, shape (P,), distributed over tiles of rows. If an operand is not read
+    forwards, the result exceeds `MOST_PREFETCHES`."""
     stage = t.stage
 
     def count(tile: int, taps: int, shared: int) -> tuple[float]:
@@ -67,7 +68,8 @@ def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
 
 
 def runs_an_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """(P,) distinct runs that one iteration of the loop around the innermost one reads."""
+    """Return the number of distinct runs that one iteration of the loop around the innermost one
+    reads, shape (P,)."""
     stage = t.stage
     roles = stage.roles
 
@@ -85,14 +87,15 @@ def runs_an_iteration(t: TileSettings[IntArray]) -> IntArray:
 def write_prefetches(
     w: TraceWriter, t: TileSettings[int], buffer: str, tiles: Mapping[str, str], depth: list[str]
 ) -> None:
-    """Add the prefetches for tiles whose accumulators are in `buffer`. `tiles` are the loops over
-    tiles by axis, and `depth` the reduction loops that are not unrolled, outermost first."""
+    """Emit the prefetches for tiles whose sums are in `buffer`. `tiles` are the loops over tiles by
+    axis; `depth` are the loops of the reduction that are not unrolled, outermost first."""
     stage = t.stage
     leaf, chain = w.update_of(buffer)
     names = [loop.var for loop in chain]
     around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
     row_tile, inner = tiles[t.tiled_axes[0].name], [*tiles.values(), *depth]
-    # Of what, inside of which loops its pieces lie, and in which one each prefetch stands.
+    # Per prefetch: the operand, the loops that read one piece, and the loop that contains the
+    # prefetch.
     asked = [
         (read, depth, depth[-1]) for read in (*stage.nonresident, *stage.page_strided_operands)
     ]

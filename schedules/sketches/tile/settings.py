@@ -1,4 +1,4 @@
-"""Settings of a tile: its knobs, and the sizes of tiles and blocks that follow from them."""
+"""Settings of the tile sketch: the knobs, and the sizes of tiles and blocks derived from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..knobs import POWERS, N, knob, nontemporal_knob, nontemporal_values, setti
 from .stage import MAX_TAPS, TileStage
 
 M = TypeVar("M", IntArray, int)
-"""Of many settings, or of one."""
+"""Type of a value for many settings, or for one."""
 
 
 def _up_to(*most: int) -> range:
@@ -25,15 +25,15 @@ def _up_to(*most: int) -> range:
 
 
 def _counts(most: int) -> tuple[int, ...]:
-    """The numbers of blocks of an axis with `most` tiles of one element: powers of two, thrice
-    these, and `most` divided by powers of two, rounded up."""
+    """Return the block counts offered for an axis of at most `most` tiles: powers of two, three
+    times powers of two, and `most` divided by powers of two."""
     found = {n for x in range(most.bit_length()) for n in (1 << x, 3 << x, -(-most >> x))}
     return tuple(sorted(n for n in found if n <= most))
 
 
 def _reduction_blocks(stage: TileStage) -> tuple[int, ...]:
-    """Without reuse, a block of a few rows of the operand can be read contiguously, as prefetchers
-    need."""
+    """Return the offered numbers of reduction blocks. Without reuse, blocks may be so small that a
+    few rows of the operand are read sequentially, the access pattern of hardware prefetchers."""
     depth, least = stage.roles.main.extent, LEAST_DEPTH if stage.roles.is_reused else FEWEST_ROWS
     return tuple(c for c in _counts(depth) if c * least <= max(depth, least))
 
@@ -46,10 +46,14 @@ def _unrolled_steps(stage: TileStage) -> tuple[int, ...]:
 
 
 def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
-    """Several parts where output tiles are too few for the threads, the reduction is long and it
-    has no epilogue. Each part is summed in a buffer of its own (RFactor), and one thread adds the
-    parts in order: the order of every sum depends on the trace only, and its error bound holds for
-    any order."""
+    """Return the offered numbers of parallel parts of the reduction. Several parts are offered if
+    there are fewer output tiles than threads need, the reduction is long and no stage is computed
+    from it in place.
+
+    Each part is accumulated in a separate buffer (RFactor). One thread adds the parts in order at
+    the end. So every element is a sum of the same products in an order that depends on the trace
+    only; the rounding error bound holds for any order.
+    """
     roles, view, threads = stage.roles, stage.view, stage.target.threads
     rewritten = stage.epilogue or stage.is_scattered or view.axis_splits or view.phase_steps
     usual_tile = stage.lanes * stage.target.vector_registers // 2
@@ -68,68 +72,71 @@ def _nontemporal(stage: TileStage) -> tuple[int, ...]:
 
 @settings
 class TileKnobs(Generic[N]):
-    """Columns are the vector axis; rows are up to two axes column operands do not depend on."""
+    """Knobs of a register tile. Columns are vectorised; rows are up to two axes that column
+    operands do not depend on."""
 
     tile_vectors: N = knob(
         lambda tile: _up_to(tile.target.vector_registers // 2 - 1, tile.column_vectors)
     )
-    """Vectors of columns in a register tile."""
+    """Vectors of columns per register tile."""
     tile_rows: N = knob(lambda tile: _up_to(tile.target.vector_registers - 2, tile.rows[0]))
     tile_rows2: N = knob(lambda tile: _up_to(tile.target.vector_registers - 2, tile.rows[1]))
-    """Rows of a register tile along the second axis of rows."""
+    """Rows of a register tile along the second row axis."""
     column_blocks: N = knob(lambda tile: _counts(tile.column_vectors))
     row_blocks: N = knob(lambda tile: _counts(tile.rows[0]))
     row_blocks2: N = knob(lambda tile: _counts(tile.rows[1]))
     reduction_blocks: N = knob(_reduction_blocks)
     unroll_reduction: N = knob(_unrolled_steps)
-    """Unroll factor of the reduction."""
+    """Steps of the reduction that are unrolled together."""
     unroll_window: N = knob(lambda tile: range(len(tile.short_taps()) + 1))
-    """Tap loops that are unrolled, from the innermost on."""
+    """Number of unrolled tap loops, from the innermost outward."""
     row_blocks_outermost: N = knob(lambda tile: switch(tile.roles.is_reused))
-    """Whether blocks of rows are outside of blocks of columns."""
+    """Whether the loop over blocks of rows encloses the loop over blocks of columns."""
     row_tiles_innermost: N = knob(lambda tile: switch(not tile.is_sliding))
-    """Whether tiles of rows are inside of tiles of columns. Where windows slide, tiles follow the
-    long rows of an image, which are read and written contiguously; otherwise each row of a tile
-    would be a stream of its own: measured slower."""
+    """Whether tiles of rows are nested in tiles of columns. It is not offered for sliding windows.
+    Tiles there follow long rows of an image, which are read and written sequentially; each row of a
+    tile would be a separate stream, which was measured to be slower."""
     pack_columns: N = knob(
         lambda tile: (0, *(1,) * bool(tile.packable), *(2,) * bool(tile.prepacked))
     )
-    """Whether column operands are packed into panels: in each call (1), constants before all calls
+    """Whether column operands are copied to panels: in each call (1), or constants before the call
     (2)."""
     fuse_packing: N = knob(lambda tile: switch(tile.fusable_panels))
     """Whether the first tile of rows packs while it computes, see `packing.py`."""
     copy_rows: N = knob(lambda tile: switch(tile.can_copy_rows))
-    """Whether blocks of row operands are copied, zeros of padding included."""
+    """Whether blocks of row operands are copied, including the zeros of padding."""
     skip_padding: N = knob(lambda tile: switch(tile.can_skip_padding))
-    """Whether products with zeros of padding are skipped."""
+    """Whether products with the zeros of padding are skipped."""
     peel_remainders: N = knob(lambda tile: (0, 1, 2))
-    """Whether remainder tiles are peeled: of rows (1), and of columns too (2)."""
+    """Whether incomplete tiles have separate code: tiles of rows (1), or of rows and columns
+    (2)."""
     nontemporal_stores: N = nontemporal_knob(_nontemporal)
     parallel: N = knob(
         lambda tile: range(2 + tile.roles.is_reused) if tile.target.threads > 1 else (0,)
     )
-    """How many of the loops over blocks are parallel, from the outermost on."""
+    """Number of loops over blocks that threads divide, from the outermost on."""
     prefetch: N = knob(lambda tile: switch(tile.prefetchable))
     """Whether the next pieces of operands are prefetched, see `prefetch.py`."""
     split_reduction: N = knob(_reduction_parts)
-    """Equal parts of the reduction that threads sum separately."""
+    """Number of equal parts of the reduction that threads sum independently."""
 
 
 def _holds(truth: Any) -> BoolArray:
-    """(P,), or of no dimension for one setting: `~` is a negation of either."""
+    """Return `truth` as an array, (P,) or of no dimension for one setting, so that `~` negates
+    it."""
     return np.asarray(truth)
 
 
 @dataclass(frozen=True)
 class TileSettings(TileKnobs[M]):
-    """The knobs of `stage`, and the sizes in elements that follow from them. BLIS calls the sides
-    of a register tile `mr` and `nr`, and the depth of a packed panel `kc`."""
+    """The knobs of `stage` and derived sizes, in elements. `mr` and `nr` are the sides of a
+    register tile and `kc` is the depth of a packed panel, as in BLIS."""
 
     stage: TileStage
 
     @property
     def mr(self) -> M:
-        """Rows of a tile, along both row axes together."""
+        """Rows of a tile along both row axes."""
         return self.tile_rows * self.tile_rows2
 
     @property
@@ -158,12 +165,12 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def tiled_axes(self) -> list[TileBlocks[M]]:
-        """Rows, innermost first, then columns."""
+        """Row axes, innermost first, then columns."""
         return [axis for axis in (self.rows, self.rows2, self.columns) if axis.loop]
 
     @cached_property
     def kc(self) -> M:
-        """Iterations of the main reduction loop in a block: whole unrolled ones."""
+        """Steps of the reduction's main loop per block, a multiple of the unroll factor."""
         k = self.stage.roles.main.extent // self.split_reduction
         together: Any = self.unroll_reduction if self.stage.step_distance == 1 else 1
         found: M = ((k - 1) // self.reduction_blocks + together) // together * together
@@ -171,39 +178,39 @@ class TileSettings(TileKnobs[M]):
 
     @cached_property
     def k_count(self) -> M:
-        """Blocks of the reduction."""
+        """Number of blocks of the reduction."""
         return -(-(self.stage.roles.main.extent // self.split_reduction) // self.kc)
 
     @cached_property
     def taps_inside(self) -> M:
-        """Copies made by unrolled tap loops."""
+        """Number of copies that unrolled tap loops make."""
         copies: Any = self.stage.tap_copies[self.unroll_window]
         found: M = copies
         return found
 
     @property
     def rows_tested(self) -> M:
-        """Second rows whose padding is tested along the taps that are not unrolled."""
+        """Number of second rows for which padding is tested along taps that are not unrolled."""
         found: M = self.stage.rows_tested[self.unroll_window]
         return found
 
     @property
     def together(self) -> M:
-        """Iterations of the main loop that one iteration covers where it is unrolled."""
+        """Steps of the main loop that one iteration covers if steps are unrolled."""
         return self.stage.step_distance * self.unroll_reduction
 
     @property
     def written_out(self) -> M:
-        """Copies of an iteration."""
+        """Number of unrolled copies of a step."""
         return self.unroll_reduction * self.taps_inside
 
     @property
     def unrolls_main(self) -> BoolArray:
-        """Whether the main reduction loop is unrolled completely."""
+        """Whether the whole main loop is unrolled."""
         return _holds(np.equal(self.unroll_reduction, self.stage.roles.main.extent))
 
     def unrolls_tap(self, number: int) -> BoolArray:
-        """Whether short tap loop `number` is unrolled."""
+        """Return whether short tap loop `number` is unrolled."""
         return _holds(np.greater(self.unroll_window, number))
 
     @property
@@ -236,14 +243,14 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def skips_around(self) -> BoolArray:
-        """Whether loops outside of tiles decide it; rows are copied then."""
+        """Whether loops outside the tiles decide which padding to skip; rows are copied then."""
         return _holds(np.equal(self.skip_padding, 1)) & self.copies_rows
 
 
 @dataclass(frozen=True)
 class TileBlocks(Generic[M]):
-    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles; size 1 if there is no
-    `loop`."""
+    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles. Without a `loop` the
+    axis has one element."""
 
     loop: StageLoop | None
     size: M
@@ -253,7 +260,8 @@ class TileBlocks(Generic[M]):
 
     @classmethod
     def of(cls, loop: StageLoop | None, size: M, blocks: M) -> TileBlocks[M]:
-        """The requested number of blocks, or the next smaller number that whole tiles allow."""
+        """Return the tiles of an axis in at most `blocks` blocks, each of `per_block` tiles but the
+        last."""
         tiles: M = -(-(loop.extent if loop else 1) // size)
         per_block: M = -(-tiles // blocks)
         return cls(loop, size, tiles, per_block, -(-tiles // per_block))

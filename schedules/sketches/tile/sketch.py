@@ -1,17 +1,19 @@
 """The tile sketch: reductions with a spatial vector axis, computed one register tile at a time.
 
-It matches every stage with a read that does not depend on some spatial axis, so that a register
-tile of outputs reuses what it loads: matrix products in any layout, convolutions of any rank,
-grouped and batched forms, and expressions without a name. The loops, outermost first:
+It matches every stage with a spatial axis that some reads do not depend on, so that a register tile
+of outputs reuses its loads: matrix products in any layout, convolutions of any rank, grouped and
+batched forms, and expressions without an established name. The loops, from outer to inner:
 
     batch axes | blocks of columns and rows (either order) | blocks of the reduction
     [pack the column operands] [copy the row operands]
     tiles of columns and rows (either order) | reduction | unrolled tile | vector
 
-"Columns" is the vector axis; "rows" are up to two spatial axes that the column operands do not
-depend on. `stage.py` has the facts of the stage, `analysis/tile_roles.py` the role of each loop,
-`operands.py` what can be packed or copied, `settings.py` the knobs, `limits.py` feasibility,
-`loops.py` the loops of a setting, `trace.py` their steps.
+"Columns" is the vector axis V; "rows" are up to two spatial axes that the column operands do not
+use.
+
+Facts about the stage are in `stage.py`, loop roles in `analysis/tile_roles.py`, packing and copying
+of operands in `operands.py`, knobs in `settings.py`, feasibility in `limits.py`, the loops of a
+setting in `loops.py`, and trace emission in `trace.py`.
 """
 
 from __future__ import annotations
@@ -36,22 +38,22 @@ from .trace import TileTrace
 
 @dataclass(frozen=True)
 class TileSketch(TileChoices):
-    """See the module."""
+    """The tile sketch; see the module docstring."""
 
     name = "tile"
 
     @cached_property
     def outline(self) -> Outline:
-        """The axes of a tile, and its accesses."""
+        """Axes and memory accesses of a tile."""
         return tile_outline(self)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Blocks, tiles, and what is inside of them: see `loops.py`."""
+        """Return blocks, tiles and the loops inside them; see `loops.py`."""
         return self.nest(settings).plan
 
     def nest(self, settings: IntArray) -> TileNest:
-        """The nests of (P, J) `settings`. The last result is cached, since instructions and traffic
-        are counted in turn."""
+        """Return the nests of `settings` (P, J). The result of the last call is cached, because
+        leaves and memory use are computed for the same settings one after the other."""
         for known, nest in self._last:
             if np.array_equal(known, settings):
                 return nest
@@ -65,11 +67,11 @@ class TileSketch(TileChoices):
         return []
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Updates of the accumulators, and what is done with these: see `leaves.py`."""
+        """Return the updates of sums and the operations on finished sums; see `leaves.py`."""
         return self.nest(settings).leaves()
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Copies, distant operands and strided rows: see `memory.py`."""
+        """Return copies, distant operands and strided rows; see `memory.py`."""
         return tile_memory(self.nest(settings))
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:

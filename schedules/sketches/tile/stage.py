@@ -1,4 +1,4 @@
-"""Facts of a stage that is computed one register tile at a time, independent of knobs."""
+"""Facts about a reduction computed one register tile at a time that do not depend on its knobs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from .border import Border, border_of
 from .operands import TileOperands
 
 MAX_TAPS = 7
-"""Longest reduction loop that is unrolled completely."""
+"""Longest reduction loop that is fully unrolled."""
 
 MOST_SHARES = 1024
-"""Cache size for fractions: a search needs few, often."""
+"""Size of the cache of shares of reductions: a search requests few different ones, each many
+times."""
 
 MAX_BODY = 96
-"""Most multiply-adds in an unrolled body whose steps share loads: taps, or windows of neighbouring
-rows. Half of it where steps share nothing, and twice where no loop is left. Source: measured on a
-Zen 5; seven taps of a tile of six rows, eight and twelve take 0.70, 0.78 and 0.92 of the bound, and
-LLVM moves the loads of longer bodies to their front."""
+"""Largest number of multiply-adds in a body that is unrolled so that its steps share loads (taps,
+or windows of neighbouring rows). The limit is half of this if steps share nothing, and twice this
+if no loop remains. Source: measured on a Zen 5; seven taps of a tile of six rows, eight and twelve
+take 0.70, 0.78 and 0.92 of the bound, and LLVM moves the loads of longer bodies to their front."""
 
 
 @dataclass(frozen=True)
 class TileStage(TileOperands):
-    """The stage `view` with `roles` on `target`. With an `epilogue`, its loops are the outer loops,
-    and the reduction is computed inside."""
+    """The stage `view` with `roles` on `target`. If there is an `epilogue`, its loops are the outer
+    loops and the reduction is computed inside them."""
 
     @property
     def output(self) -> str:
@@ -50,7 +51,7 @@ class TileStage(TileOperands):
 
     @cached_property
     def update(self) -> Statement:
-        """The update of an accumulator. Columns that are not contiguous are packed."""
+        """The update of a sum. Strided columns are packed, so they are contiguous here."""
         does, lane = statement_of(self.view, own_names(self.view)), self.roles.columns.name
         reads = (
             replace(place, steps={**place.steps, lane: 1})
@@ -62,7 +63,7 @@ class TileStage(TileOperands):
 
     @cached_property
     def finish(self) -> Statement | None:
-        """What an epilogue does with a result."""
+        """The statement of the epilogue, or None if there is none."""
         if self.epilogue is None:
             return None
         tiled = (*self.roles.rows, self.roles.columns)
@@ -75,13 +76,13 @@ class TileStage(TileOperands):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether neighbouring lanes are not contiguous in the result."""
+        """Whether the lanes of a vector are written to non-contiguous elements."""
         return self.roles.columns is not self.view.spatial[-1]
 
     @cached_property
     def border(self) -> Border | None:
-        """Padding that tiles can skip, if there is any and the taps in the conditions on rows may
-        be unrolled."""
+        """The padding that tiles can skip, or None if there is none or the row taps cannot be
+        unrolled."""
         roles = self.roles
         if roles.is_reused and not roles.rows:
             return None
@@ -94,16 +95,17 @@ class TileStage(TileOperands):
 
     @cached_property
     def padding(self) -> tuple[Cond, ...]:
-        """All padding conditions: those that loops outside of a tile decide can be tested there,
-        for any rows."""
+        """All padding conditions. Conditions decided by loops outside a tile can be tested there,
+        whatever the rows are."""
         reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
 
     @cached_property
     def rows_tested(self) -> IntArray:
-        """By the number of unrolled tap loops: for how many second rows padding is tested along the
-        other taps; for all if the unrolled taps have padding too, since their copies differ."""
+        """Number of second rows whose padding is tested along taps that are not unrolled, by number
+        of unrolled taps. It is all second rows if the unrolled taps have padding too, because their
+        copies differ."""
         rows, taps = self.roles.rows[1], [loop.name for loop in self.short_taps()]
         ranges = {name: Interval(0, extent - 1) for name, extent in self._extents.items()}
         conds = [cond for cond in self.padding if rows.name in cond.index.vars()]
@@ -125,15 +127,21 @@ class TileStage(TileOperands):
 
     @cached_property
     def shares_left(self) -> Callable[..., tuple[float, ...]]:
-        """`_shares_left`, remembered: a search asks for few, often."""
+        """`_shares_left` with a cache: a search requests few different arguments, each many
+        times."""
         return lru_cache(MOST_SHARES)(self._shares_left)
 
     def _shares_left(
         self, several: int, several2: int, taps: int, skips: int, *units: int
     ) -> tuple[float, ...]:
-        """The fractions of loops that conditions leave, for tiles with `several` rows and second
-        rows, so many unrolled tap loops, and `units` of `phase_rows`: by phases, the fraction of
-        rows; then the fraction of the reduction that phases and skipped padding leave."""
+        """Return the share of iterations that conditions leave: for each phase, the share of rows
+        that it has; then the share of the reduction left by phases and, if `skips`, by padding
+        tests outside the tiles.
+
+        `several` and `several2`: whether tiles have more than one row and second row. `taps`:
+        number of unrolled taps. `units`: elements that one condition covers along each of
+        `phase_rows`.
+        """
         by = dict(zip(self.phase_rows, units, strict=True))
         of_phases = {phase: self._share_of([guard], by) for phase, _, guard in self.phases}
         decided = self.decided_around(1 + several, 1 + several2, taps) if skips else ()
@@ -142,16 +150,16 @@ class TileStage(TileOperands):
         return (*of_phases.values(), every / prod(of_phases.values()))
 
     def _share_of(self, conds: Iterable[Cond], units: Mapping[str, int]) -> float:
-        """The fraction of the reduction where `conds` hold, of loops in `units` of so many
-        iterations: all iterations of a unit count where the first one does."""
+        """Return the share of the reduction for which `conds` hold. Loops are divided into units of
+        `units` iterations; a unit is complete if the condition holds for its first iteration."""
         extents = {name: -(-n // units.get(name, 1)) for name, n in self._extents.items()}
         first = {name: var(name) * unit for name, unit in units.items()}
         found = points_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
         return found / max(prod(extents.values()), 1)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
-        """The padding conditions that depend only on loops outside of the innermost one of a tile
-        of so many rows."""
+        """Return the padding conditions that are decided by loops outside the innermost loop of a
+        tile with `rows` and `rows2` rows."""
         roles = self.roles
         within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
         within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
@@ -159,21 +167,22 @@ class TileStage(TileOperands):
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
     def decides_around(self, rows: IntArray, rows2: IntArray, taps: IntArray) -> BoolArray:
-        """(P,) whether there are such conditions for a tile of so many rows, if so many tap loops
-        are unrolled."""
+        """Return whether loops outside a tile decide some padding, shape (P,), for tiles with
+        `rows` and `rows2` rows and `taps` unrolled tap loops."""
         several = (rows > 1).astype(np.int64), (rows2 > 1).astype(np.int64)
         return self._decided[(*several, taps)]
 
     @cached_property
     def _decided(self) -> BoolArray:
-        """By whether tiles have more than one row, and second row, and taps written out."""
+        """`decides_around` by whether tiles have more than one row and second row, and by number of
+        unrolled taps."""
         counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
         return np.reshape([bool(self.decided_around(*each)) for each in counts], (2, 2, -1))
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
-        """Batch axes that are phases, the axes whose number of rows depends on them, and the
-        condition for that."""
+        """Batch axes that are phases, each with the axes whose number of rows depends on the phase
+        and the condition on them."""
         batch = {loop.name for loop in self.roles.batch}
         spatial = [guard for guard in self.view.guards if guard not in self.tap_guards]
         found = ((sorted(guard.index.vars() & batch)[:1], guard) for guard in spatial)
@@ -183,66 +192,70 @@ class TileStage(TileOperands):
 
     @cached_property
     def phase_rows(self) -> tuple[str, ...]:
-        """Axes of a tile along which some phases have fewer rows."""
+        """Axes of a tile along which some phases have fewer rows than others."""
         axes = {loop.name for loop in (*self.roles.rows, self.roles.columns)}
         return tuple(sorted(axes.intersection(x for _, names, _ in self.phases for x in names)))
 
     @cached_property
     def tap_guards(self) -> tuple[Cond, ...]:
-        """Conditions on the reduction: some phases have fewer taps."""
+        """Conditions on the reduction: some phases have fewer taps than others."""
         taps = {loop.name for loop in self.view.reduce}
         return tuple(guard for guard in self.view.guards if guard.index.vars() & taps)
 
     @cached_property
     def useful_share(self) -> float:
-        """The fraction of the reduction that is not padding."""
+        """Share of the reduction that is not padding."""
         stages = {stage.name: stage for stage in self.workload.stages}
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
 
     @cached_property
     def is_sliding(self) -> bool:
-        """Whether rows share column vectors between taps: overlapping windows."""
+        """Whether rows share vectors of columns between taps, because windows overlap."""
         moved = tuple(r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
 
     @property
     def most_taps(self) -> int:
-        """Longest reduction loop that is unrolled: whole windows share loads."""
+        """Longest reduction loop that is unrolled. Overlapping windows allow longer loops because
+        they share loads."""
         return MAX_BODY if self.is_sliding else MAX_TAPS
 
     @cached_property
     def lane_step(self) -> int:
-        """Distance of lanes in elements where windows move in steps along them, otherwise 1."""
+        """Distance in elements between lanes if windows move along them with a stride, otherwise
+        1."""
         return lane_step(self.roles)
 
     @property
     def is_read_in_place(self) -> bool:
-        """Whether copies are useless: vectors are shared without one, and padding is skipped."""
+        """Whether copies are useless because vectors are shared without a copy and padding is
+        skipped."""
         return self.is_sliding and (
             self.border is not None or not any(r.padded for r in self.operands)
         )
 
     @property
     def is_uneven(self) -> bool:
-        """Whether batches differ in work: phases with fewer taps."""
+        """Whether batches differ in the length of the reduction, because some phases have fewer
+        taps."""
         batch = {loop.name for loop in self.roles.batch}
         return any(guard.index.vars() & batch for guard in self.tap_guards)
 
     @property
     def column_vectors(self) -> int:
-        """Vectors along the columns."""
+        """Number of vectors along the columns."""
         return -(-self.roles.columns.extent // self.lanes)
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The extents of both axes of rows, 1 for one that there is not."""
+        """Extents of both row axes; 1 for a missing axis."""
         first, second = (*(loop.extent for loop in self.roles.rows), 1, 1)[:2]
         return first, second
 
     @property
     def can_copy_rows(self) -> bool:
-        """Whether blocks of row operands can be copied, and profit."""
+        """Whether blocks of row operands can be copied and the copy is useful."""
         return bool(self.copyable) and not self.is_read_in_place
 
     @property
@@ -252,9 +265,9 @@ class TileStage(TileOperands):
 
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:
-        """The column operands that the first tile of rows can pack: all that are packed in a call,
-        or none. Each is as contiguous as the columns are, and each step of the reduction reads a
-        distinct part."""
+        """The column operands that the first tile of rows can pack: all operands that are packed in
+        a call, or none. Each must be contiguous along the columns, and each step of the reduction
+        must read a separate part of it."""
         view, packed = self.view, self.packed_inside(ahead=False)
         loops = {loop.name for loop in view.reduce if loop.extent > 1}
         fits = (
@@ -270,17 +283,17 @@ class TileStage(TileOperands):
 
     @cached_property
     def step_distance(self) -> int:
-        """The distance of reduction steps that are unrolled together: 1, or as many as move the
-        operand by one vector, where nothing else shares it."""
+        """Distance in reduction steps between steps that are unrolled together: 1, or the number of
+        steps that moves the operand by one vector if the operand is not reused otherwise."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
     @cached_property
     def tap_copies(self) -> IntArray:
-        """Copies made by the unrolled tap loops, by the number of unrolled loops."""
+        """Number of copies that unrolled tap loops make, by number of unrolled loops."""
         return np.cumprod([1, *(loop.extent for loop in self.short_taps())], dtype=np.int64)
 
     def short_taps(self) -> tuple[StageLoop, ...]:
-        """The tap loops that are short enough to be unrolled, innermost first."""
+        """Return the innermost tap loops that are short enough to be unrolled, innermost first."""
         short: list[StageLoop] = []
         for loop in reversed(self.roles.taps):
             if loop.extent > MAX_TAPS or self.view.ends(loop.name):

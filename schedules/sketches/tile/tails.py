@@ -1,4 +1,4 @@
-"""Remainder tiles, and tiles that touch padding: which of them are peeled."""
+"""Remainder tiles and tiles that touch padding: which of them are peeled."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from .settings import TileBlocks, TileSettings
 
 
 class RemainderTiles(NamedTuple):
-    """The tiles along one axis, the last of which may be incomplete: arrays (P,), sizes in
-    elements."""
+    """The tiles along one axis; the last one may be incomplete. Arrays are (P,), in elements."""
 
     extent: int
     full_block_tiles: IntArray
-    """Tiles in all blocks but the last."""
+    """Number of tiles in all blocks but the last."""
     in_last_block_only: BoolArray
-    """Whether the remainder tile is peeled in a copy of the last block, not in all blocks."""
+    """Whether the remainder tile is peeled in a separate version of the last block, instead of in
+    all blocks."""
     is_peeled: BoolArray
-    """Whether the remainder tile has code of its own."""
+    """Whether the remainder tile has separate code."""
     padded_extent: IntArray
-    """Elements of all tiles, each counted as a whole one."""
+    """Elements of all tiles, each counted as full."""
     computed_extent: IntArray
-    """Elements that are computed: `extent` if a remainder tile is exact, else `padded_extent`."""
+    """Elements that are computed: `extent` if the remainder tile is exact, else `padded_extent`."""
     stored_extent: IntArray
-    """Elements of a block's private sums."""
+    """Elements that tiles store in the private accumulation buffer of a block."""
     is_exact: BoolArray
-    """Whether the remainder tile computes only its own elements."""
+    """Whether the remainder tile computes only elements that exist."""
     guarded_fraction: FloatArray
-    """Tiles in code that whole and remainder tiles share, which tests each row."""
+    """Share of the tiles whose code is shared by full and remainder tiles and therefore tests each
+    row."""
     undecided_fraction: FloatArray
-    """Elements in code of several tiles, where conditions on the axis are tested at run time."""
+    """Share of the elements in code that several tiles share, where conditions on the axis are
+    tested at run time."""
     guard_step: IntArray
-    """Elements that one condition leaves out together: a tile, or 1 where the last is by itself."""
+    """Elements that one condition enables or disables together: a tile, or 1 if the remainder is a
+    separate single element."""
     block_versions: IntArray
-    """Loops over blocks that peeling makes."""
+    """Number of loops over blocks that peeling generates."""
     tile_versions: FloatArray
-    """Loops over tiles that peeling makes, on average."""
+    """Average number of loops over tiles that peeling generates."""
 
 
 def remainder_tiles(
     t: TileSettings[IntArray], blocks: Mapping[str, tuple[BoolArray, BoolArray]]
 ) -> dict[str, RemainderTiles]:
-    """Those along all tiled axes, by loop. `blocks` says for each axis whether threads divide its
-    blocks, and whether a block contains more than tiles."""
+    """Return the remainder tiles along all tiled axes, by loop. `blocks` states for each axis
+    whether threads divide its blocks, and whether a block contains code other than tiles."""
     found, border = {}, t.stage.border
     for axis in t.tiled_axes:
         peels = t.peel_remainders >= (2 if axis is t.columns else 1)
@@ -62,19 +65,20 @@ def remainder_tiles(
 def _remainder(
     axis: TileBlocks[IntArray], peels: BoolArray, divided: BoolArray, filled: BoolArray
 ) -> RemainderTiles:
-    """The remainder tile is peeled in the last block if the loop over blocks is not parallel;
-    otherwise in all blocks, if the last one has enough tiles. An axis of one tile needs no peeling.
-    """
+    """Return the remainder tiles along one axis. If threads do not divide the blocks, the remainder
+    tile is peeled in the last block only. Otherwise it is peeled in all blocks if the last block
+    has enough tiles. An axis of one tile needs no peeling."""
     extent, size, per, blocks = axis.extent, axis.size, axis.per_block, axis.blocks
     ragged, whole = extent % size > 0, axis.tiles * size
     others = (blocks - 1) * per
-    in_last = extent // size - others  # whole tiles of the last block
+    in_last = extent // size - others  # full tiles of the last block
     apart, alike = (blocks > 1) & ~divided, (blocks == 1) | divided & (2 * in_last >= per)
     cut = peels & (apart | (blocks == 1)) | (axis.tiles == 1)
     has_code = peels & ragged & (apart | alike)
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
-    no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
+    # no loop over the last tiles of a block
+    no_loop = filled & (per - in_last * (has_code & ~apart) == 1)
     shared = np.where(has_code, blocks / axis.tiles, 1.0)
     full = np.where(cut, extent // size * size / extent, 1.0)
     return RemainderTiles(

@@ -1,4 +1,5 @@
-"""The trace of one setting of the tile sketch: its loops in order, then its copies."""
+"""Emission of the trace of one setting of the tile sketch: first the loops in order, then the
+copies."""
 
 from __future__ import annotations
 
@@ -39,15 +40,17 @@ from .stage import TileStage
 from .tails import RemainderTiles
 
 Names = Mapping[str, str]
-"""Names of loops in a nest, by their names in the view of the stage."""
+"""Names of the stage's loops in a nest, by their names in the stage view."""
 
 
 @dataclass
 class TileTrace:
-    """Writes the steps of settings `t` whose plan has these `levels` and `tails`. `buffer` holds
-    the accumulators, `main` is the reduction loop, `part` the one over parts of it, `shared` the
-    parallel one; `outer` are the loops of the nest that tiles are made in, and `blocks` those over
-    blocks, by the loops that they are split from."""
+    """Emits the trace steps of settings `t`, whose plan has `levels` and `tails`.
+
+    `buffer`: tensor that holds the sums. `main`: loop of the reduction. `part`: loop over parts of
+    the reduction. `shared`: loop that threads divide. `outer`: loops of the nest that contains the
+    tiles. `blocks`: loops over blocks, by the loops that they were split from.
+    """
 
     w: TraceWriter
     t: TileSettings[int]
@@ -69,8 +72,8 @@ class TileTrace:
         return self.k.view.name
 
     def named(self, names: Names, *roles: str) -> list[LoopLevel]:
-        """The levels of `roles` (default: all), with the names of loops of the nest; "" for loops
-        that it lacks."""
+        """Return the levels with one of `roles` (all levels if none is given), with loop names of a
+        nest. The name is "" if the nest does not have the loop."""
         spatial = {loop.name for loop in self.k.view.spatial}
 
         def found(level: LoopLevel) -> LoopLevel:
@@ -92,9 +95,9 @@ class TileTrace:
         rows = [self.blocks[self.outer[loop.name]] for loop in k.roles.rows[:1]]
         packing, sums = Packing(w, t, self.buffer), f"{self.stage}.acc"
         *_, inner_tile = tiles.values()
-        if t.prefetch:  # before operands are packed: from where they come
+        if t.prefetch:  # before packing: prefetches refer to the original operands
             write_prefetches(w, t, self.buffer, tiles, depth)
-        if t.skips_around:  # before copies hide what is padding
+        if t.skips_around:  # before packing: copies hide the padding conditions
             self._accumulate(sums, inner_tile)
             w.do(SkipZeros(sums, depth[-1]))
         packing.write(columns, next(iter(rows), columns), ko)
@@ -114,7 +117,7 @@ class TileTrace:
             w.vectorise_writer(self.stage, k.lanes)
 
     def _divide_axes(self) -> None:
-        """Split axes as the view of the stage has them, in the nest that tiles are made in."""
+        """Split axes as in the stage view, in the nest that contains the tiles."""
         w, view = self.w, self.k.view
         plain = zip(w.spatial_loops(view.name), w.spatial_loops(self.k.output), strict=True)
         names = dict(plain)
@@ -130,8 +133,8 @@ class TileTrace:
             self.w.keep_last(sums, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
-        """Parts of the reduction that threads sum separately, each with results of its own, which
-        are added at the end."""
+        """Split the reduction into parts that threads compute independently. Each part has separate
+        results, which are summed at the end."""
         w, parts = self.w, self.t.split_reduction
         self.buffer, self.main = self.stage, self.k.roles.main.name
         if parts == 1:
@@ -143,16 +146,17 @@ class TileTrace:
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
 
     def _alone(self) -> tuple[str, Names, list[str]]:
-        """All loops of a stage without an epilogue. Returns the loop over blocks of the reduction,
-        those over tiles, and those of the reduction that are not unrolled."""
+        """Arrange all loops of a stage without an epilogue. Return the loop over blocks of the
+        reduction, the loops over tiles, and the loops of the reduction that are not unrolled."""
         made = self.w.arrange(self.named(self.outer), first=self._ragged(self.outer))
         self._share(made)
         return called(made, DEPTH)[0], self._tiles(made, self.outer), called(made, STEPS)
 
     def _with_epilogue(self) -> tuple[str, Names, list[str]]:
-        """The same for a stage with an epilogue, whose loops are outside. Either tile after tile is
-        finished; or whole blocks are summed over all of the reduction in a private buffer, a block
-        of the reduction at a time, before the epilogue."""
+        """Arrange the loops of a stage inside the loops of its epilogue; return the same loops as
+        `_alone`. Either each tile is finished before the next, or a block is summed over the whole
+        reduction in a private buffer, one block of the reduction at a time, before the epilogue
+        iterates over it."""
         w, in_blocks = self.w, self.t.k_count > 1
         own = [loop.name for loop in (*reversed(self.k.roles.rows), self.k.roles.columns)]
         around, tiled = self.named(self.outer, BATCHES, BLOCKS), [self.outer[loop] for loop in own]
@@ -184,11 +188,12 @@ class TileTrace:
         return called(made, DEPTH)[0], tiles, called(made, STEPS)
 
     def _ragged(self, names: Names) -> list[str]:
-        """The loops that tiles are split from, in the order in which their bounds are tested."""
+        """Return the loops that are tiled, in the order in which their ends are tested."""
         return [names.get(axis.name, "") for axis in self.t.tiled_axes]
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
-        """Make one of the loops parallel, and note the loops over blocks."""
+        """Fuse the loops that threads divide into one, and record the loop over blocks along each
+        axis."""
         self.shared = self.w.fuse_all([name for level, name in made if level.is_parallel])
         self.blocks = {
             level.loop: self.shared if level.is_parallel else name
@@ -197,13 +202,13 @@ class TileTrace:
         }
 
     def _tiles(self, made: list[tuple[LoopLevel, str]], names: Names) -> Names:
-        """The loops over tiles, outermost first, by axis."""
+        """Return the loops over tiles by axis, outermost first."""
         axis_of = {names[x.name]: x.name for x in self.t.tiled_axes if x.name in names}
         return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
 
     def _cut_tails(self, tiles: Names) -> None:
-        """Peel tiles that touch padding, remainder tiles of rows, and those of columns if asked
-        for."""
+        """Peel tiles that touch padding, incomplete tiles of rows, and incomplete tiles of columns
+        if a knob requests it."""
         border = self.k.border if self.t.skips_in_tiles else None
         for axis in self.t.tiled_axes:
             if border and axis.name in border.conds:
@@ -212,9 +217,10 @@ class TileTrace:
                 self._cut(axis, tiles[axis.name])
 
     def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
-        """Peel the remainder tile along an axis, of the tiles `name`, and those that are not
-        `clear` of padding: in the last of several blocks; or in all blocks alike, if they are
-        parallel or padding is cut."""
+        """Peel the remainder tile from the tile loop `name` of an axis, and the tiles outside the
+        range `clear` of tiles without padding. If there are several blocks, this applies to the
+        last block; if threads divide the blocks or padding is peeled, all blocks are alike and all
+        are peeled."""
         w, tail = self.w, self.tails[axis.name]
         whole, others = axis.extent // axis.size, int(tail.full_block_tiles[0])
         copies = w.copies(name)
@@ -231,7 +237,7 @@ class TileTrace:
                     w.do(Unroll(part))
 
     def _cut_steps(self, whole: str, step: str) -> None:
-        """Where unrolled reduction steps end early, peel those that do."""
+        """Peel the last iteration if fewer steps than are unrolled together remain."""
         w, distance = self.w, self.k.step_distance
         count, rest = divmod(self.k.roles.main.extent, self.t.together)
         if not rest:

@@ -1,1 +1,1 @@
-"""Transposition in registers: copies and reductions."""
+"""Sketches with blocks transposed in registers: copies and sums."""

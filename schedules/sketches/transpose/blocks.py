@@ -1,8 +1,8 @@
-"""Blocks of registers that are read along one axis and used along another: a transposition.
+"""Register blocks that are loaded along one axis and used along another, that is, transposed.
 
-A block has as many elements along each side as a vector has lanes. Its vectors are loaded along the
-axis `across`, which is contiguous in the tensor, and transposed in registers, so that lanes are
-along the axis `along`, which is contiguous in the result.
+The number of elements along each side of a block is the number of lanes of a vector. Vectors are
+loaded along the axis `across`, which is contiguous in the operand, and transposed in registers. The
+resulting vectors are along the axis `along`, which is contiguous in the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..statements import stage_outline
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """What is transposed: `across` is contiguous in `reads`, `along` in the result."""
+    """The transposed reads and axes: `across` is contiguous in `reads`, `along` in the result."""
 
     across: StageLoop
     along: StageLoop
@@ -31,7 +31,7 @@ class Transposition:
 
 @dataclass(frozen=True)
 class TransposedStage(Knobbed[Arrays, Ints]):
-    """The stage `view` on `target`, which reads blocks transposed as in `transposed`."""
+    """The stage `view` on `target` with the transposition `transposed`."""
 
     workload: Workload
     view: StageView
@@ -55,22 +55,24 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
     @property
     def others(self) -> list[int]:
-        """Those of the result's other axes, which are fused."""
+        """The numbers of the result's other axes, which form one loop in a nest."""
         return [n for n in range(len(self.view.spatial)) if n not in self.pair]
 
     @property
     def repeats(self) -> int:
-        """The iterations of the fused loop."""
+        """Trip count of the fused loop over the other axes."""
         return prod(self.loops[n].extent for n in self.others)
 
     @property
     def has_many_others(self) -> bool:
-        """Whether these are enough for the threads, which then divide only them."""
+        """Whether the loop over the other axes has enough iterations for the threads; no other loop
+        is divided then."""
         return self.repeats >= 2 * self.target.threads
 
     @property
     def without_box(self) -> set[str]:
-        """Tensors of which a block is no box: their other reads are not transposed."""
+        """Tensors with several reads of which one is transposed: the block is loaded for this read
+        only, not as a box of the tensor."""
         tensors = [read.tensor for read in self.view.reads]
         return {r.tensor for r in self.transposed.reads if tensors.count(r.tensor) > 1}
 
@@ -80,12 +82,13 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
 
 def pitch(read: StageRead, loop: StageLoop) -> int:
-    """Stride in elements of neighbours along `loop`; 0 if it is not constant."""
+    """Return the distance in elements between neighbours along `loop`, or 0 if it is not
+    constant."""
     return read.element_stride(loop.name) or 0
 
 
 def _last_index(read: StageRead) -> Affine:
-    """The index of the last dimension of more than one element."""
+    """Return the index of the last dimension with more than one element."""
     moving = [i for i, extent in zip(read.index, read.shape, strict=True) if extent > 1]
     return moving[-1] if moving else affine(0)
 
@@ -93,7 +96,8 @@ def _last_index(read: StageRead) -> Affine:
 def can_be_transposed(
     view: StageView, read: StageRead, across: StageLoop, along: StageLoop
 ) -> bool:
-    """Whether a block of `read` can be transposed, and no other read of its tensor overlaps."""
+    """Return whether a block of `read` can be transposed and is disjoint from all other reads of
+    its tensor."""
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None

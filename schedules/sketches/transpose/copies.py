@@ -1,11 +1,11 @@
-"""The transpose sketch: an elementwise stage that is contiguous along one axis in a tensor it
-reads, and along another in its result.
+"""The transpose sketch: an elementwise stage that reads a tensor along one axis and writes along
+another.
 
-Blocks of registers are loaded along the axis that is contiguous in the tensor, transposed, and
-stored along the axis that is contiguous in the result: a transposition, any permutation that moves
-the last axis, or an expression with such reads among others. Neighbouring axes that are adjacent in
-all tensors are fused: rows and columns of an image, where channels move. One long axis fills
-vectors that short ones do not.
+Register blocks are loaded with vectors along the contiguous axis of the tensor, transposed, and
+stored with vectors along the contiguous axis of the result. This covers a transposition, any
+permutation that moves the last axis, and an expression with such reads among others. Neighbouring
+axes that are adjacent in every tensor are fused, for example rows and columns of an image if
+channels move: one long axis fills vectors that short axes do not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
 
 def find_transposition(view: StageView) -> Transposition | None:
-    """How `view` transposes what it reads, if it does, and reads none of these in two ways."""
+    """Return the transposition in `view`, or None if there is none or a tensor would be transposed
+    twice."""
     if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
@@ -59,8 +60,9 @@ def find_transposition(view: StageView) -> Transposition | None:
 
 
 def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
-    """`view` with all neighbouring axes fused that can be, and the steps for that; its value, and
-    indices and shapes of its reads follow. An axis in a condition or a value stays."""
+    """Return `view` with all neighbouring axes fused that can be, and the steps that fuse them. The
+    value and the indices and shapes of the reads are adapted. Axes used in a condition or as a
+    value are not fused."""
     steps: list[Fuse] = []
     if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
         return view, ()
@@ -77,7 +79,8 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
 
 
 def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
-    """Whether `read` along `inner` continues along `outer` where it ends, or depends on neither."""
+    """Return whether `read` is contiguous from the end of `inner` to the next index of `outer`, or
+    uses neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
     at = _dim(read, outer)
@@ -88,13 +91,13 @@ def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
 
 
 def _dim(read: StageRead, loop: StageLoop) -> int | None:
-    """The one dimension whose index is just `loop`."""
+    """Return the one dimension whose index is exactly `loop`, or None."""
     at = read.own_dim(loop.name)
     return at if at is not None and read.index[at] == var(loop.name) else None
 
 
 def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRead:
-    """`read` with the dimension of `outer` and the next one as one."""
+    """Return `read` with the dimension of `outer` and the next one fused."""
     at = _dim(read, outer)
     if at is None:
         return read
@@ -104,7 +107,8 @@ def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRea
 
 
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
-    """The sketch of a stage that transposes what it reads, with axes fused where possible."""
+    """Return the sketch of a stage that transposes an operand, or None. Axes are fused if the
+    transposition then moves a fused axis."""
     for one, steps in (with_fused_axes(view), (view, ())):
         found = find_transposition(one)
         apart = {loop.name for loop in view.spatial}
@@ -115,13 +119,14 @@ def transpose_sketch(workload: Workload, view: StageView, target: Target) -> Tra
 
 @settings
 class TransposeSettings(Generic[N]):
-    """Knobs of transpositions. `tile_rows` and `tile_columns` are blocks of a piece: how much of
-    each line, page and cache set is used before it is left."""
+    """Knobs of transpositions. `tile_rows` and `tile_columns` are the numbers of blocks processed
+    together: they determine how much of each line, page and cache set is used before it is
+    evicted."""
 
     tile_rows: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.across), usual=1)
     tile_columns: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.along), usual=1)
     buffer_output: N = knob(lambda sketch: switch(sketch.can_buffer))
-    """Whether a piece is collected in a buffer, and its rows are stored one after another."""
+    """Whether a piece is collected in a buffer and its rows are written one after another."""
     parallel: N = parallel_knob(lambda sketch: sketch.blocks > 1)
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: nontemporal_values(sketch.workload, sketch.view.name, sketch.target)
@@ -130,45 +135,48 @@ class TransposeSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSettings[int]]):
-    """See the module."""
+    """The transpose sketch; see the module docstring."""
 
     name = "transpose"
     SETTINGS = TransposeSettings
 
     fused: tuple[Fuse, ...] = ()
-    """Loops of the stage that are one loop in `view`."""
+    """Loops of the stage that are fused in `view`."""
 
     @property
     def without_box(self) -> set[str]:
-        """All of them where loops are fused: tensors have axes for each of these."""
+        """All transposed tensors if loops are fused, since tensors have a separate axis for each
+        fused loop; else as in `TransposedStage`."""
         found = {read.tensor for read in self.transposed.reads}
         return found if self.fused else super().without_box
 
     @property
     def is_narrow(self) -> bool:
-        """Whether an axis is so short that scalar code may do as well."""
+        """Whether an axis is so short that copying element by element may be equally fast."""
         return min(self.transposed.across.extent, self.transposed.along.extent) < SHORT_AXIS
 
     @property
     def can_buffer(self) -> bool:
-        """Whether a piece of a row is several vectors, and a box in the result."""
+        """Whether a row of a piece can have several vectors, and the piece is a box of the
+        result."""
         return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
     def block_counts(self, loop: StageLoop) -> tuple[int, ...]:
-        """Numbers of blocks along a loop in one piece."""
+        """Return the numbers of blocks along a loop that can be processed together."""
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         pair = (self.transposed.across, self.transposed.along)
         return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Outer axes; pieces along both axes, those along the result's outside if the outer axes
-        have too few iterations for the threads; blocks, one below the other if rows are buffered,
-        otherwise side by side; elements of a block."""
+        """Return a plan of the other axes, pieces along both axes, blocks, and elements of a block.
+        Pieces along the result's axis are outside if pieces along the other axis are too few for
+        the threads. The innermost loop over blocks goes along `across` if rows are collected, else
+        along `along`."""
         v = self.values(settings)
         across, along = self.pair
         high, wide = v.tile_rows * self.lanes, v.tile_columns * self.lanes
@@ -191,7 +199,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Blocks, and after those of a piece its rows, if they are buffered."""
+        """Return the leaves of the blocks and, after the blocks of a collected piece, of its
+        rows."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
             for block in piece.divided(nest.levels(BLOCKS)):
@@ -200,8 +209,9 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return found
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Pieces that are buffered, of which only a last column is gathered; and rows that end with
-        a piece, of what is read and of a result that is stored through the caches."""
+        """Return the buffered pieces, in which only a single last column is gathered, and the runs
+        of rows that end with a piece: of the operands, and of a result without non-temporal
+        stores."""
         v, nest = self.values(settings), BlockNest(self, self.plan(settings))
         size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
         for piece, collected in self.pieces(nest, settings):
@@ -230,14 +240,14 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return MemoryUse(tuple(copies), distant)
 
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
-        """Pieces of the nests of `settings`, and (P,) whether each is buffered: not one with a
-        single vector of a row."""
+        """Yield the pieces of the nests of `settings`, and whether each is collected, (P,). A piece
+        with a single vector per row is not collected."""
         collects = self.values(settings).buffer_output > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Write all pieces, after the steps that fuse loops."""
+        """Emit all pieces, after the steps that fuse loops."""
         writer.do(*self.fused)
         one = np.asarray([setting])
         nest = BlockNest(self, self.plan(one))
@@ -245,7 +255,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
 
 def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[Leaf]:
-    """The rows of a piece, written several vectors at once where they are `collected`."""
+    """Yield the rows of a collected piece, written with several vectors per iteration."""
     if not collected.any():
         return
     across, along, lanes = nest.across, nest.along, nest.sketch.lanes
@@ -259,13 +269,13 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
 
 
 class _BlockCopy(BlockWriter):
-    """Writes pieces of several blocks, what is left at the ends of both axes among them."""
+    """Emits pieces of several blocks, including the remainders at the ends of both axes."""
 
     collected = 0
-    """Pieces so far."""
+    """Number of collected pieces emitted so far."""
 
     def write(self, collected: Sequence[bool]) -> None:
-        """Write them, each collected or not."""
+        """Emit the pieces, each collected or not."""
         nest = self.nest
         self.fuse_outside(self.across, self.along)
         whole = PieceLoops(nest.whole, {nest.across: self.across, nest.along: self.along})
@@ -277,8 +287,8 @@ class _BlockCopy(BlockWriter):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:
-        """One piece, in blocks of registers: those along the tensors' own axis one after another
-        where rows are collected, or else those along the result's."""
+        """Emit one piece in register blocks. The inner loop over blocks goes along the operands'
+        contiguous axis if rows are collected, else along the result's."""
         w, nest, blocks = self.w, self.nest, self.nest.levels(BLOCKS)
         across, along = part.loops[nest.across], part.loops[nest.along]
         if is_collected:
@@ -293,8 +303,9 @@ class _BlockCopy(BlockWriter):
             self.transpose(block.piece, block.place, (row,), column)
 
     def _collect(self, place: str, across: str, along: str) -> None:
-        """Buffer what a piece writes, in a panel for each vector of a row, and store it row by row:
-        contiguous runs of lines, instead of one line of many rows."""
+        """Store the results of a piece in a private buffer, one panel per vector of a row, and then
+        write it row by row. This writes long contiguous runs instead of one line of each of many
+        rows."""
         w = self.w
         leaf, _ = w.writer_of(self.name, place)
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())

@@ -1,7 +1,7 @@
-"""Pieces of a nest around blocks of registers: whole ones, and the remainders of axes.
+"""Pieces of a nest around register blocks: full pieces, and remainders at the ends of axes.
 
-They follow from the levels of a plan, for P settings at once: leaves say what is computed in them,
-and `BlockWriter` makes the loops of those that one setting has.
+They are computed from the levels of a plan for P settings together. Leaves describe the operations
+in them, and `BlockWriter` emits the loops of the pieces that one setting has.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .blocks import TransposedStage
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """The elements along each axis that an iteration of a loop has, (P,) each. The loop has `runs`
-    executions in all; it is `alone` if no loop around it goes along the same axes."""
+    """The iterations of one loop. `sides`: elements of an iteration along each axis, (P,) each.
+    `runs`: total number of iterations. `alone`: whether no loop around it iterates over the same
+    axes."""
 
     loop: LeafLoop
     sides: Mapping[str, IntArray]
@@ -37,25 +38,26 @@ class BlockPiece:
 
     @property
     def side(self) -> int:
-        """How far an iteration of the loop reaches along its axis, of one setting."""
+        """Elements of an iteration along the loop's axis, for a single setting."""
         (axis,) = self.loop.axes
         return int(self.sides[axis].item())
 
     @property
     def length(self) -> int:
-        """How far the loop reaches, of one setting."""
+        """Elements that the whole loop covers, for a single setting."""
         return self.side * int(np.asarray(self.loop.trip_count).item())
 
     def divided(self, levels: Iterable[Level]) -> list[BlockPiece]:
-        """What loops of `levels`, outermost first, make of it."""
+        """Return the pieces into which loops of `levels`, outermost first, divide this piece."""
         pieces = [self]
         for level in levels:
             pieces = [new for piece in pieces for new in piece.cut(level)]
         return pieces
 
     def cut(self, level: Level, *shorter: int) -> list[BlockPiece]:
-        """Whole steps of a level, `shorter` ones of the remainder, and one with the rest, as far as
-        any setting has them. They are parallel if no loop around them is parallel already."""
+        """Return the pieces of one level: full steps, then the `shorter` steps within the
+        remainder, and then the rest, if any setting has them. Threads divide a piece if the level
+        is parallel and no loop around it iterates over the same axes."""
         axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
         for size in (np.where(level.present, level.step, left), *shorter, None):
@@ -70,21 +72,20 @@ class BlockPiece:
 
 
 class BlockNest:
-    """The nests of `plan`, whose axes are named by number: `across` is contiguous in the tensors,
-    `along` in the result."""
+    """The nests of `plan`, with axes named by their numbers. `across` is contiguous in the
+    operands, `along` in the result."""
 
     def __init__(self, sketch: TransposedStage[Any, Any], plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
         self.across, self.along = map(str, sketch.pair)
 
     def levels(self, role: str) -> list[Level]:
-        """The levels for `role` that some setting has: for the result's other axes, for pieces
-        along both, for the reduction's other axes, or for blocks."""
+        """Return the levels with `role` that at least one setting has."""
         return [x for x in self.plan.levels if x.role == role and np.any(x.present)]
 
     @cached_property
     def whole(self) -> BlockPiece:
-        """One of the places along the other axes of the result, which are one loop."""
+        """One iteration of the fused loop over the other axes of the result."""
         others = self.levels(BATCHES)
         every = np.ones(self.plan.num_settings, np.int64)
         sides = {str(n): every * axis.extent for n, axis in enumerate(self.plan.outline.axes)}
@@ -99,18 +100,19 @@ class BlockNest:
 
     @cached_property
     def own(self) -> AccessPattern:
-        """Where results are written."""
+        """Access pattern of the results."""
         return own_place(self.sketch.view, self._names)
 
     def is_block(self, read: StageRead, high: IntArray) -> Truth:
-        """Whether `read` is transposed in blocks of this height. A single row needs no
-        transposition, and what is no box of its tensor is read in place."""
+        """Return whether `read` is transposed in blocks of height `high`. A block of a single row
+        is not transposed if it is not a box of its tensor; it is then read in place."""
         return (high > 1) | (read.tensor not in self.sketch.without_box)
 
     def block(self, piece: BlockPiece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
-        """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are
-        loaded along the tensors' own axis, and used along the other one, after steps that each move
-        all lanes."""
+        """Yield the leaves of blocks with the height of a piece and the width `wide`, `copies` of
+        them along the result. Vectors are loaded along the operands' contiguous axis and used along
+        the other one; a block of n rows is transposed in log2(n) steps that each shuffle all
+        vectors."""
         loop, high, does = piece.loop, piece.sides[self.across], self._does
         across, along = self.across, self.along
         straight = []
@@ -121,7 +123,7 @@ class BlockNest:
                 straight.append(place)
                 continue
             is_block = self.is_block(read, high)
-            part = replace(place, key=(*place.key, loop))  # no two pieces have an element in common
+            part = replace(place, key=(*place.key, loop))  # pieces are disjoint
             yield Leaf(loop, Statement(reads=(part,)), {along: wide * copies}, across, high,
                        is_block, extra_registers=wide)  # fmt: skip
             steps = np.where(is_block & (sides > 1), np.ceil(np.log2(np.maximum(sides, 2))), 0)
@@ -141,8 +143,8 @@ class BlockNest:
 
 @dataclass(frozen=True, slots=True)
 class PieceLoops:
-    """Names of the loops along the axes of `piece`, outermost first, inside of the loop `place`
-    that was made for it."""
+    """Names of the loops along the axes of `piece`, outermost first, inside the loop `place` that
+    was created for the piece."""
 
     piece: BlockPiece
     loops: Mapping[str, str]
@@ -150,7 +152,7 @@ class PieceLoops:
 
 
 class BlockWriter:
-    """Writes the steps of `nest`, which is of one setting, piece by piece."""
+    """Emits the steps of `nest`, which has a single setting, piece by piece."""
 
     def __init__(self, writer: TraceWriter, nest: BlockNest) -> None:
         self.w, self.nest, self.sketch = writer, nest, nest.sketch
@@ -159,26 +161,26 @@ class BlockWriter:
         self.made, self.shared = 0, list[str]()
 
     def fuse_outside(self, *inside: str) -> None:
-        """Fuse the loops of the result's other axes, outside of `inside`."""
+        """Fuse the result's other axes into one loop outside `inside`."""
         loops = (self.sketch.loops[n].name for n in self.sketch.others)
         names = [name for name in loops if self.w.has(name)]
         self.w.reorder(*names, *inside)
         self._note(self.nest.whole, self.w.fuse_all(names))
 
     def _note(self, piece: BlockPiece, made: str) -> None:
-        """Remember which loop was made for a piece, if it should be parallel."""
+        """Record the loop created for a piece if threads divide it."""
         if np.all(piece.loop.is_parallel) and np.all(np.greater(piece.loop.trip_count, 1)):
             self.shared.append(made)
 
     def share(self) -> None:
-        """Make the loops parallel that should be."""
+        """Make the recorded loops parallel."""
         self.w.do(*map(Parallel, self.shared))
 
     def cut(
         self, loops: Sequence[str], pieces: Sequence[BlockPiece]
     ) -> list[tuple[list[str], BlockPiece]]:
-        """The first of `loops`, which others are inside of, in parts for `pieces`, so that nothing
-        is tested in a whole one: what the loops are called in each."""
+        """Partition the first of `loops`, which encloses the others, into parts for `pieces`, so
+        that full parts contain no tests. Return the loop names in each part."""
         names, found = list(loops), [(list(loops), pieces[0])]
         for before, piece in pairwise(pieces):
             rest = self.w.partition(names[0], before.length)
@@ -187,13 +189,13 @@ class BlockWriter:
         return found
 
     def split(self, loop: str, piece: BlockPiece) -> tuple[str, str]:
-        """The loop of a piece, and the one along a side of it."""
+        """Return the loop over the iterations of a piece and the loop within one iteration."""
         outer, within = self.w.split(loop, piece.side)
         self._note(piece, outer)
         return outer, within
 
     def divided(self, part: PieceLoops, levels: Sequence[Level]) -> list[PieceLoops]:
-        """Loops of `levels`, outermost first, inside of `part`."""
+        """Split the loops of `part` by `levels`, outermost first."""
         if not levels:
             return [part]
         level, *inner = levels
@@ -211,9 +213,9 @@ class BlockWriter:
         return found
 
     def transpose(self, piece: BlockPiece, place: str, rows: Sequence[str], lanes: str) -> None:
-        """Read what loop `place` needs of the tensors along their own axis, which the last of the
-        loops `rows` inside of it walks along, and use it with `lanes` along the other one. What
-        else is read of the tensors stays where it is."""
+        """Load the elements that loop `place` needs along the operands' contiguous axis, which is
+        the axis of the last of the inner loops `rows`, and use them with `lanes` along the other
+        axis. Other reads of the tensors remain in place."""
         self.w.reorder(*rows, lanes)
         high = piece.sides[self.nest.across]
         for read in self.sketch.transposed.reads:

@@ -1,9 +1,10 @@
-"""The transposed-sum sketch: a reduction that reads one tensor contiguously along its loop and
-another one across it, as the diagonal of a product or a trace does.
+"""The transposed-sum sketch: a reduction that reads one tensor along its loop and another across
+it, for example the trace of a matrix product.
 
-Lanes are along the axis that is contiguous in the straight reads; blocks of the other tensors are
-loaded along the reduction, transposed in registers and accumulated vector by vector. If the result
-has no such axis, RFactor keeps a partial result for each of its positions.
+Vectors are along the axis that is contiguous in the reads that are not transposed. Blocks of the
+other tensors are loaded along the reduction, transposed in registers and added vector by vector. If
+the result has no such axis, the reduction keeps one partial sum for each position of a reduction
+axis.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from .pieces import BlockNest, BlockPiece, BlockWriter
 
 
 def find_transposed_sum(view: StageView) -> Transposition | None:
-    """How the reduction `view` reads both ways, if it does: the sum is over `across`."""
+    """Return the transposition of reduction `view`, or None if it does not read operands in both
+    directions. The sum is over `across`."""
     if not view.is_reduction or view.axis_splits or view.phase_steps or view.guards:
         return None
     last = view.spatial[-1:] if view.spatial and view.spatial[-1].extent > 1 else ()
@@ -61,7 +63,7 @@ class TransposedSumSettings(Generic[N]):
     """Knobs of transposed sums."""
 
     tile_columns: N = knob(lambda sketch: [n for n in POWERS[:3] if n <= sketch.vectors], usual=1)
-    """Vectors of accumulators at once."""
+    """Number of vectors of sums that are accumulated concurrently."""
     parallel: N = parallel_knob(lambda sketch: sketch.repeats * sketch.vectors > 1)
 
 
@@ -69,18 +71,19 @@ class TransposedSumSettings(Generic[N]):
 class TransposedSumSketch(
     TransposedStage[TransposedSumSettings[IntArray], TransposedSumSettings[int]]
 ):
-    """See the module."""
+    """The transposed-sum sketch; see the module docstring."""
 
     name = "transposed_sum"
     SETTINGS = TransposedSumSettings
 
     @property
     def vectors(self) -> int:
-        """Whole vectors of sums."""
+        """Number of whole vectors of sums, at least 1."""
         return max(self.transposed.along.extent // self.lanes, 1)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Outer axes, pieces of a few vectors, and in each the reduction."""
+        """Return a plan of the other axes, pieces of a few vectors, and the reduction in each
+        piece."""
         v, many = self.values(settings), self.has_many_others
         share, (across, along) = v.parallel > 0, self.pair
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
@@ -96,9 +99,9 @@ class TransposedSumSketch(
         return Plan(self.outline, levels, len(share))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Pieces of a few vectors of accumulators, then single vectors, then the remainder; each
-        over the whole reduction, in blocks. Lanes that are part of the reduction are reduced after
-        it."""
+        """Return the leaves: pieces of a few vectors of sums, then single vectors, then the
+        remainder, each over the whole reduction in blocks. If the lanes are part of the reduction,
+        they are summed afterwards."""
         nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
         along, found = nest.along, list[Leaf]()
         sums = AccessPattern("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
@@ -114,14 +117,14 @@ class TransposedSumSketch(
         return found
 
     def pieces(self, nest: BlockNest) -> Iterator[tuple[BlockPiece, list[BlockPiece]]]:
-        """Pieces of a few vectors of sums, of a vector, and what is left; and the blocks of the
-        reduction in which each is summed up."""
+        """Yield pieces of a few vectors of sums, of one vector, and the remainder, each with the
+        blocks of the reduction in which it is summed."""
         (level,) = nest.levels(TILES)
         for piece in nest.whole.cut(level, self.lanes):
             yield piece, piece.divided([*nest.levels(STEPS), *nest.levels(BLOCKS)])
 
     def _added_up(self, along: str, loop: LeafLoop, sums: AccessPattern) -> Iterator[Leaf]:
-        """The sums of each result, in vectors where there are several."""
+        """Yield the horizontal sum of each result, in vectors if there are several."""
         width, halves = (self.lanes, ceil(log2(self.lanes))) if self._adds_vectors else (1, 0)
         over = frozenset({along})
         walk = LeafLoop(over, -(-self.transposed.along.extent // width), loop)
@@ -139,7 +142,8 @@ class TransposedSumSketch(
         return several and self.transposed.along.extent >= 2 * self.lanes
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Write all pieces; the sums of lanes that are part of the reduction get a tensor."""
+        """Emit all pieces. Partial sums whose lanes are part of the reduction are stored in a
+        separate tensor."""
         name, along, buffer = self.view.name, self.transposed.along, self.view.name
         if along.reduce:
             buffer = f"{name}.sums"
@@ -152,10 +156,11 @@ class TransposedSumSketch(
 
 
 class _Sum(BlockWriter):
-    """Writes pieces of a few vectors of accumulators, in registers over the whole reduction."""
+    """Emits pieces of a few vectors of sums, each accumulated in registers over the whole
+    reduction."""
 
     def write(self, buffer: str, pieces: Sequence[tuple[BlockPiece, Sequence[BlockPiece]]]) -> None:
-        """Write them, each in its blocks of the reduction; the sums go to `buffer`."""
+        """Emit the pieces, each in its blocks of the reduction, with the sums in `buffer`."""
         steps = (self.sketch.loops[level.axis].name for level in self.nest.levels(STEPS))
         self.fuse_outside(self.along, *filter(self.w.has, steps), self.across)
         parts = self.cut([self.along], [piece for piece, _ in pieces])
@@ -166,7 +171,7 @@ class _Sum(BlockWriter):
     def _piece(
         self, buffer: str, along: str, piece: BlockPiece, blocks: Sequence[BlockPiece]
     ) -> None:
-        """One piece: each block is loaded, transposed and accumulated."""
+        """Emit one piece: each block is loaded, transposed and added."""
         w = self.w
         place, inner = self.split(along, piece)
         middle, lane = w.split(inner, min(self.lanes, piece.side))

@@ -236,12 +236,12 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
     """The importance of each knob."""
     job = stored_job(state, job_id)
     rows = _first(rows_of(state, job), MOST_READ)
-    events = [row for row in rows if row.run_secs and row.knobs]
-    sketches = len({row.sketch for row in events}) > 1
+    passed = [row for row in rows if row.run_secs and row.knobs]
+    sketches = len({row.sketch for row in passed}) > 1
     found = importances(
         [
             ({**({"sketch": row.sketch} if sketches else {}), **row.settings}, row.run_secs or 0.0)
-            for row in events
+            for row in passed
         ]
     )
     return page(
@@ -250,6 +250,6 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
         job=job_view(job),
         found=found[:MOST_KNOBS],
         others=len(found[MOST_KNOBS:]),
-        events=len(events),
+        passed=len(passed),
         least=LEAST_TRIALS,
     )

@@ -1,1 +1,1 @@
-"""The CPU as a back end: how kernels are loaded, called, checked and timed, and what it can do."""
+"""The CPU as a back end: loading, calling, checking and timing kernels, and probing."""

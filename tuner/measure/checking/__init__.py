@@ -1,1 +1,1 @@
-"""What a checker is asked, and the near end of its process."""
+"""The requests to the checker, and the client of its process."""

@@ -1,4 +1,4 @@
-"""Requests to the runner: how a kernel is checked and timed.
+"""Requests to the runner: how it checks and times a kernel.
 
 Tests of the checker (`tests/support/planting/run.py`) use them as well, so that they test the
 verification that candidates undergo.
@@ -17,8 +17,8 @@ _REPEATS = 10
 
 
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
-    """Fields of `job.CheckJob`: what the kernel `symbol` of `trace` needs of its caller, and the
-    rewrites that decide what it must compute."""
+    """Return the fields of `job.CheckJob` for the kernel `symbol` of `trace`: the resources that
+    its caller must provide, and the rewrites that determine its results."""
     return {
         "rewrites": Trace(trace.rewrites).to_json(),
         "symbol": symbol,
@@ -31,8 +31,8 @@ def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[st
 
 
 def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
-    """`job` for the runner's "check": every entry, each number of threads that `checked_team_sizes`
-    names, and, for kernels of several threads, repeated on the real runtime."""
+    """Return `job` for the runner's "check": every entry point, every number of threads in
+    `checked_team_sizes`, and, for kernels of several threads, repeated runs on the real runtime."""
     threads = job["threads"]
     return job | {
         "team_sizes": checked_team_sizes(threads),
@@ -43,5 +43,5 @@ def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def full_check_calls(job: dict[str, Any]) -> int:
-    """Work of a full check's longest case, in calls of a quick check's first case."""
+    """Return the work of a full check's longest case, in calls of a quick check's first case."""
     return _REPEATS + len(checked_team_sizes(job["threads"]))

@@ -1,4 +1,5 @@
-"""The client of the runner process: starts it, sends it kernels, restarts it when it dies."""
+"""The client of the runner process: it starts the runner, sends it kernels, and restarts it when it
+dies."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ _DEATHS_IN_A_ROW = 3
 
 @dataclass(slots=True)
 class RunnerClient:
-    """One runner process, opened with `document`; started again if it dies.
+    """One runner process, opened with `document`; restarted if it dies.
 
-    Everything is asynchronous: `start` and `submit` do not wait, `result` does. At most one
-    kernel is under way. Use as a context manager: leaving it ends the runner and its children.
+    All calls are asynchronous: `start` and `submit` do not wait, `result` does. At most one kernel
+    is in progress. Use it as a context manager: leaving it ends the runner and its children.
 
     `on_note` is called before each case of a full check with `{"case": N, "of": M}`, N from 0,
-    while the runner waits; an exception it raises ends the check and the runner.
+    while the runner waits. An exception that it raises ends the check and the runner.
     """
 
     document: dict[str, Any]
@@ -40,7 +41,7 @@ class RunnerClient:
     environment: dict[str, str] = field(default_factory=dict)
     on_note: Callable[[dict[str, Any]], None] = lambda note: None
     opening: dict[str, Any] = field(default_factory=dict)
-    """The runner's answer to opening the workload, empty before it."""
+    """The runner's answer to opening the workload; empty until the answer arrives."""
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
     _reader: FrameReader | None = None
@@ -58,7 +59,7 @@ class RunnerClient:
 
     @property
     def pid(self) -> int:
-        """The runner's process id. RuntimeError if it was not started."""
+        """The runner's process id. Raise RuntimeError if it was not started."""
         if self._process is None:
             raise RuntimeError("the runner was not started")
         return self._process.pid
@@ -69,23 +70,26 @@ class RunnerClient:
         return self._busy
 
     def fileno(self) -> int:
-        """Readable when `result` is likely not to wait."""
+        """Return the descriptor that becomes readable when `result` is likely not to wait."""
         assert self._reader is not None
         return self._reader.fd
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, which may have ended by itself."""
+        """Whether there is a process, which may have ended unexpectedly."""
         return self._process is not None
 
     @property
     def opened(self) -> bool:
-        """Whether the workload is open, as far as `has_answer` has seen."""
+        """Whether the workload is open, as far as `has_answer` has read."""
         return self._opened
 
     def has_answer(self, timeout_secs: float = 0.0) -> bool:
-        """Whether `result` will not wait, after waiting up to `timeout_secs` for a message of the
-        runner. Also handles the answer to opening the workload, and notes."""
+        """Wait up to `timeout_secs` for a message of the runner; return whether `result` will not
+        wait.
+
+        Also handles notes, and the answer to opening the workload.
+        """
         assert self._reader is not None
         while self._answer is None and not self._reader.ended:
             if not (self._reader.buffered or linux.readable(self._reader.fd, timeout_secs)):
@@ -98,9 +102,9 @@ class RunnerClient:
         return True
 
     def start(self) -> None:
-        """Start the runner and have it open the workload, without waiting for either."""
-        # The kernel takes the death of the starting *thread* for the parent's, so only the main
-        # thread may ask for that signal; the pipe's end tells the runner in any case.
+        """Start the runner and let it open the workload, without waiting for either."""
+        # The kernel sends the signal at the death of the starting *thread*, so only the main thread
+        # may request it. In any case the runner notices the end of the pipe.
         main = threading.current_thread() is threading.main_thread()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
@@ -120,8 +124,10 @@ class RunnerClient:
     @contextmanager
     def in_background(self) -> Iterator[None]:
         """For the block, let the runner and its children, which compute a reference or the next
-        case, use only idle cores. They are not stopped: a stopped process does not notice that its
-        parent has ended."""
+        case, use only idle cores.
+
+        They are not stopped: a stopped process does not notice that its parent has ended.
+        """
         self._schedule(os.SCHED_IDLE)
         try:
             yield
@@ -134,7 +140,7 @@ class RunnerClient:
         with suppress(psutil.NoSuchProcess):
             runner = psutil.Process(self._process.pid)
             for process in (runner, *runner.children(recursive=True)):
-                with suppress(OSError):  # it has just ended, or the kernel has no such policy
+                with suppress(OSError):  # it has just ended, or the kernel lacks this policy
                     os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
@@ -156,8 +162,8 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait until the workload is open; None if the runner died. WorkloadError if the workload
-        cannot be verified."""
+        """Wait until the workload is open; return None if the runner died. Raise WorkloadError if
+        the workload cannot be verified."""
         if self._opened:
             return {}
         answer = self._read()
@@ -172,9 +178,9 @@ class RunnerClient:
         deadline_secs: float,
         op: str = "measure",
     ) -> None:
-        """Have a kernel verified and timed; `job` holds the other fields of `job.Job`.
+        """Submit a kernel to be verified and timed; `job` holds the other fields of `job.Job`.
 
-        `op` "check" verifies it on every case. The deadline is for one case.
+        With `op` "check" it is verified on every case. The deadline is for one case.
         """
         if self._process is None:
             self.start()
@@ -185,9 +191,9 @@ class RunnerClient:
     def result(self) -> dict[str, Any]:
         """Wait for the submitted kernel's result document.
 
-        LOST if the runner died, in which case the next `submit` finds a new one. WorkloadError if
-        nothing can be verified of the workload. RuntimeError if it failed in our own code, or died
-        three times in a row.
+        The status is LOST if the runner died; the next `submit` then starts a new one. Raise
+        WorkloadError if the workload cannot be verified. Raise RuntimeError if the runner failed
+        because of a bug, or died three times in a row.
         """
         answer, self._answer = self._answer, None
         while answer is None and self.wait_open() is not None and not self._ended:
@@ -216,8 +222,8 @@ class RunnerClient:
         return self._reader is None or self._reader.ended
 
     def _next(self) -> dict[str, Any] | None:
-        """The runner's next message if it is the answer; a note is passed to `on_note`, and
-        None."""
+        """Read the runner's next message and return it if it is the answer. A note is passed to
+        `on_note`, and None is returned."""
         document = self._read()
         if document is None or "case" not in document:
             return document
@@ -231,7 +237,7 @@ class RunnerClient:
         try:
             write_frame(self._process.stdin.fileno(), frame)
         except BrokenPipeError:
-            return  # the end of its output tells
+            return  # the end of its output reports the failure
 
     def _read(self) -> dict[str, Any] | None:
         assert self._reader is not None

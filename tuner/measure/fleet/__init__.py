@@ -1,6 +1,7 @@
-"""Measure on other machines, through Dask distributed (the extra `fleet`).
+"""Measurement on other machines, through Dask distributed (the extra `fleet`).
 
-Read `measurer.py` for what a search sees, `dispatch.py` for who measures what and what follows a
-loss, `connection.py` for the only use of Dask on this side and `host.py` for the far side. What
-travels is in `messages.py`. Nothing here imports Dask before it is used.
+`measurer.py` is the interface for a search. `dispatch.py` decides which machine measures which
+candidates and handles lost machines. `connection.py` is the only use of Dask in the coordinator,
+`host.py` the part that runs on each machine, and `messages.py` defines the messages. Nothing here
+imports Dask before it is used.
 """

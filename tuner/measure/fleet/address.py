@@ -1,4 +1,4 @@
-"""Where a fleet's scheduler is: what follows `dask:` and `--join`."""
+"""The address of a fleet's scheduler: the text after `dask:` and `--join`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([
 
 
 class FleetError(MeasurerError):
-    """No scheduler answers, no machine of the kind has joined, or it speaks another version."""
+    """No scheduler answers, no machine of the requested kind has joined, or the peer uses another
+    protocol version."""
 
     code = "fleet_unavailable"
     category = ErrorCategory.UNAVAILABLE
-    title = "The fleet cannot measure"
+    title = "No fleet machine can measure"
     advice = (
         "`tilewright fleet ADDRESS` lists machines; `tilewright worker --join ADDRESS` adds one."
     )
 
 
 def parse_address(text: str) -> str:
-    """`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`, as Dask spells it. MeasurerError."""
+    """Return `text` (`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`) in the form that Dask
+    takes. Raise MeasurerError for any other text."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match[3]) < 65536:
         raise MeasurerError(
@@ -34,8 +36,11 @@ def parse_address(text: str) -> str:
 
 
 def check_listens(address: str, timeout_secs: float) -> None:
-    """FleetError if nothing listens at `address`. Dask would try for all of its patience, where a
-    closed port says so at once. One that expects TLS is left alone: it would log each look."""
+    """Raise FleetError if nothing listens at `address`.
+
+    Dask would retry until its own timeout, although a closed port fails immediately. A TLS address
+    is not checked, because the scheduler would log each attempt.
+    """
     protocol, _, where = address.partition("://")
     host, _, port = where.rpartition(":")
     if protocol == "tls":

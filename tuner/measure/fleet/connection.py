@@ -1,8 +1,8 @@
 """The coordinator's connection to a Dask scheduler: the only coordinator module that uses Dask.
 
-Dask stores nothing: a restarted scheduler has forgotten every order, and a client that lost its
+Dask stores nothing: a restarted scheduler has lost every request, and a client that lost its
 connection has lost its futures. So a broken connection is never repaired (`Line.broken`): it is
-closed and another one opened, and the caller orders unanswered candidates again.
+closed, a new one is opened, and the caller requests the candidates without a result again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAKE = b""
 
 _TOPICS = 16
 _CHANGES = "all"
-"""The topic of Dask's events about workers that come and go."""
+"""The topic of Dask's events about workers that join or leave."""
 
 _DASK_LOGGERS = (
     "distributed.batched",
@@ -46,8 +46,8 @@ _DASK_LOGGERS = (
 
 @dataclass(slots=True)
 class Line:
-    """An open connection. `received` has notes as bytes, None when machines have changed, and
-    `WAKE`."""
+    """An open connection. `received` contains notes as bytes, None if the set of machines has
+    changed, and `WAKE`."""
 
     client: Client
     topic: str
@@ -60,13 +60,14 @@ class Line:
 
     @property
     def broken(self) -> bool:
-        """Whether the scheduler, or the connection to it, was lost since this was opened."""
+        """Whether the scheduler, or the connection to it, was lost since the connection was
+        opened."""
         lost = any(future.status == "cancelled" for future in self.futures.values())
         return lost or self.client.status != "running"
 
     def machines(self) -> list[FleetMachine]:
-        """The machines with a recent heartbeat, read at most `timeouts.FLEET_POLL_SECS` ago.
-        FleetError if the connection broke."""
+        """Return the machines with a recent heartbeat, read at most `timeouts.FLEET_POLL_SECS` ago.
+        Raise FleetError if the connection broke."""
         if self.broken:
             raise FleetError("the line to the scheduler was lost")
         if time.monotonic() - self._looked < timeouts.FLEET_POLL_SECS:
@@ -77,7 +78,7 @@ class Line:
                 n_workers=-1,
                 callback_timeout=timeouts.FLEET_CALL_SECS,
             )
-        except Exception as error:  # whatever Dask says when its line breaks
+        except Exception as error:  # Dask raises various types when the connection breaks
             raise FleetError(f"the scheduler does not answer: {error!r}") from error
         if identity["id"] != self.scheduler_id:
             raise FleetError("the scheduler was started again")
@@ -91,11 +92,12 @@ class Line:
         self.received.put(WAKE)
 
     def look_again(self) -> None:
-        """The machines have changed: read the list again."""
+        """Read the list of machines again at the next call, because it has changed."""
         self._looked = float("-inf")
 
-    def order(self, task: str, machine: FleetMachine, payload: bytes) -> None:
-        """Send an order to `machine` alone; it waits in that machine's queue."""
+    def submit(self, task: str, machine: FleetMachine, payload: bytes) -> None:
+        """Send a request to `machine`; it waits in the queue of that machine, and Dask never moves
+        it."""
         self.futures[task] = self.client.submit(
             run,
             payload,
@@ -108,7 +110,8 @@ class Line:
         )
 
     def failure(self, task: str) -> BaseException | None:
-        """The exception of an order that failed without a note of its machine."""
+        """Return the exception of a request that failed without a note from its machine, or
+        None."""
         future = self.futures.get(task)
         if future is None or future.status not in ("error", "lost"):
             return None
@@ -116,32 +119,32 @@ class Line:
         return found if isinstance(found, BaseException) else FleetError(str(found))
 
     def is_over(self, task: str) -> bool:
-        """Whether the machine has finished an order."""
+        """Return whether the machine has finished a request."""
         future = self.futures.get(task)
         return future is not None and future.status == "finished"
 
     def release(self, task: str) -> None:
-        """Drop an order that has ended."""
+        """Remove a request that has ended."""
         self.futures.pop(task, None)
 
     def forget(self, tasks: list[str]) -> None:
-        """Cancel orders: a machine that measures one stops at its next candidate."""
+        """Cancel requests: a machine that measures one of them stops at its next candidate."""
         futures = [self.futures.pop(task) for task in tasks if task in self.futures]
         if futures and self.client.status == "running":
-            with suppress(Exception):  # a line that breaks now has forgotten them as well
+            with suppress(Exception):  # if the connection breaks now, the requests are lost as well
                 self.client.cancel(futures, reason="not wanted any more")
 
     def close(self) -> None:
-        """Cancel everything and close. Does not wait for a lost scheduler."""
+        """Cancel all requests and close the connection. Does not wait for a lost scheduler."""
         self.futures.clear()
-        with suppress(Exception):  # what Dask has to say of a line that is given up anyway
+        with suppress(Exception):  # errors of a connection that is closed anyway
             for topic in (self.topic, _CHANGES):
                 self.client.unsubscribe_topic(topic)
             self.client.close(timeout=2)
 
 
 def open_line(address: str) -> Line:
-    """A connection to the scheduler at `address`; FleetError if there is none."""
+    """Return a connection to the scheduler at `address`. Raise FleetError if there is none."""
     check_listens(address, timeouts.FLEET_CONNECT_SECS)
     from distributed import Client
 
@@ -151,7 +154,8 @@ def open_line(address: str) -> Line:
         client = Client(address, timeout=timeouts.FLEET_CONNECT_SECS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(f"no scheduler answers at {address}: {error}") from error
-    # A scheduler keeps the last events of every topic for ever: jobs share a fixed few.
+    # A scheduler stores the last events of every topic for ever, so jobs share a fixed number of
+    # topics.
     topic = f"tilewright-notes-{WIRE_VERSION}-{zlib.crc32(uuid.uuid4().bytes) % _TOPICS}"
     client.subscribe_topic(topic, lambda event: received.put(event[1]))
     client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
@@ -161,7 +165,7 @@ def open_line(address: str) -> Line:
             client.scheduler.identity, n_workers=0, callback_timeout=timeouts.FLEET_CALL_SECS
         )
         line.scheduler_id = identity["id"]
-    except Exception as error:  # whatever Dask says
+    except Exception as error:  # Dask raises various types here
         line.close()
         raise FleetError(f"no scheduler answers at {address}: {error!r}") from error
     return line
@@ -173,6 +177,7 @@ def _on_change(event: Any, received: queue.SimpleQueue[bytes | None]) -> None:
 
 
 def _hush() -> None:
-    """Silence Dask's log of lost connections, which are tracebacks; ours has one line each."""
+    """Silence Dask's log of lost connections, which prints tracebacks; this package logs one line
+    each."""
     for name in _DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

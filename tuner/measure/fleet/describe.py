@@ -1,4 +1,4 @@
-"""What this machine says of itself when it joins a fleet."""
+"""The description that this machine sends when it joins a fleet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .messages import MachineDescription
 
 
 def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:
-    """This machine, probed if it measures itself; or the one `target` (a file) that it plays with
-    mocked timings. `name` "": the host's.
+    """Return the description of this machine, probed if it measures itself, or of the machine
+    `target` (a file) that it simulates with mocked timings.
 
-    MeasurerError, TargetError for what cannot be.
+    If `name` is "", the host's name is used. Raise MeasurerError or TargetError for invalid
+    arguments.
     """
     name = name or socket.gethostname()
     if measurer == "local":

@@ -1,11 +1,11 @@
-"""Which machine measures which candidates, and what follows the loss of a machine. Pure: no clock,
-no network.
+"""Distribution of candidates to machines, and recovery from lost machines. Pure: no clock, no
+network.
 
-A batch of candidates is divided into orders, each for one machine; Dask never moves an order by
-itself. When a machine is lost, the unanswered candidates of its order are ordered again. If there
-were several, the one that crashed the machine is not known: they are ordered one by one from then
-on, so that only a candidate measured alone is blamed. Candidates of an order that had not begun are
-not suspected.
+A batch of candidates is divided into requests, each for one machine; Dask never moves a request to
+another machine. When a machine is lost, the candidates of its request without a result are
+requested again. If there were several, it is unknown which one crashed the machine: from then on
+they are requested one by one, so that only a candidate measured alone is blamed. Candidates of a
+request that had not begun are not suspected.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from dataclasses import dataclass, field
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
 MAX_DEATHS = 3
-"""Losses of machines that measured one candidate alone after which the candidate is LOST."""
+"""Number of machines that may be lost while they measure one candidate alone, before the candidate
+is LOST."""
 
 MAX_UNBEGUN = 5
-"""Losses of an order that had not reported its begin: a machine may crash before it reports one."""
+"""Number of times that a request may be lost before its "begun" note: a machine may crash too fast
+to send one."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """An order given to a machine; `unanswered` are the positions without an answer."""
+    """A request sent to one machine. `unanswered` holds the indices of candidates without a result
+    yet."""
 
     task: str
     machine: str
@@ -37,8 +40,8 @@ class Assignment:
 class Dispatch:
     """The state of one batch of `count` candidates.
 
-    With `together` all are timed in one order on one machine, and results count only when all have
-    arrived, because times of different machines are never compared.
+    With `together` all candidates are timed in one request on one machine, and results count only
+    when all of them have arrived, because times of two machines are never compared.
     """
 
     count: int
@@ -62,12 +65,15 @@ class Dispatch:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something to be ordered."""
+        """Whether there are candidates to request."""
         return bool(self._suspects or self._waiting)
 
     def assign(self, places: Sequence[str], share: int) -> list[Assignment]:
-        """New orders of up to `share` candidates, one for each of `places`: machines, once for
-        each order they have room for, best first. `together` takes the first for all."""
+        """Return new requests of up to `share` candidates, one for each of `places`.
+
+        `places` lists machines, best first, once for each request that they have capacity for. With
+        `together` the first machine gets all candidates.
+        """
         able = [m for m in places if m not in self.refused]
         if self.together:
             return self._assign_all(able)
@@ -75,7 +81,7 @@ class Dispatch:
         for machine in able:
             if not self.has_more:
                 break
-            made.append(self._order(machine, self._next(share)))
+            made.append(self._request(machine, self._next(share)))
         return made
 
     def _assign_all(self, able: Sequence[str]) -> list[Assignment]:
@@ -83,15 +89,16 @@ class Dispatch:
             return []
         everything = list(self._waiting)
         self._waiting.clear()
-        return [self._order(able[0], everything)]
+        return [self._request(able[0], everything)]
 
     def _next(self, share: int) -> list[int]:
-        """A suspect alone; else so many that the machines end at about the same time."""
+        """Return one suspect alone, or else up to `share` waiting candidates, so that the machines
+        finish at about the same time."""
         if self._suspects:
             return [self._suspects.popleft()]
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
 
-    def _order(self, machine: str, positions: list[int]) -> Assignment:
+    def _request(self, machine: str, positions: list[int]) -> Assignment:
         assignment = Assignment(self.name(), machine, positions)
         self.under_way[assignment.task] = assignment
         return assignment
@@ -101,10 +108,10 @@ class Dispatch:
             self.under_way[task].begun = True
 
     def answer(self, task: str, position: int, result: MeasureResult) -> list[int]:
-        """Accept a result; returns the positions that it settles.
+        """Store a result; return the positions that it settles.
 
-        Unless times are compared, a late answer to an abandoned order counts if there is no
-        other.
+        A result of an abandoned request is accepted if there is no other result for the candidate,
+        except if times are compared.
         """
         if not 0 <= position < self.count:
             raise ValueError(f"position must be 0..{self.count - 1}, got {position}")
@@ -119,7 +126,8 @@ class Dispatch:
         return self._settle(position, result)
 
     def end(self, task: str) -> list[int]:
-        """The machine has finished an order; returns the positions that this settles."""
+        """Handle the end of a request that its machine reports; return the positions that it
+        settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
@@ -131,27 +139,29 @@ class Dispatch:
         return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def refuse(self, task: str) -> None:
-        """The machine cannot take the order, which goes to others."""
+        """Record that the machine cannot measure this workload: other machines measure it."""
         assignment = self.under_way.pop(task, None)
         if assignment is not None:
             self.refused.add(assignment.machine)
             self._back(assignment.unanswered)
 
     def lose(self, task: str) -> list[int]:
-        """The machine was lost, or its notes; returns the positions that this settles."""
+        """Handle the loss of the machine or of its notes; return the positions that this
+        settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def interrupt(self) -> None:
-        """The scheduler was lost with all orders: no candidate is blamed."""
+        """Handle the loss of the scheduler with all requests: no candidate is blamed."""
         for assignment in self.under_way.values():
             self._back([p for p in assignment.unanswered if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """No answer will come; returns the positions that this settles."""
+        """Settle all other positions as LOST, because no result will arrive; return these
+        positions."""
         positions = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
         return [p for i in positions for p in self._settle(i, lost(detail))]
@@ -202,7 +212,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """A LOST result, which says nothing about the candidate."""
+    """Return a LOST result, which states nothing about the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

@@ -1,9 +1,10 @@
-"""Machines without a heartbeat that the scheduler still lists: power lost, cable pulled, frozen.
+"""Detection of machines that the scheduler still lists but that send no heartbeat: power lost,
+cable pulled, frozen.
 
-A scheduler lists them until its own timeout (20 s with our configuration, 300 s with Dask's). Each
-machine sends a heartbeat twice a second, or every two seconds in a fleet of hundreds, whatever it
-measures. A machine without one for `timeouts.SILENT_SECS` gets no orders, and its orders go to
-others; once its heartbeat returns, it takes part again.
+A scheduler lists them until its own timeout (20 s with this project's configuration, 300 s with
+Dask's default). Each machine sends a heartbeat twice per second, or every two seconds in a fleet of
+hundreds, even while it measures. A machine without a heartbeat for `timeouts.SILENT_SECS` gets no
+requests, and its requests go to other machines. Once its heartbeat returns, it takes part again.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ... import timeouts
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """The age of each machine's last heartbeat by this process's clock, as clocks of other machines
-    may be wrong. Time in which nobody called `of` does not count."""
+    """The age of each machine's last heartbeat by this process's clock, because clocks of other
+    machines may be wrong. Time during which `of` was not called does not count."""
 
     _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
     _looked: float = float("-inf")
 
     def of(self, identity: Mapping[str, Any], now: float) -> set[str]:
-        """Addresses of silent workers in a scheduler's `identity`, read at `now`."""
+        """Return the addresses of silent workers in a scheduler's `identity`, read at `now`."""
         gap = now - self._looked > timeouts.HEARTBEAT_GAP_SECS
         heard: dict[str, tuple[float, float]] = {}
         for address, worker in identity.get("workers", {}).items():

@@ -1,4 +1,5 @@
-"""The machines of a fleet: which have joined, which are alike, and which a target names."""
+"""The machines of a fleet: the machines that have joined, groups of alike machines, and targets by
+name."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from .messages import MachineDescription
 log = logging.getLogger("tilewright.fleet")
 
 ALIKE_RATIO = 1.1
-"""Machines of one CPU model whose probes differ by more than this are not alike."""
+"""Machines of one CPU model whose probes differ by more than this factor are not alike."""
 
 LABEL = "tilewright"
 """The key of a Dask worker's `MachineDescription`, and of its metrics."""
@@ -33,8 +34,8 @@ _SHORTEST_PREFIX = 6
 class FleetMachine:
     """A machine that has joined, and its state at the last heartbeat.
 
-    `target` is for one thread, with the machine's probes; `resource` counts what it measures at a
-    time; `silent_secs` is the age of that heartbeat.
+    `target` is for one thread, with the probes of the machine. `resources` has the number of
+    requests that it measures concurrently. `silent_secs` is the age of the last heartbeat.
     """
 
     address: str
@@ -49,11 +50,11 @@ class FleetMachine:
 
     @property
     def key(self) -> str:
-        """The key of its kind: of its target for one thread."""
+        """The key of the machine's kind: the key of its target for one thread."""
         return self.target.key
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry in `tilewright fleet --json`."""
+        """Return the machine's entry in `tilewright fleet --json`."""
         return {
             "name": self.name,
             "address": self.address,
@@ -72,23 +73,24 @@ class FleetMachine:
 
 
 def resource_name(target: Target) -> str:
-    """The Dask resource of machines of this kind; each has one, so it measures one order at a
-    time."""
+    """Return the name of the Dask resource of machines of this kind. Each machine has one unit, so
+    it measures one request at a time."""
     return f"tilewright-{kind(target)}"
 
 
 def kind(target: Target) -> str:
-    """The key of machines that can measure `target`, whatever its threads."""
+    """Return the key of the machines that can measure `target`, for any number of threads."""
     return replace(target, threads=1).key
 
 
 def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
-    """The machines that have joined the scheduler at `address`, by name.
+    """Return the machines that have joined the scheduler at `address`, sorted by name.
 
-    MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
+    Raise MeasurerError if `address` is not an address, and FleetError if nothing answers there. Not
+    for coroutines.
     """
     where = parse_address(address)
-    import distributed  # noqa: F401  # if it is missing, that is what is wrong
+    import distributed  # noqa: F401  # raises the error that names the missing package
 
     check_listens(where, timeout_secs)
     try:
@@ -109,9 +111,9 @@ async def _identity(address: str, timeout_secs: float) -> dict[str, Any]:
 
 
 def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
-    """The machines among the workers of a Dask scheduler's `identity`, by name.
+    """Return the machines among the workers of a Dask scheduler's `identity`, sorted by name.
 
-    Workers that are no machines of ours, or are of another version, are none.
+    Workers that are not machines of a Tilewright fleet, or have another version, are skipped.
     """
     machines: list[FleetMachine] = []
     for address, worker in identity.get("workers", {}).items():
@@ -125,7 +127,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
             continue
         resources = worker.get("resources") or {}
         if resource_name(description.target) not in resources:
-            continue  # orders would wait there for ever
+            continue  # a request would wait there for ever
         doing = worker.get("metrics", {}).get(LABEL, {})
         machines.append(
             FleetMachine(
@@ -143,11 +145,11 @@ def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
     return sorted(machines, key=lambda m: (m.name, m.address))
 
 
-# -- who may work on one job
+# -- machines that may measure for one job
 
 
 def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]:
-    """The machines that can measure `target` with code of this version."""
+    """Return the machines that can measure `target` with code of this version."""
     return [
         m
         for m in machines
@@ -158,8 +160,8 @@ def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]
 
 
 def alike(one: FleetMachine, other: FleetMachine) -> bool:
-    """Whether one search may use times of both: same kind, same toolchain, and probes within
-    `ALIKE_RATIO`."""
+    """Return whether one search may use times of both machines: same kind, same toolchain, and
+    probes within `ALIKE_RATIO`."""
     return (
         one.key == other.key
         and one.toolchain == other.toolchain
@@ -181,21 +183,23 @@ def _alike_probes(one: Probes, other: Probes) -> bool:
 
 
 def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:
-    """The largest group of machines that are all alike to its first one."""
+    """Return the largest group of machines that are all alike to the first machine of the group."""
     groups = [[m, *(o for o in machines if o is not m and alike(m, o))] for m in machines]
     return max(groups, key=len, default=[])
 
 
-# -- what `--target` may name
+# -- the targets that `--target` may name
 
 
 def fleet_target(
     machines: Sequence[FleetMachine], spec: str, threads: int | None, native: Target | None = None
 ) -> Target:
-    """The target that `spec` names among the machines: a name, or the beginning of a key.
+    """Return the target that `spec` names among the machines: a machine's name, or the beginning of
+    a key.
 
-    "native" is `native` if such a machine has joined, or none at all; else the only kind that has
-    joined. The target has the probes of the largest group of its machines. TargetError lists all.
+    "native" means `native` if a machine of that kind has joined or no machine has; otherwise the
+    only kind that has joined. The target has the probes of the largest group of its machines. Raise
+    TargetError, with a list of all kinds, if `spec` does not name exactly one kind.
     """
     if spec == "native" and native is not None and not machines:
         return native.with_threads(threads or 1)
@@ -214,7 +218,7 @@ def fleet_target(
 
 
 def target_at(address: str, spec: str, threads: int | None) -> Target:
-    """`fleet_target` of the fleet at `address`. FleetError as well."""
+    """Return the `fleet_target` of the fleet at `address`. Raise FleetError as well."""
     here = unprobed_target() if spec == "native" else None
     return fleet_target(fleet_status(address), spec, threads, here)
 
@@ -230,6 +234,6 @@ def _chosen(machines: Sequence[FleetMachine], spec: str, native: Target | None) 
 
 
 def with_fleet_probes(machines: Sequence[FleetMachine], target: Target) -> Target:
-    """`target` with the probes of its machines in the fleet, if there are any."""
+    """Return `target` with the probes of its machines in the fleet, if there are any."""
     group = largest_group(able(machines, target))
     return replace(target, probes=group[0].target.probes) if group else target

@@ -1,4 +1,5 @@
-"""`--measurer dask:tcp://HOST:PORT`: candidates are measured by the machines of a fleet."""
+"""The measurer `--measurer dask:tcp://HOST:PORT`: the machines of a fleet measure the
+candidates."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from .address import FleetError, parse_address
 from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
 from .machines import FleetMachine, able, alike, kind, largest_group
-from .messages import Note, Order, Purpose
+from .messages import FleetRequest, Note, Purpose
 from .reservations import reservations_of, share_of
 from .waiting import MachineWait, interruptible
 
@@ -41,7 +42,7 @@ def _never() -> bool:
 class Fleet:
     """The machines behind the scheduler at `address`; calling it opens a measurer on them.
 
-    `should_stop` is called while there is no machine to measure on.
+    `should_stop` is called while no machine is available.
     """
 
     address: str
@@ -53,8 +54,11 @@ class Fleet:
 
 
 def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
-    """The fleet at `address`; nothing is connected. MeasurerError for a bad address;
-    ModuleNotFoundError without Dask, which a job must not discover after a wait for machines."""
+    """Return the fleet at `address`; nothing is connected yet.
+
+    Raise MeasurerError for an invalid address, and ModuleNotFoundError if Dask is missing, so that
+    a job does not fail only after a wait for machines.
+    """
     where = parse_address(address)
     if find_spec("distributed") is None:
         raise ModuleNotFoundError("a fleet needs Dask distributed", name="distributed")
@@ -62,14 +66,14 @@ def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> F
 
 
 class FleetMeasurer:
-    """`Measurer` on machines of one kind that have joined a fleet.
+    """A `Measurer` on machines of one kind that have joined a fleet.
 
-    The first machines decide which others take part: times of unlike machines are never mixed, and
-    compared times, and the full check, come from one machine as long as it is there. The loss of
-    machines, the scheduler or the network costs time and no result; FleetError after
-    `patience_secs` without a machine. A machine that refuses the workload, or fails in our own
-    code, gets no more of it; once all have, the last one's error: WorkloadError, TargetError,
-    RuntimeError.
+    The first machines determine which others take part: times of machines that are not alike are
+    never mixed. Compared times and the full check come from one machine as long as it is available.
+    The loss of machines, the scheduler or the network costs time but no result; after
+    `patience_secs` without a machine, FleetError is raised. A machine that refuses the workload, or
+    fails because of a bug, gets no more requests of it. Once all machines have, the error of the
+    last one is raised: WorkloadError, TargetError or RuntimeError.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
@@ -78,7 +82,7 @@ class FleetMeasurer:
         self._line: Line | None = None
         self._like: FleetMachine | None = None
         self.home = ""
-        """Address of the machine that compares and confirms; "" before there is one."""
+        """Address of the machine that compares and confirms, or "" before it is chosen."""
         self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
@@ -93,7 +97,7 @@ class FleetMeasurer:
         self._hang_up()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` ends every wait and cancels all orders."""
+        """Obey `control`: `abort` ends every wait and cancels all requests."""
         self._control = control
         self._wait.control = control
         control.on_abort(self._wake)
@@ -105,7 +109,8 @@ class FleetMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        """The machines' toolchain; waits for the first machine. FleetError, MeasurementAborted."""
+        """The machines' toolchain; waits for the first machine. Raise FleetError if none joins, and
+        MeasurementAborted if aborted."""
         while self._like is None:
             if not self._machines():
                 self._wait.go_on()
@@ -114,12 +119,13 @@ class FleetMeasurer:
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
-        """One result a request, in order; see `Measurer`."""
+        """Return one result per request, in order; see `Measurer`."""
         compared = any(request.compared for request in requests)
         return self._work(_Run("measure", requests, on_result or _ignore_result, together=compared))
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuilt and checked in full on the machine of the last comparison, if it still lives."""
+        """Rebuild and fully check a candidate on the machine of the last comparison, if it is still
+        available."""
         (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
 
@@ -136,14 +142,14 @@ class FleetMeasurer:
         return [run.batch.results[i] for i in range(run.batch.count)]
 
     def _advance(self, run: _Run) -> None:
-        """Update the list of machines, send orders, and read notes."""
+        """Update the list of machines, send requests, and read notes."""
         machines = {m.address: m for m in self._machines()}
         line = self._line
         if line is None:
             self._reservations.leave(self._owner)
             run.batch.interrupt()
         else:
-            for task in run.lost_orders(machines):
+            for task in run.lost_requests(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 self._let_go(line, task)
                 run.report(run.batch.lose(task))
@@ -156,12 +162,12 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Send orders as far as the machines have room beside those of other jobs."""
+        """Send requests up to the capacity that other jobs leave on the machines."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
         if run.batch.together and self.home in able_ones:
-            able_ones = [self.home]  # compared times come from the same machine as the last ones
+            able_ones = [self.home]  # comparable with the previous times
         made: list[Assignment] = []
 
         def assign(places: list[str], jobs: int) -> list[Assignment]:
@@ -177,7 +183,7 @@ class FleetMeasurer:
                 self.home = assignment.machine
             run.tasks.add(assignment.task)
             self._names[assignment.machine] = machines[assignment.machine].name
-            order = Order(
+            request = FleetRequest(
                 task=assignment.task,
                 topic=line.topic,
                 purpose=run.purpose,
@@ -186,13 +192,13 @@ class FleetMeasurer:
                 seed=self._seed,
                 requests={position: run.requests[position] for position in assignment.unanswered},
             )
-            line.order(assignment.task, machines[assignment.machine], order.to_bytes())
+            line.submit(assignment.task, machines[assignment.machine], request.to_bytes())
 
     def _take(self, run: _Run, line: Line) -> None:
-        """Read notes for a moment, and Dask's state of orders without notes."""
+        """Read notes for a moment, and Dask's state of requests without notes."""
         for note in _notes(line):
             if note.task not in run.tasks:
-                continue  # of another job, or of a batch that was given up
+                continue  # from another job, or from an abandoned batch
             if note.kind == "result":
                 self._reservations.answered(note.task)
             elif note.kind != "begun":
@@ -202,13 +208,13 @@ class FleetMeasurer:
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
-            if line.is_over(task):  # its notes came before the news of its end, or never will
+            if line.is_over(task):  # its notes arrived before the state changed, or never will
                 line.release(task)
                 self._reservations.release(task)
                 run.report(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
-                log.warning("an order failed on machine %s: %r", machine, failure)
+                log.warning("a request failed on machine %s: %r", machine, failure)
                 self._let_go(line, task)
                 run.report(run.batch.lose(task))
 
@@ -230,7 +236,7 @@ class FleetMeasurer:
     # -- the connection
 
     def _machines(self) -> list[FleetMachine]:
-        """The machines that may measure for this job now; none without a connection."""
+        """Return the machines that may measure for this job now; none without a connection."""
         try:
             if self._line is None:
                 address = self._fleet.address
@@ -253,7 +259,7 @@ class FleetMeasurer:
         line, self._line = self._line, None
         if line is None:
             return
-        if self._control.aborted:  # nobody waits for a scheduler that may not answer
+        if self._control.aborted:  # do not wait for a scheduler that may not answer
             threading.Thread(target=line.close, daemon=True).start()
         else:
             line.close()
@@ -261,7 +267,7 @@ class FleetMeasurer:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `measure` or `confirm`. `tasks` are all orders ever sent for it."""
+    """One call of `measure` or `confirm`. `tasks` are all requests ever sent for it."""
 
     purpose: Purpose
     requests: Sequence[MeasureRequest]
@@ -274,12 +280,12 @@ class _Run:
     def __post_init__(self) -> None:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
 
-    def lost_orders(self, machines: dict[str, FleetMachine]) -> list[str]:
-        """Orders at machines that are not among `machines`."""
+    def lost_requests(self, machines: dict[str, FleetMachine]) -> list[str]:
+        """Return the requests at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
     def update(self, note: Note) -> None:
-        """Update the batch by a machine's note."""
+        """Update the batch by a note from a machine."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
@@ -310,7 +316,7 @@ def _refusal_reason(
 
 
 def _notes(line: Line) -> Iterator[Note]:
-    """Notes that have arrived; waits `timeouts.FLEET_POLL_SECS` for the first."""
+    """Yield the notes that have arrived; wait `timeouts.FLEET_POLL_SECS` for the first."""
     timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:
@@ -333,4 +339,4 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """Nobody is listening."""
+    """Ignore the result: the caller of `measure` passed no `on_result`."""

@@ -1,7 +1,7 @@
 """The messages between coordinator and machines, as canonical JSON.
 
-Nothing of ours is pickled but the name of one function (`host.run`), so a machine of another
-version is recognised by `WIRE_VERSION` and does not fail somewhere inside.
+The only pickled object is the name of one function (`host.run`). A machine of another version is
+therefore recognised by `WIRE_VERSION` instead of failing during unpickling.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Purpose = Literal["measure", "confirm"]
 
 @dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """The description a machine joins with. `target` is for one thread, with its probes.
+    """The description that a machine joins with. `target` is for one thread, with its probes.
 
-    `measurer` is "local", or the mocked one it answers with.
+    `measurer` is "local", or the mocked measurer that the machine uses.
     """
 
     name: str
@@ -49,7 +49,8 @@ class MachineDescription:
 
     @classmethod
     def from_bytes(cls, data: bytes | str) -> MachineDescription:
-        """FleetError for what is none, or of another version."""
+        """Return the description in `data`. Raise FleetError if it is not a description, or is of
+        another version."""
         document = _document(data)
         try:
             return cls(
@@ -63,9 +64,12 @@ class MachineDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Candidates for one machine. `requests` are keyed by position in the coordinator's batch;
-    notes about them are published under `topic` with the order's `task`."""
+class FleetRequest:
+    """A request for one machine to measure candidates.
+
+    `requests` are keyed by position in the coordinator's batch. Notes about them are published
+    under `topic`, with this request's `task`.
+    """
 
     task: str
     topic: str
@@ -98,8 +102,9 @@ class Order:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Order:
-        """FleetError for another version; a document that is none is a bug of the sender."""
+    def from_bytes(cls, data: bytes) -> FleetRequest:
+        """Return the request in `data`. Raise FleetError if it is of another version. A malformed
+        document of this version is a bug of the sender, so its exception is not translated."""
         document = _document(data)
         return cls(
             task=document["task"],
@@ -119,11 +124,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message of a machine about an order.
+    """A message from a machine about a request.
 
-    "begun" comes first, "result" once a candidate (with `position`), "ended" last. "refused" ends
-    an order this machine cannot take (`error` is one of `REFUSALS`), "bug" one that failed in our
-    own code; both say why in `detail`.
+    "begun" comes first, "result" once per candidate (with `position`), "ended" last. "refused" ends
+    a request that this machine cannot measure (`error` is one of `REFUSALS`), "bug" a request that
+    failed because of a bug; in both, `detail` has the reason.
     """
 
     task: str
@@ -144,7 +149,8 @@ class Note:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Note:
-        """FleetError for what is none, or of another version."""
+        """Return the note in `data`. Raise FleetError if it is not a note, or is of another
+        version."""
         document = _document(data)
         try:
             result = document.get("result")

@@ -20,7 +20,7 @@ ENVIRONMENT = "TILEWRIGHT_MACHINE"
 
 
 def dask_setup(worker: Any) -> None:
-    """Called by Dask before the worker registers."""
+    """Set up the machine; Dask calls this before the worker registers."""
     description = os.environ[ENVIRONMENT]
     host = set_up(MachineDescription.from_bytes(description))
     worker.startup_information[LABEL] = lambda _: description
@@ -29,8 +29,12 @@ def dask_setup(worker: Any) -> None:
 
 
 def dask_teardown(worker: Any) -> None:
-    """The worker closes, by request or because its scheduler is gone. Nobody will read what it
-    measures, so it does not wait for that: its child processes end with this one."""
+    """End the process `timeouts.LEAVE_SECS` after the worker closes, by request or because its
+    scheduler has ended.
+
+    No process will read the pending results, so the worker does not wait for them: its child
+    processes end with this process.
+    """
     leaving = threading.Timer(timeouts.LEAVE_SECS, os._exit, args=(0,))
     leaving.daemon = True
     leaving.start()

@@ -1,11 +1,11 @@
 """The queues of a fleet's machines, shared fairly by all jobs of this process.
 
-A service runs several jobs on one fleet. Without coordination each would send its orders to the
-first machine of the list, or fill every queue before the others order anything. So each job
-reserves a place first: an order goes to a machine with room in its queue, preferably an idle one,
-and best to one that has the job's workload open. While places are short, the job with the fewest
-unanswered candidates goes first. Orders of other processes are not known here; they wait in the
-machines' own queues.
+A service runs several jobs on one fleet. Without coordination each job would send its requests to
+the first machine of the list, or fill every queue before the other jobs send anything. So each job
+reserves a place first: a request goes to a machine with a free place in its queue, preferably to an
+idle machine, and most preferably to one that has the job's workload open. While places are scarce,
+the job with the fewest candidates in progress goes first. Requests of other processes are not known
+here; they wait in the machines' own queues.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from ... import timeouts
 from .dispatch import Assignment
 from .host import MAX_OPEN_MEASURERS
 
-ORDERS_A_MACHINE = 2
-"""One being measured and one in the queue, so that no machine waits for the coordinator."""
+REQUESTS_PER_MACHINE = 2
+"""One request being measured and one in the queue, so that no machine waits for the coordinator."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """An order of `owner` at `machine`; `candidates` are not answered yet."""
+    """A request of `owner` at `machine`, with the number of `candidates` that have no result
+    yet."""
 
     owner: int
     machine: str
@@ -36,7 +37,7 @@ class Reservation:
 
 @dataclass(slots=True)
 class WaitingBatch:
-    """A job with more candidates than places; `wake` is called when a place may be free."""
+    """A job with more candidates than places. `wake` is called when a place may be free."""
 
     machines: AbstractSet[str]
     wake: Callable[[], None]
@@ -45,7 +46,7 @@ class WaitingBatch:
 
 @dataclass(slots=True)
 class Reservations:
-    """The orders of this process at the machines of one fleet. Thread-safe."""
+    """The requests of this process at the machines of one fleet. Thread-safe."""
 
     _reserved: dict[str, Reservation] = field(default_factory=dict)
     _waiting_batches: dict[int, WaitingBatch] = field(default_factory=dict)
@@ -61,9 +62,10 @@ class Reservations:
     ) -> None:
         """Let `assign` fill the places on `machines` that `owner` may use now.
 
-        Its arguments are the places, best first (a machine once for each order it has room for),
-        and how many jobs share these machines; it returns its orders. `wake` is called, from
-        another thread, once there may be more places, until `withdraw`.
+        The arguments of `assign` are the places, best first (a machine once for each request it has
+        capacity for), and the number of jobs that share these machines; it returns its requests.
+        `wake` is called, from another thread, once there may be more places, until `withdraw` is
+        called.
         """
         with self._lock:
             self._waiting_batches[owner] = WaitingBatch(frozenset(machines), wake)
@@ -73,25 +75,25 @@ class Reservations:
                 self._note_open(made.machine, owner)
 
     def withdraw(self, owner: int) -> None:
-        """`owner` has ordered all its candidates and waits for no place."""
+        """Record that `owner` has requested all its candidates and waits for no place."""
         with self._lock:
             if self._waiting_batches.pop(owner, None) is not None:
                 self._wake()
 
     def answered(self, task: str) -> None:
-        """One candidate of an order was answered."""
+        """Record the result of one candidate of a request."""
         with self._lock:
             if task in self._reserved:
                 self._reserved[task].candidates -= 1
 
     def release(self, task: str) -> None:
-        """The order has ended, or its machine was lost."""
+        """Free the place of a request that has ended or whose machine was lost."""
         with self._lock:
             if self._reserved.pop(task, None) is not None:
                 self._wake()
 
     def leave(self, owner: int) -> None:
-        """`owner` orders nothing more and drops its orders."""
+        """Remove all requests of `owner`, which sends no more."""
         with self._lock:
             self._waiting_batches.pop(owner, None)
             for task in [task for task, b in self._reserved.items() if b.owner == owner]:
@@ -99,9 +101,12 @@ class Reservations:
             self._wake()
 
     def _places(self, owner: int, machines: Sequence[str]) -> list[str]:
-        """Places for `owner`, idle machines first, those with its workload open before others; none
-        at machines that a job with fewer unanswered candidates waits for."""
-        orders = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
+        """Return the places for `owner`: idle machines first, and machines with its workload open
+        before others.
+
+        Machines that a job with fewer candidates in progress waits for are excluded.
+        """
+        requests = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
         mine = self._out(owner)
         hungry = [
             batch
@@ -110,14 +115,14 @@ class Reservations:
         ]
 
         def preference(machine: str, room: int) -> tuple[int, bool, int]:
-            left = sum(b.candidates for b in orders[machine])
+            left = sum(b.candidates for b in requests[machine])
             return room, owner not in self._has_open.get(machine, ()), left
 
         free = [
             (preference(machine, room), machine)
             for machine in machines
             if not any(machine in batch.machines for batch in hungry)
-            for room in range(len(orders[machine]), ORDERS_A_MACHINE)
+            for room in range(len(requests[machine]), REQUESTS_PER_MACHINE)
         ]
         return [machine for _, machine in sorted(free, key=lambda place: place[0])]
 
@@ -125,7 +130,7 @@ class Reservations:
         return sum(b.candidates for b in self._reserved.values() if b.owner == owner)
 
     def _interested(self, machines: Sequence[str]) -> set[int]:
-        """The jobs that have orders on some of `machines`, or wait for places there."""
+        """Return the jobs that have requests on some of `machines`, or wait for places there."""
         wanting = {
             o
             for o, batch in self._waiting_batches.items()
@@ -156,18 +161,18 @@ _guard = threading.Lock()
 
 
 def reservations_of(address: str) -> Reservations:
-    """The reservations of this process at the fleet whose scheduler is at `address`."""
+    """Return the reservations of this process at the fleet whose scheduler is at `address`."""
     with _guard:
         return _of_fleets.setdefault(address, Reservations())
 
 
 def share_of(count: int, machines: int, jobs: int) -> int:
-    """How many of a batch of `count` candidates go into one order.
+    """Return the number of candidates of a batch of `count` that go into one request.
 
-    A single machine gets all, so that it compiles one while it times another. Several machines get
-    two orders each, so that all end at about the same time; jobs that share the machines make fewer
-    and larger orders.
+    A single machine gets all of them, so that it compiles one while it times another. Several
+    machines get two requests each, so that all finish at about the same time; jobs that share the
+    machines send fewer and larger requests.
     """
     if machines <= 1:
         return count
-    return min(count, -(-count * jobs // (ORDERS_A_MACHINE * machines)))
+    return min(count, -(-count * jobs // (REQUESTS_PER_MACHINE * machines)))

@@ -21,13 +21,16 @@ T = TypeVar("T")
 def interruptible(
     call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda result: None
 ) -> T:
-    """What `call` returns or raises, in a thread of its own. MeasurementAborted when `control` is
-    aborted, while `call` goes on; its result is then passed to `undo`."""
+    """Run `call` in a separate thread; return its result or raise its exception.
+
+    Raise MeasurementAborted when `control` is aborted. The call then continues, and its result is
+    passed to `undo`.
+    """
     return _InterruptibleCall(call, undo).outcome(control)
 
 
 class _InterruptibleCall(Generic[T]):
-    """A call in a thread of its own, whose caller can stop waiting for it."""
+    """A call in a separate thread, whose caller can stop waiting for it."""
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
@@ -52,7 +55,8 @@ class _InterruptibleCall(Generic[T]):
             self._over.set()
 
     def outcome(self, control: Control) -> T:
-        """What the call returned or raised. MeasurementAborted."""
+        """Return the result of the call or raise its exception. Raise MeasurementAborted if
+        `control` aborts."""
         while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
                 self._abandoned = control.aborted and not self._results
@@ -65,7 +69,7 @@ class _InterruptibleCall(Generic[T]):
 
 @dataclass(slots=True)
 class MachineWait:
-    """The time without a machine to measure on, and its `reason`, reported to `control`."""
+    """The time without a machine to measure on and the `reason` for it, reported to `control`."""
 
     address: str
     patience_secs: float
@@ -75,13 +79,14 @@ class MachineWait:
     _remark_at: float = timeouts.FIRST_REPORT_SECS
 
     def over(self) -> None:
-        """A machine measures again."""
+        """End the wait: a machine measures again."""
         if self._remark_at > timeouts.FIRST_REPORT_SECS:
             self.control.waiting("")
         self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
-        """Wait a moment. FleetError once the wait exceeds `patience_secs`, MeasurementAborted."""
+        """Wait a moment. Raise FleetError once the wait exceeds `patience_secs`, and
+        MeasurementAborted if aborted."""
         self.control.check()
         now = time.monotonic()
         if self._since is None:

@@ -1,1 +1,1 @@
-"""Timings from a file in place of a machine."""
+"""Measurers that take timings from a file instead of a machine."""

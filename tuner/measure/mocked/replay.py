@@ -1,10 +1,10 @@
 """A measurer that replays recorded timings: `--measurer replay:FILE`.
 
-FILE has one JSON object per line. A recorded candidate is
-`{"workload_key", "trace", "status", "run_secs": [...]}`, optionally with `"target_key"` and
-`"detail"`; a line of `tilewright export` is one too. A first line `{"replay": 1, "missing":
-"nearest"}` chooses the answer for a trace without a record: `"lost"` (the default), `"fail"`, or
-`"nearest"`, the time of the recorded trace with the most equal steps.
+FILE has one JSON object per line. A recorded candidate is `{"workload_key", "trace", "status",
+"run_secs": [...]}`, optionally with `"target_key"` and `"detail"`; a line of `tilewright export` is
+accepted too. A first line `{"replay": 1, "missing": "nearest"}` selects the result of a trace
+without a record: `"lost"` (the default), `"fail"`, or `"nearest"`, the time of the recorded trace
+with the most equal steps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MISSING = ("lost", "fail", "nearest")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded candidate; `target_key` None is for every target. `confirmed`: its time is that
-    of a full check, which a run compares with no other."""
+    """One recorded candidate, for every target if `target_key` is None. If `confirmed`, its time is
+    from a full check, and a run compares it with no other time."""
 
     workload_key: str
     target_key: str | None
@@ -61,14 +61,15 @@ class ReplayFile:
 
     @property
     def toolchain(self) -> Toolchain:
-        """Code generator 0, which is no real one, so that a real record replaces a replayed one."""
+        """A toolchain with code generator version 0, which does not exist, so that a real record
+        replaces a replayed one."""
         return Toolchain(0, "replay", self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
-    """`Measurer` that answers by exact trace from the recorded timings; the first record wins, one
-    of a trial before one of a full check."""
+    """A `Measurer` that looks up results by exact trace in the recorded timings. The first record
+    has priority, and a record of a trial has priority over a record of a full check."""
 
     by_trace: dict[bytes, Recorded]
     missing: str
@@ -80,7 +81,7 @@ class ReplayMeasurer:
         return measure_each(requests, self._answer, on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """The recorded result: it was verified when it was recorded."""
+        """Return the recorded result: it was verified when it was recorded."""
         return self._answer(request)
 
     def _answer(self, request: MeasureRequest) -> MeasureResult:
@@ -95,7 +96,8 @@ class ReplayMeasurer:
         return MeasureResult(status, detail=detail)
 
     def _nearest(self, trace: list[Any]) -> MeasureResult:
-        """The recorded trace with most equal steps; ties go to the smaller canonical bytes."""
+        """Return the result of the recorded trace with most equal steps; ties go to the smaller
+        canonical bytes."""
         steps = {canonical_bytes(step) for step in trace}
 
         def distance(item: tuple[bytes, Recorded]) -> tuple[int, bytes]:
@@ -108,11 +110,12 @@ class ReplayMeasurer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """There are no processes to end."""
+        """Do nothing: there are no processes to end."""
 
 
 def read_replay(path: str | Path) -> ReplayFile:
-    """The recorded timings of a file; MeasurerError names a wrong line, and the mistake."""
+    """Return the recorded timings of a file. Raise MeasurerError, with the line and the mistake, if
+    a line is invalid."""
     recorded: list[Recorded] = []
     missing = "lost"
     text = read_text(path)
@@ -131,7 +134,8 @@ def read_replay(path: str | Path) -> ReplayFile:
 
 
 def _is_candidate(document: dict[str, Any]) -> bool:
-    """Whether a line is a timing: exports also have lines without a trace (workloads, headers)."""
+    """Return whether a line is a timing: exports also have lines without a trace (workloads,
+    headers)."""
     body = document.get("record", document)
     return isinstance(body, dict) and "trace" in body
 
@@ -150,7 +154,7 @@ def _header(document: dict[str, Any], where: str) -> str:
 
 
 def _positive(value: object) -> float | None:
-    """An optional positive number."""
+    """Return `value` as a float if it is a number of at least 0, else None."""
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 

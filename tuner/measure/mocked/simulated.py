@@ -1,6 +1,6 @@
 """A simulated machine: `--measurer simulated:FILE`.
 
-Its times are a function of the printed trace alone: the base cost of the work, gains of sensible
+Its times are a function of the printed trace: the base cost of the operations, gains of sensible
 choices, a small simulated cache with the trace's tile sizes, hash-seeded random hills, noise and
 failures. No formula is shared with the cost model, so a search succeeds here only by learning. The
 same file, workload, trace and seed give the same times on every machine.
@@ -33,16 +33,16 @@ SIMULATED_VERSION = 1
 class SimulatedMachine:
     """The settings of a simulated machine, with their defaults.
 
-    `ruggedness` is the height of the random hills in log2 units; `noise` the relative spread of
-    one sample; `cache_lines` the size of the walked cache; `failure_rates` gives the fraction
-    of candidates with each failing status; `confirm_failure_rate` the fraction that fails the full
-    check. Each candidate really takes `latency_secs`.
+    `ruggedness` is the height of the random hills in log2 units, `noise` the relative spread of one
+    sample, and `cache_lines` the size of the simulated cache. `failure_rates` gives the fraction of
+    candidates with each failing status; `confirm_failure_rate` is the fraction that fails the full
+    check. Measuring a candidate takes `latency_secs` of real time.
 
     Costs and gains are in log2 units: `vector_gain` is the gain of full vectors, `copy_cost` the
-    cost of each private copy, `stride_cost` that of reading without one, `code_cost` that of each
-    doubling of unrolled code beyond `code_limit` statements (0: no limit). `thread_gain` is the
-    fraction of a thread's work that a further thread takes over; `interaction` the height of hills
-    over pairs of distant steps.
+    cost of each private copy, `stride_cost` the cost of reading without a copy, `code_cost` the
+    cost of each doubling of unrolled code beyond `code_limit` statements (0: no limit).
+    `thread_gain` is the fraction of a thread's work that a further thread takes over; `interaction`
+    is the height of hills over pairs of distant steps.
     """
 
     seed: int = 0
@@ -66,20 +66,20 @@ class SimulatedMachine:
     interaction: float = 0.0
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> SimulatedMeasurer:
-        """A measurer of this machine; the run's seed has no effect on times."""
+        """Return a measurer of this machine; the seed of the run has no effect on times."""
         return SimulatedMeasurer(self, workload, target.threads)
 
     @property
     def toolchain(self) -> Toolchain:
-        """Code generator 0, which is no real one, so that a real record replaces a simulated
-        one."""
+        """A toolchain with code generator version 0, which does not exist, so that a real record
+        replaces a simulated one."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMeasurer:
-    """`Measurer` on a simulated machine. `sleep` waits for `latency_secs`."""
+    """A `Measurer` on a simulated machine. `sleep` waits for `latency_secs`."""
 
     machine: SimulatedMachine
     workload: Workload
@@ -96,7 +96,7 @@ class SimulatedMeasurer:
         return measure_each(requests, lambda request: self._run(request, "measure"), on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """The same time with new noise; a fraction of candidates fails."""
+        """Return the same time with new noise; a fraction of candidates fails."""
         key = self._key(request)
         if uniform(key, "confirm") < self.machine.confirm_failure_rate:
             return MeasureResult(MeasureStatus.WRONG_RESULT, detail="simulated: full check failed")
@@ -120,7 +120,7 @@ class SimulatedMeasurer:
                 )
             drawn -= rate
         secs = self.true_secs(request)
-        # Interference only ever adds time, so the smallest sample is nearest to the truth.
+        # Interference only adds time, so the smallest sample is nearest to the truth.
         samples = tuple(
             secs * exp(machine.noise * abs(normal(key, f"{purpose}/{i}")))
             for i in range(machine.samples)
@@ -133,10 +133,10 @@ class SimulatedMeasurer:
         )
 
     def true_secs(self, request: MeasureRequest) -> float:
-        """Seconds per call, without noise."""
+        """Return the seconds per call, without noise."""
         steps = request.trace.to_json()
         machine = self.machine
-        # The normal form: declared counts and names must not change the landscape.
+        # The normal form is used because declared counts and names must not change the landscape.
         workload = self.workload.normalised()
         work = workload.flops / machine.ops_per_sec
         moved = workload.min_bytes / machine.bytes_per_sec
@@ -157,17 +157,17 @@ class SimulatedMeasurer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """There are no processes to end."""
+        """Do nothing: there are no processes to end."""
 
 
 # -- the landscape
 
 
 def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> float:
-    """log2 of the slowdown against full vectors: `gain` without vectors, little for a multiple of
-    `lanes`.
+    """Return log2 of the slowdown relative to full vectors: `gain` without vectors, little for a
+    multiple of `lanes`.
 
-    The width is the factor of the split that made the vectorised loop.
+    The width is the factor of the split that created the vectorised loop.
     """
     loops = [str(s.get("loop")) for s in steps if s.get("do") == "Vectorize"]
     if not loops:
@@ -179,13 +179,13 @@ def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> flo
 
 
 def copies_cost(steps: Sequence[dict[str, Any]], copy: float, stride: float) -> float:
-    """log2 of the slowdown by private copies, or by strided reads without one."""
+    """Return log2 of the slowdown by private copies, or by strided reads if there is no copy."""
     copies = sum(s.get("do") == "CacheRead" for s in steps)
     return copies * copy if copies else stride
 
 
 def code_cost(steps: Sequence[dict[str, Any]], limit: int, cost: float) -> float:
-    """log2 of the slowdown by code that outgrows an instruction cache of `limit` statements.
+    """Return log2 of the slowdown by code that exceeds an instruction cache of `limit` statements.
 
     The size of the code is the product of the split factors of unrolled loops; a loop without a
     split counts as two.
@@ -201,7 +201,7 @@ def code_cost(steps: Sequence[dict[str, Any]], limit: int, cost: float) -> float
 
 
 def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """The factor of each split, by the name of its inner loop."""
+    """Return the factor of each split, keyed by the name of its inner loop."""
     return {
         f"{s.get('loop')}i": s["factor"]
         for s in steps
@@ -210,7 +210,8 @@ def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """A smooth random function of the trace's numbers, and a random effect of its other choices."""
+    """Return a smooth random function of the numbers in the trace, plus a random effect of its
+    other choices."""
     total, previous = 0.0, 0.0
     for place, step in enumerate(steps):
         numbers = [v for v in step.values() if isinstance(v, int) and not isinstance(v, bool)]
@@ -229,7 +230,7 @@ def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
 
 
 def far_hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """A random effect of one pair of splits in five, which no sum over single choices can
+    """Return a random effect of one in five pairs of splits, which no sum over single choices can
     express."""
     if not height:
         return 0.0
@@ -255,9 +256,10 @@ def _pair(name: str) -> tuple[float, float, float, float]:
 
 @lru_cache(maxsize=4096)
 def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> float:
-    """Fraction of accesses that miss when an outer product of two vectors is computed in tiles.
+    """Return the fraction of accesses that miss when an outer product of two vectors is computed in
+    tiles.
 
-    Simulates a fully associative cache with least-recently-used replacement, access by access,
+    It simulates a fully associative cache with least-recently-used replacement, access by access,
     over `side` x `side` points; the last two factors of the trace are the tile.
     """
     rows, columns = (*(min(max(t, 1), side) for t in tiles[-2:]), 1, 1)[:2]
@@ -280,12 +282,13 @@ def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> f
 
 
 def uniform(key: str, purpose: str) -> float:
-    """A number in [0, 1) fixed by its arguments, in any process and on any machine."""
+    """Return a number in [0, 1) determined by the arguments, the same in any process and on any
+    machine."""
     return int.from_bytes(sha256(f"{key}|{purpose}".encode()).digest()[:7]) / float(1 << 56)
 
 
 def normal(key: str, purpose: str) -> float:
-    """A standard normal number fixed by its arguments (Box and Muller, 1958)."""
+    """Return a standard normal number determined by the arguments (Box and Muller, 1958)."""
     radius = sqrt(-2.0 * log(1.0 - uniform(key, purpose + "/r")))
     return radius * cos(2.0 * pi * uniform(key, purpose + "/a"))
 
@@ -294,12 +297,14 @@ def normal(key: str, purpose: str) -> float:
 
 
 def read_simulated(path: str | Path) -> SimulatedMachine:
-    """The machine of a JSON file; MeasurerError names a wrong field, and the mistake."""
+    """Return the machine described by a JSON file. Raise MeasurerError, with the field and the
+    mistake, if a field is invalid."""
     return machine_from_json(parse_object(read_text(path), str(path)), str(path))
 
 
 def machine_from_json(document: dict[str, Any], where: str) -> SimulatedMachine:
-    """The machine of a JSON object; MeasurerError as for a file, with `where` it is."""
+    """Return the machine described by a JSON object. Raise MeasurerError as for a file; `where` is
+    the name in its message."""
     version = document.get("simulated", SIMULATED_VERSION)
     if version != SIMULATED_VERSION:
         raise MeasurerError(f"{where}: version {SIMULATED_VERSION} is read here, got {version!r}")

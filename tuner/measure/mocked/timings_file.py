@@ -1,4 +1,4 @@
-"""Reading files of timings, for both mocked measurers."""
+"""Reading of files of timings, for both mocked measurers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_FILE_BYTES = 256 << 20
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file of timings; MeasurerError if it is missing or too large."""
+    """Return the text of a file of timings. Raise MeasurerError if it is missing or too large."""
     file = Path(path)
     try:
         size = file.stat().st_size
@@ -29,16 +29,17 @@ def read_text(path: str | Path) -> str:
 
 
 def file_tag(content: bytes) -> str:
-    """Twelve letters for `content`, which distinguish results of different files.
+    """Return twelve letters derived from `content`, which distinguish results of different files.
 
-    Letters only, as toolchains are compared by version, and a tag must not look like one.
+    Letters only: toolchains are compared by version, and a tag must not look like a version.
     """
     digest = hashlib.sha256(content).hexdigest()[:12]
     return digest.translate(str.maketrans("0123456789", "ghijklmnop"))
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """The JSON object in `text`; MeasurerError, with `where`, if it is none."""
+    """Return the JSON object in `text`. Raise MeasurerError, with `where`, if it is not a JSON
+    object."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Strategies by name: what `--strategy` and the field of a job choose from.
+"""The strategies by name, for `--strategy` and the field of a job.
 
-Each is a module of this package, is called as the module is, and is what it names `STRATEGY`: one
-more is one file more.
+Each module of this package is a strategy. The module's name is the strategy's name, and `STRATEGY`
+in the module is its class, so a new strategy needs only a new file.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from ..base import SearchGoal, SearchStrategy
 
-# Start-up: programs that only choose one by name need no NumPy and no model.
+# Start-up: programs that only choose a strategy by name need neither NumPy nor a model.
 
 
 def _names() -> list[str]:
-    """The modules beside this one."""
+    """Return the names of the modules in this package."""
     found = (path.stem for path in Path(__file__).parent.glob("*.py"))
     return sorted(name for name in found if not name.startswith("_"))
 
 
 class Strategy(StrEnum):
-    """The names, the usual one first."""
+    """The names of strategies, the default first."""
 
     ANNEALING = "annealing"
     vars().update({name.upper(): name for name in _names() if name != "annealing"})
@@ -39,12 +39,13 @@ class StrategyError(TilewrightError):
 
     code = "bad_strategy"
     category = ErrorCategory.INVALID
-    title = "No such strategy"
+    title = "Unknown strategy"
     advice = "See `tilewright tune --help`."
 
 
 def make_strategy(name: str, space: ScheduleSpace, goal: SearchGoal) -> SearchStrategy:
-    """The strategy called `name`; StrategyError names the choices."""
+    """Return the strategy called `name`. Raise StrategyError, with the choices, if there is
+    none."""
     try:
         chosen = Strategy(name)
     except ValueError:

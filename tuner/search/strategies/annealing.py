@@ -1,10 +1,10 @@
 """The default strategy: a mixed opening, then simulated annealing on the cost model.
 
-The trials of a run, in order: the prior's best with different register tiles; uniform samples of
-the space, because the prior's favourites alone cannot show that it is wrong; then blocks proposed
-by the model, in which every fourth trial explores; later, half of every other block are neighbours
-of the fastest candidate, which need no model. The model decides how far to follow the prior
-(`costmodel/gaussian.py`). The constants were chosen on the training machines of
+The trials of a run, in order: the prior's best candidates with different register tiles; uniform
+samples of the space, because the prior's best candidates alone cannot show that the prior is wrong;
+then blocks proposed by the model, in which every fourth trial explores; later, half of every other
+block are neighbours of the fastest candidate, which need no model. The model decides how far to
+trust the prior (`costmodel/gaussian.py`). The constants were chosen on the training machines of
 `benchmarks/search_comparison.py`.
 """
 
@@ -34,23 +34,24 @@ from ..setting_grid import SettingGrid, setting_grids
 from ..threading_choice import best_with_other_threading
 
 OPENING = (4, 4)
-"""Trials before the first model: the prior's best, then samples of the whole space."""
+"""Trials before the first model: the prior's best candidates, then samples of the whole space."""
 
 SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
-"""(trials, size of blocks until then), small at first since early results teach most; then
-BLOCK."""
+"""Pairs (trials, size of blocks until then). Blocks are small at first, because early results teach
+most; later blocks have size BLOCK."""
 
 FIRST_DESCENT = 32
-"""From this trial on, half of every other block are neighbours of the fastest."""
+"""From this trial on, half of every other block are neighbours of the fastest candidates."""
 
 KAPPA, MIN_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
-"""Optimism in sigmas: at the start, its minimum, and after how many trials it halves."""
+"""Optimism in sigmas: its initial value, its minimum, and the number of trials after which it
+halves."""
 
 NOVELTY = 0.2
 """Score bonus for knob values new to a batch, in log2 units."""
 
 EXPLORE_ONE_IN = 4
-"""One trial in so many explores."""
+"""One trial in this number explores."""
 
 AT_BOUND_RATIO = 1.03
 SMALL_GAIN = 0.005
@@ -58,20 +59,23 @@ QUIET_TRIALS = 24
 MIN_TRIALS = 32
 
 PRIOR_BEATEN_RATIO = 1.01
-"""If the best is less than this many times as fast as the prior's choice, the prior is right
-here."""
+"""If the best candidate is less than this factor faster than the prior's choice, the prior is
+accurate for this workload."""
 
 NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
-"""Where the prior is right, and its choice this near the bound, fewer trials are enough."""
+"""If the prior is accurate, and the best time is this near the bound, fewer trials suffice."""
 
 ELITE_SIZE = 384
 
 
 @dataclass(frozen=True, slots=True)
 class AnnealingSettings:
-    """`chains` walk `steps` moves a round in each of `sketches` sketches: the most promising ones,
-    and one of the others in turn. Pools hold `pool` candidates over all sketches, `first` of them
-    from the prior's ranking, and at most `most_numbers` knob values in all."""
+    """The size of a round of annealing.
+
+    `chains` chains make `steps` moves per round in each of `sketches` sketches: the most promising
+    sketches, and one of the others in turn. Pools hold `pool` candidates over all sketches, `first`
+    of them from the prior's ranking, and at most `most_numbers` knob values in total.
+    """
 
     chains: int = 256
     steps: int = 4
@@ -82,7 +86,7 @@ class AnnealingSettings:
 
 
 class AnnealingStrategy:
-    """`SearchStrategy`, see the module's docstring."""
+    """The annealing strategy, a `SearchStrategy`; see the docstring of the module."""
 
     name = "annealing"
 
@@ -113,8 +117,11 @@ class AnnealingStrategy:
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
-        """Predictions of the opening are the prior's, shifted by one common offset to the measured
-        level, so that all can be ranked together."""
+        """The predictions of all proposed candidates.
+
+        Predictions of the opening are the prior's, shifted by one common offset to the measured
+        level, so that all predictions can be ranked together.
+        """
         first = list(self.ledger.proposed)[: sum(OPENING)]
         opening = [c for c in first if c in self.ledger.predictions]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
@@ -164,8 +171,11 @@ class AnnealingStrategy:
         return [item.candidate for item in batch[:count]]
 
     def resume(self, observations: Sequence[Observation]) -> None:
-        """The first trials were the prior's choice. Chains start anew, and the trials without a
-        promising candidate are counted from the best one."""
+        """Continue after earlier trials. The first trials were the prior's choice.
+
+        Chains start again, and the trials without a promising candidate are counted from the best
+        trial.
+        """
         self.ledger.resume(observations)
         order = list(self.ledger.proposed)
         self._own_choice = order[: OPENING[0]]
@@ -175,7 +185,8 @@ class AnnealingStrategy:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """Results stay; the choice of the corrected prior is tried next."""
+        """Use the corrected probes. Results stay, and the choice of the corrected prior is tried
+        next."""
         self.space = replace(self.space, target=target)
         if isinstance(self.model, BlendedModel):
             self.model = BlendedModel(self.space)
@@ -189,7 +200,8 @@ class AnnealingStrategy:
 
     @property
     def _opening_trials(self) -> int:
-        """Samples of the space need not be repeated under a corrected prior."""
+        """The number of trials of the opening. Samples of the space are not repeated for a
+        corrected prior."""
         return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
 
     def _first_look(self) -> PriorRanking:
@@ -202,7 +214,8 @@ class AnnealingStrategy:
         return Prior(self.space, check=self.goal.check)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
-        """Trials `number` to `end` of the opening, all of which are chosen at its start."""
+        """Return the trials `number` to `end` of the opening, all of which are chosen at its
+        start."""
         if not self._opening:
             best = self._prior_best(OPENING[0])
             self._own_choice = [item.candidate for item in best]
@@ -211,8 +224,8 @@ class AnnealingStrategy:
         return left[: end - number] or self._from_model(end - number)
 
     def _prior_best(self, count: int) -> list[Scored]:
-        """The default, the best with the other threading where that may be faster, and the prior's
-        best with other register tiles."""
+        """Return the default schedule, the best schedule with the other threading if it may be
+        faster, and the prior's best candidates with other register tiles."""
         look = self._first_look()
         pool = [
             item
@@ -228,7 +241,8 @@ class AnnealingStrategy:
         return [*begun, *(i for i in rest if i.candidate not in known)][:count]
 
     def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
-        """`count` candidates drawn from the sketches in turn, none of them among `others`."""
+        """Return `count` candidates drawn from the sketches in turn, none of them among
+        `others`."""
         rng = np.random.default_rng([self.goal.seed, 4])
         order = rng.permutation(len(self._grids))
         drawn: dict[Candidate, Scored] = {}
@@ -241,7 +255,7 @@ class AnnealingStrategy:
     # -- blocks
 
     def _from_model(self, count: int) -> list[Scored]:
-        """The model's choice with exploring trials; in a descent block, neighbours first."""
+        """Return the model's choice with exploring trials; in a descent block, neighbours first."""
         self._refit()
         number = len(self.ledger.proposed)
         kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), MIN_KAPPA)
@@ -264,8 +278,8 @@ class AnnealingStrategy:
     def _explored(
         self, picked: list[Scored], pool: Sequence[Scored], rng: np.random.Generator, kappa: float
     ) -> list[Scored]:
-        """`picked` with one trial in `EXPLORE_ONE_IN` replaced: alternately by the least certain
-        good candidate and by the best of some random ones."""
+        """Return `picked` with one trial in `EXPLORE_ONE_IN` replaced, alternately by the least
+        certain good candidate and by the best of some random candidates."""
         result = list(picked)
         for place in range(len(picked)):
             turn, rest = divmod(len(self.ledger.proposed) + place, EXPLORE_ONE_IN)
@@ -284,8 +298,8 @@ class AnnealingStrategy:
         return result
 
     def _descent(self, kappa: float) -> list[Scored]:
-        """Unmeasured neighbours of the three fastest candidates, the fastest one's first, by
-        score."""
+        """Return unmeasured neighbours of the three fastest candidates: the neighbours of the
+        fastest first, sorted by score for each."""
         result: dict[Candidate, Scored] = {}
         for best in self.ledger.fastest(3):
             grid = self._grids[best.sketch]
@@ -312,7 +326,8 @@ class AnnealingStrategy:
         return [item for item in items if item.candidate not in self.ledger.proposed]
 
     def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
-        """The elites of all sketches, best first, after walks in some of them."""
+        """Return the elites of all sketches, best first, after annealing in some of the
+        sketches."""
         for pool, codes in zip(self._pools, self._first_look().codes, strict=True):
             if not len(pool) and len(codes):
                 pool.add(pool.grid.decode(codes))
@@ -331,7 +346,8 @@ class AnnealingStrategy:
         return sorted((i for items in elites for i in items), key=lambda item: -item.score)
 
     def _elite(self, pool: CandidatePool, kappa: float) -> list[Scored]:
-        """The best of a pool, optimistic by `kappa` sigmas; drops the rest of a full pool."""
+        """Return the best candidates of a pool, optimistic by `kappa` sigmas. Drops the others if
+        the pool is full."""
         if not len(pool):
             return []
         prediction = pool.predict()
@@ -346,15 +362,18 @@ class AnnealingStrategy:
         return items
 
     def _share(self, count: int) -> int:
-        """A sketch's part of `count` candidates."""
+        """Return the share of one sketch in `count` candidates."""
         knobs = max([1, *(len(grid.sizes) for grid in self._grids)])
         return min(count, self.settings.most_numbers // knobs) // len(self._grids)
 
     def _walk(
         self, pool: CandidatePool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
     ) -> None:
-        """Anneal from the neighbours of the fastest, the elite, random settings and the last ends
-        of the chains; the pool adds every setting on the way."""
+        """Anneal from the neighbours of the fastest candidates, the elite, random settings, and the
+        previous ends of the chains.
+
+        The pool adds every setting that is scored.
+        """
         grid, chains = pool.grid, self.settings.chains
         fastest = [c.setting for c in self.ledger.fastest(3) if c.sketch == grid.index]
         parts = [grid.neighbours(setting) for setting in fastest]
@@ -372,7 +391,7 @@ class AnnealingStrategy:
         self._chains[grid.index] = result.chains[-chains:]
 
     def _judge(self, pool: Sequence[Scored]) -> None:
-        """Note the trial if the model promises a gain worth its cost; see `stop_reason`."""
+        """Record the trial if the model promises a gain worth its cost; see `stop_reason`."""
         best = self.ledger.best_secs
         if best is None:
             return
@@ -383,7 +402,7 @@ class AnnealingStrategy:
 
 
 def _block_end(number: int) -> int:
-    """The number of trials at the end of the block that has trial `number` (from 0)."""
+    """Return the number of trials at the end of the block that contains trial `number` (from 0)."""
     size = next((size for until, size in SMALL_BLOCKS if number < until), BLOCK)
     return (number // size + 1) * size
 

@@ -1,4 +1,4 @@
-"""Evolution: offspring of the fastest measured candidates, picked by the cost model.
+"""Evolution: offspring of the fastest measured candidates, selected by the cost model.
 
 Source: the evolutionary search of Ansor (OSDI 2020), over knob indices: mutation moves one knob,
 crossover takes every knob from one of two parents.
@@ -33,7 +33,8 @@ BLOCK = 8
 
 
 class EvolutionStrategy:
-    """`SearchStrategy`: the prior's best first, then generation after generation."""
+    """The evolution strategy, a `SearchStrategy`: the prior's best candidates first, then one
+    generation after another."""
 
     name = "evolution"
     stop_reason = None
@@ -69,7 +70,8 @@ class EvolutionStrategy:
         pool.sort(key=lambda item: -item.score)
         size = FIRST_BATCH if number < FIRST_BATCH else BLOCK
         batch = diverse(pool[:512], size - 1, 0.1)
-        # One of a batch is a random survivor: the model learns nothing of what it never proposes.
+        # One candidate of a batch is a random survivor: the model learns nothing about candidates
+        # that it never proposes.
         taken = {item.candidate for item in batch}
         others = [item for item in pool if item.candidate not in taken]
         batch += [others[int(rng.integers(len(others)))]] if others else []
@@ -89,12 +91,12 @@ class EvolutionStrategy:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """Rank by the corrected prior; the model keeps the prior it was fitted to."""
+        """Rank by the corrected prior; the model keeps the prior that it was fitted to."""
         self.space = replace(self.space, target=target)
         self._look = None
 
     def _evolve(self, grid: SettingGrid, known: IntArray, rng: np.random.Generator) -> list[Scored]:
-        """All members of all generations of this sketch, scored."""
+        """Return all members of all generations of this sketch, scored."""
         measured = [c.setting for c in self.ledger.fastest(PARENTS) if c.sketch == grid.index]
         parts = [grid.decode(known[:POPULATION]), grid.sample(rng, POPULATION // 4)]
         if measured:

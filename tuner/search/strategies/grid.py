@@ -1,4 +1,5 @@
-"""Every candidate in a fixed, well-spread order: nothing learned, nothing random."""
+"""The grid strategy: every candidate in a fixed, well-spread order, without learning or
+randomness."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ from ..model_free import ModelFreeStrategy
 from ..setting_grid import CHUNK, SettingGrid, setting_grids
 
 MAX_WALKED_POINTS = 1 << 40
-"""A grid of more points is not walked completely, since feasible points are too rare."""
+"""A larger grid is not enumerated completely, because feasible points are too rare."""
 
 MAX_PART_SETTINGS = 4096
-"""Largest sample of a part's settings, where it has too many to enumerate."""
+"""Largest sample of a part's settings, if the part has too many to enumerate."""
 
 
 class GridStrategy(ModelFreeStrategy):
-    """`SearchStrategy` that visits the whole grid; any prefix is spread evenly over it.
+    """A `SearchStrategy` that visits the whole grid; any prefix is spread evenly over it.
 
-    Step i of a sketch with N points goes to code i * s mod N, with s near N / golden ratio and
-    prime to N, so every point comes exactly once. Sketches take turns. The seed changes nothing. Of
-    a sketch with more than `MAX_WALKED_POINTS` points, these are the feasible settings of its
-    parts, combined.
+    Step i of a sketch with N points visits code i * s mod N, with s near N / golden ratio and
+    coprime to N, so every point is visited exactly once. Sketches take turns. The seed has no
+    effect. For a sketch with more than `MAX_WALKED_POINTS` points, the points are combinations of
+    feasible settings of its parts.
     """
 
     name = "grid"
@@ -60,7 +61,7 @@ class _Walk:
         while not self._ready and self._visited < self._points:
             count = min(CHUNK // len(self._sizes), self._points - self._visited)
             steps = range(self._visited, self._visited + count)
-            # Python integers: step * stride may exceed 64 bits.
+            # Python integers, because step * stride may exceed 64 bits.
             settings = self._settings([i * self._stride % self._points for i in steps])
             self._visited += count
             good = settings[self.grid.sketch.feasible(settings)]
@@ -68,7 +69,8 @@ class _Walk:
         return self._ready.pop() if self._ready else None
 
     def _settings(self, numbers: list[int]) -> IntArray:
-        """(P, J) the settings with these numbers; the last part's change fastest."""
+        """Return the settings with these numbers, shape (P, J). The settings of the last part
+        change fastest."""
         if not self._tables:
             return self.grid.decode(np.array(numbers, np.int64))
         columns = []
@@ -79,20 +81,23 @@ class _Walk:
 
 
 def _tables(grid: SettingGrid) -> list[IntArray]:
-    """Feasible settings of each part of a grid too large to walk, where hardly a point is feasible
-    in all parts; empty for other grids. A part with too many settings gives a fixed sample."""
+    """Return the feasible settings of each part, for a grid too large to enumerate, in which hardly
+    any point is feasible in all parts.
+
+    Return an empty list for other grids. A part with too many settings gives a fixed sample.
+    """
     if grid.points <= MAX_WALKED_POINTS:
         return []
     return [part.some_feasible(MAX_PART_SETTINGS) for part in grid.parts]
 
 
 def _golden_part(points: int) -> int:
-    """`points` / golden ratio, rounded down, exact for any number of digits."""
+    """Return `points` / golden ratio, rounded down, exact for any number of digits."""
     return (isqrt(5 * points * points) - points) // 2
 
 
 def _coprime_near(modulus: int, start: int) -> int:
-    """The first number >= max(start, 1) that shares no factor with `modulus`."""
+    """Return the first number >= max(start, 1) that shares no factor with `modulus`."""
     value = max(start, 1)
     while gcd(value, modulus) != 1:
         value += 1

@@ -1,4 +1,5 @@
-"""Uniformly random candidates: the baseline every other strategy has to beat."""
+"""The random strategy: uniformly random candidates, the baseline that every other strategy must
+beat."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from ..setting_grid import setting_grids
 
 
 class RandomStrategy(ModelFreeStrategy):
-    """`SearchStrategy`: a sketch uniformly, then one of its feasible settings uniformly.
+    """A `SearchStrategy` that draws a sketch uniformly, then one of its feasible settings
+    uniformly.
 
     Only the very first candidate is the default schedule, as for every strategy.
     """
@@ -25,7 +27,8 @@ class RandomStrategy(ModelFreeStrategy):
 
     def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
         rng = np.random.default_rng([self.goal.seed, 2, len(self.ledger.proposed)])
-        # Small spaces run out: after this many fruitless draws, the rest is taken in order.
+        # Small spaces are exhausted: after this number of fruitless draws, the rest is taken in
+        # order.
         for _ in range(20 * count):
             if len(found) >= count:
                 break

@@ -33,7 +33,7 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 class Checks:
     """The common state of a child's guarded runs. `send` reports their buffers. `flat_scratch` has
     the scratch memory of `FlatRun` by entry address. `turn` is the number of the case and selects
-    the numbers in unwritten memory. `stores` observes single stores, None where the machine
+    the numbers in unwritten memory. `stores` observes single stores, None if the machine
     cannot."""
 
     arena: Arena

@@ -19,10 +19,10 @@ after the other on one thread. There are four kinds of runs:
    two buffers. The write sets of two shares of one region must be disjoint. This finds races that
    no order shows, such as two threads adding to one sum;
 4. stores, in the full check: a share that stores a value it loaded from another share's bytes
-changes
-   nothing in these runs, but overwrites the other's write when both run at once. Each share runs
-   with pages read-only where its bytes border on those of others, and where no byte is its own
-   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each share.
+   changes nothing in these runs, but overwrites the other's write when both run at once. Each share
+   runs with pages read-only where its bytes border on those of others, and where no byte is its own
+   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each
+   share.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the loop
 IR depends on data. Where observing every region of a kernel costs too much, a sample is observed:
@@ -503,7 +503,7 @@ class Borders:
         for first, last in zip(firsts, lasts, strict=True):
             if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
-            # Nothing else lies on the buffer's first and last page.
+            # The buffer's first and last page contain nothing else.
             low = start if first == 0 else start + first + size - 1
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
@@ -531,7 +531,7 @@ def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
     """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
-    # A chunk is as long as noise is, so that each begins where noise does.
+    # A chunk is as long as the noise, so that each begins at the noise's start.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]
         before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]

@@ -44,7 +44,7 @@ from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
-_FULL_CASES = 40  # of small workloads, whose cases are many
+_FULL_CASES = 40  # for small workloads, which have many cases
 _MAX_CASES = 200  # of any
 _TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
 _KEPT_BYTES = 256 << 20

@@ -79,7 +79,7 @@ class Outcome:
 
 
 class ParentGoneError(Exception):
-    """The client process has ended, so there is nobody to report to."""
+    """The client process has ended, so no one receives the report."""
 
 
 class FaultPage:
@@ -130,7 +130,7 @@ class Sandbox:
     ) -> Outcome:
         """Run `body(send, be_alone)` in a child and wait for its end, at most for the deadline.
 
-        `is_alone` says whether other work of this program has ended; None where there is none.
+        `is_alone` says whether other work of this program has ended; None if there is none.
         Until it has, `be_alone` waits in the child, and that time does not count for the deadline.
 
         Frames that the child sent before a crash are returned. RuntimeError if `body` raised, which
@@ -138,7 +138,7 @@ class Sandbox:
         """
         self._page.clear()
         receive, send = os.pipe()
-        quiet, hold = os.pipe()  # a byte says that nothing else goes on
+        quiet, hold = os.pipe()  # a byte says that nothing else runs
         errors = os.memfd_create("child-errors")
         start = time.perf_counter()
         pid = os.fork()

@@ -180,7 +180,7 @@ class StandIn:
 
     @property
     def status(self) -> int:
-        """What the call returned, once it has ended."""
+        """The return value of the call, once it has ended."""
         return self._words["status"].value
 
     @property
@@ -195,7 +195,7 @@ class StandIn:
 
     @property
     def frame(self) -> int:
-        """Where the caller's part of its stack begins: it reaches from here to the end."""
+        """The start of the caller's part of its stack, which reaches to the end."""
         return self._words["frame"].value
 
 

@@ -1,4 +1,4 @@
-"""See which bytes of a page single store instructions write, also where they write what was there.
+"""Observes which bytes of a page single store instructions write, also if the value is unchanged.
 
 A thread that loads a vector, changes its own part and stores it whole puts back what its neighbour
 had: no comparison of memory shows that. So pages are made read-only. A store to one faults; its

@@ -36,7 +36,7 @@ class Arena:
     turn: int | None = None
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """Where in a line each tensor begins, None where it touches a guard."""
+        """The offset of each tensor in its cache line, None if it touches a guard."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)

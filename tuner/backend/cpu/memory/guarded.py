@@ -61,7 +61,7 @@ class GuardedBuffer:
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """Which bytes beside the buffer changed since `set_canary`, None if none did."""
+        """The bytes next to the buffer that changed since `set_canary`, None if none did."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:

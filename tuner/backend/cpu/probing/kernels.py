@@ -16,7 +16,6 @@ from tilewright.schedules.target import Target
 DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
-BURST_SYMBOL = "tw_fma_burst"
 CHAIN_STEPS = 64
 """Operations of one iteration; the loop's own additions run in parallel."""
 _STREAMS = 4
@@ -31,17 +30,6 @@ class ProbeKernel:
     text: str
     symbol: str
     ops_per_iteration: int = 0
-
-
-def fma_burst_ir(target: Target) -> tuple[str, str]:
-    """`(llvm_text, symbol)` of a register-only f32 burst, whose time measures the core's clock.
-
-    Call it as `void symbol(i64 iterations, ptr scratch, i64 unused)`; `scratch` is at least 64
-    bytes of its own, aligned to 4. It runs multiply-adds at the core's peak, so its time shows how
-    fast the core runs at this moment: the reference for other times.
-    """
-    kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)
-    return kernel.text, kernel.symbol
 
 
 def accumulators(target: Target) -> int:
@@ -76,7 +64,7 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None where
+    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None if
     there is no code of it for vectors as wide as the target's.
 
     Factors are small numbers read from memory, as in `arithmetic_kernel`; integers wrap.
