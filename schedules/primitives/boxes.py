@@ -121,7 +121,7 @@ class BufferBox:
 
     @property
     def position(self) -> Index:
-        """The index by the buffer's own loops."""
+        """The index by the loops of this buffer."""
         return self.index(self.names)
 
 

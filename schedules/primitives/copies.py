@@ -337,8 +337,10 @@ class CacheWrite(LoopMaker):
 def _write_back(
     leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
-    """The statement that writes a result of `leaf` back from its private buffer, after the loops
-    `reduced`."""
+    """Return the statement that writes a result of `leaf` back from its private buffer.
+
+    The statement runs after the loops `reduced`.
+    """
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)

@@ -151,8 +151,10 @@ before and after the loop. Sketches use two."""
 
 @dataclass(frozen=True, slots=True)
 class Stagger(LoopMaker):
-    """Software pipelining: cut the body of `loop` before each of the loops `starts`, and run the
-    first step of a later iteration together with the last one of an earlier.
+    """Software pipelining: overlap the steps of different iterations of `loop`.
+
+    The body is split into steps before each of the loops `starts`. The first step of a later
+    iteration runs together with the last step of an earlier iteration.
 
         for i in 0..n:               A(0)
           A(i)                ->     B(0); A(1)
@@ -160,10 +162,11 @@ class Stagger(LoopMaker):
           C(i)                       C(n-2); B(n-1)
                                      C(n-1)
 
-    Allocations of the body move around the whole; one copy of each buffer is enough, since a step
-    runs before an earlier step of the next iteration overwrites its data. Neighbouring steps keep
-    their order. Legal if steps that are not neighbours share no data that one of them writes, and
-    if there are more iterations than cuts. `.t` is appended to the names of loops in the copies.
+    Allocations of the body move outside the loop. One copy of each buffer suffices, because a step
+    runs before an earlier step of the next iteration overwrites its data. Adjacent steps keep their
+    order. Legal if steps that are not adjacent share no data that one of them writes, and if the
+    loop has more iterations than split points. `.t` is appended to the names of loops in the
+    copies.
     """
 
     loop: str
