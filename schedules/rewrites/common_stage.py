@@ -158,7 +158,7 @@ def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ..
 
     def read(node: Scalar) -> Scalar | None:
         if isinstance(node, Select):
-            return node  # as in `formulas`: formulas under a condition are not replaced, even if they are equal
+            return node  # as in `formulas`: no replacement under a condition
         found = same.get(node)
         if found is None:
             return None

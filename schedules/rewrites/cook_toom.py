@@ -78,7 +78,7 @@ def fast_filter(outputs: int, taps: int) -> FastFilter:
     for k, p in enumerate(points):
         others = points[:k] + points[k + 1 :]
         scale = _product(p - q for q in others)
-        sign = -1 if scale < 0 else 1  # rows of G whose first coefficient is positive need no negation
+        sign = -1 if scale < 0 else 1  # a positive first coefficient in G saves a negation
         g.append(tuple(sign * p**t / scale for t in range(taps)))
         b.append((*(sign * c for c in _with_roots(others)), Fraction(0)))
     g.append(tuple(Fraction(t == taps - 1) for t in range(taps)))

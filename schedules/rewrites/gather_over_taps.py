@@ -78,12 +78,12 @@ class Filter:
 
     @property
     def taps(self) -> int:
-        """How long the filter is."""
+        """The number of taps of the filter."""
         return self.shape[self.dim]
 
     @property
     def most_met(self) -> int:
-        """The most taps that meet an element: others fall between two."""
+        """The largest number of taps that reach an element; the other taps fall between two elements."""
         return -(-self.taps // abs(self.step))
 
 
