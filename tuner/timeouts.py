@@ -45,7 +45,7 @@ COMPILE_POLL_SECS = 0.1
 """Interval at which the pool checks the deadlines of its workers."""
 
 HELPER_START_SECS = 20.0
-"""Added to a deadline if a helper process must first start and import modules, on a busy
+"""Time added to a deadline if a helper process must first start and import modules, on a busy
 machine."""
 
 LLVM_NAMES_DEADLINE_SECS = 20.0
@@ -57,10 +57,10 @@ LOCK_POLL_SECS = 0.05
 """Interval between attempts to take the machine's lock."""
 
 LOCK_REPORT_SECS = 1.0
-"""Shorter waits for the lock are not reported."""
+"""Shortest wait for the lock that is reported."""
 
 MIN_PROBING_SECS = 2.0
-"""Time for probing on a quiet machine, imports included. With less time left, probing is not
+"""Time that probing takes on a quiet machine, imports included. With less time left, probing is not
 started."""
 
 PROBING_DEADLINE_SECS = 60.0
@@ -71,19 +71,20 @@ PROBING_LOCK_WAIT_SECS = 10.0
 probes."""
 
 COMFORTABLE_PROBING_SECS = 10.0
-"""With less time for probing, a run uses probes of an earlier day instead."""
+"""Time for probing below which a run uses probes of an earlier day instead."""
 
 MAX_PROBE_AGE_SECS = 7 * 86400.0
-"""Older probes are repeated: firmware, kernel and neighbours change."""
+"""Maximum age of probes: firmware, kernel and neighbours change."""
 
 MAX_DOUBTFUL_PROBE_AGE_SECS = 60.0
 """Maximum age of probes of a busy machine, so that they serve only the commands of one minute."""
 
 MAX_DISPROVED_PROBE_AGE_SECS = 60.0
-"""When a kernel beats the bound, probes are repeated only if they are older."""
+"""Maximum age of probes that are not repeated when a kernel beats the bound."""
 
 MAX_TRUSTED_PROBE_AGE_SECS = 3600.0
-"""Before a search ends at the bound, older probes are repeated: clocks drift between hours."""
+"""Maximum age of probes that may end a search at the bound, because clocks drift between hours.
+Older probes are repeated first."""
 
 # -- the checker
 
@@ -102,13 +103,13 @@ CONCURRENT_START_SECS = 0.1
 # Processor time that a check may spend on repeating one kernel under other conditions.
 
 ALIGNMENT_CHECK_SECS = 0.03
-"""Arrays at other offsets in a cache line."""
+"""Repeats with arrays at other offsets in a cache line."""
 
 TEAM_SIZE_CHECK_SECS = 0.1
 """Repeats with other numbers of threads."""
 
 REPEATED_CALL_CHECK_SECS = 0.2
-"""Repeated calls on the same memory."""
+"""Repeats on the same memory."""
 
 # -- the fleet
 
@@ -132,7 +133,7 @@ ABORT_POLL_SECS = 0.1
 """Interval at which a call to the scheduler checks whether the run was aborted."""
 
 FIRST_REPORT_SECS = 2.0
-"""Shorter waits for machines are not reported."""
+"""Shortest wait for machines that is reported."""
 
 REPORT_SECS = 30.0
 """Interval at which a longer wait is reported again."""
@@ -147,7 +148,7 @@ silent."""
 HOST_IDLE_SECS = 60.0
 """A machine closes measurers that were not used for this time."""
 
-ORDER_POLL_SECS = 0.25
+REQUEST_POLL_SECS = 0.25
 """Interval at which a machine checks whether its request is still wanted."""
 
 PARENT_POLL_SECS = 0.25

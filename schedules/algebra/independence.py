@@ -333,44 +333,6 @@ def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
     return Affine(tuple((a, -c * int(scale)) for a, c in guard.index.terms), 0)
 
 
-def are_disjoint(
-    indices: list[tuple[Affine, ...]], name: str, ranges: Ranges, around: frozenset[str]
-) -> bool:
-    """Whether all `indices` lie in disjoint blocks of elements for different values of `name`.
-
-    Proof: in some dimension all of them are `c * name`, plus the same sum of variables of loops
-    `around`, plus a rest within an interval shorter than c.
-    """
-    return any(
-        _blocks(tuple(index[d] for index in indices), name, ranges, around)
-        for d in range(len(indices[0]))
-    )
-
-
-def _blocks(entries: tuple[Affine, ...], name: str, ranges: Ranges, around: frozenset[str]) -> bool:
-    if not all(entry.is_linear_in(name) for entry in entries):
-        return False
-    steps = {entry.coefficient(name) for entry in entries}
-    rests = [entry - var(name) * entry.coefficient(name) for entry in entries]
-    fixed = {_part(rest, around) for rest in rests}
-    if len(steps) != 1 or len(fixed) != 1:
-        return False
-    bounds = [_bounds(rest - _part(rest, around), ranges) for rest in rests]
-    inside = [b for b in bounds if b is not None]
-    if len(inside) != len(bounds):
-        return False
-    return max(b.hi for b in inside) - min(b.lo for b in inside) < abs(steps.pop())
-
-
-def _part(index: Affine, names: frozenset[str]) -> Affine:
-    """The terms of `index` that are plain multiples of variables in `names`."""
-    total = affine(0)
-    for atom, c in index.terms:
-        if isinstance(atom, Var) and atom.name in names:
-            total = total + Affine(((atom, c),), 0)
-    return total
-
-
 def _bounds(index: Affine, ranges: Ranges) -> Interval | None:
     """The interval of `index`; None if a variable has no range."""
     return interval(index, ranges) if all(name in ranges for name in index.vars()) else None

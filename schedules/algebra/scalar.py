@@ -197,6 +197,15 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
             assert_never(node)
 
 
+def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
+    """Whether `op` has a meaning for operands of `dtype`: there is no arithmetic on bool or narrow
+    floats, and integers have neither division nor most functions."""
+    if dtype is DType.BOOL or dtype.is_narrow_float:
+        return False
+    integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
+    return dtype.is_float or integers
+
+
 def walk(node: Scalar) -> Iterator[Scalar]:
     """`node` and everything below it, parents first, left to right."""
     yield node

@@ -7,15 +7,16 @@ so `MalformedNest` is no subclass of `TilewrightError`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
-from ..algebra import arithmetic, scalar
+from ..algebra import scalar
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Interval, Var
 from ..algebra.scalar import (
     All,
     Binary,
+    BinaryOp,
     Cast,
     Compare,
     Const,
@@ -24,6 +25,8 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
+    UnaryOp,
+    is_defined,
 )
 from ..dtypes import DType
 from .instructions import call_of
@@ -75,7 +78,7 @@ def verify(nest: Nest) -> None:
     - names of loops are unique, and so are names of buffers; extents are >= 1
     - every variable has a loop around it, every buffer exists where it is used, ranks match
     - types agree: operands with each other, written values with their buffers; arithmetic only
-      where `arithmetic` defines it (so narrow floats are cast to f32 first); constants fit their
+      where `is_defined` says so (narrow floats are cast to f32 first); constants fit their
       type
     - no input is written, every output is
     - bounds stay false once they are false
@@ -223,7 +226,7 @@ def _check_write(stmt: StoreElement | Update, place: _Place) -> None:
 
 def _check_update(stmt: Update, place: _Place) -> None:
     where = f"the update of {access_text(stmt.buffer, stmt.index)}"
-    _check_defined(lambda: arithmetic.binary(stmt.reducer.op, stmt.value.dtype), where)
+    _check_defined(stmt.reducer.op, stmt.value.dtype, where)
     for cond in stmt.first or ():
         _check_cond(cond, place, f"`first` of {access_text(stmt.buffer, stmt.index)}")
 
@@ -276,10 +279,10 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
         case Cast():
             pass
         case Unary(unary_op, x):
-            _check_defined(lambda: arithmetic.unary(unary_op, x.dtype), where)
+            _check_defined(unary_op, x.dtype, where)
         case Binary(op, a, b):
             _check_alike(node, a, b, where)
-            _check_defined(lambda: arithmetic.binary(op, a.dtype), where)
+            _check_defined(op, a.dtype, where)
         case Compare(_, a, b):
             _check_alike(node, a, b, where)
             no_order = a.dtype is DType.BOOL or a.dtype.is_narrow_float
@@ -302,7 +305,8 @@ def _fits(value: int | float, dtype: DType) -> bool:
         return True
     if dtype is DType.BOOL:
         return value in (0, 1)
-    return isinstance(value, int) and int(arithmetic.constant(value, dtype)) == value
+    low, high = dtype.integer_range
+    return isinstance(value, int) and low <= value <= high
 
 
 def _check_alike(node: Scalar, a: Scalar, b: Scalar, where: str) -> None:
@@ -311,8 +315,6 @@ def _check_alike(node: Scalar, a: Scalar, b: Scalar, where: str) -> None:
         raise MalformedNest(f"{where} has operands of {a.dtype} and {b.dtype} in {text}")
 
 
-def _check_defined(operation: Callable[[], object], where: str) -> None:
-    try:
-        operation()
-    except arithmetic.UndefinedOperationError as error:
-        raise MalformedNest(f"{where}: {error}") from error
+def _check_defined(op: UnaryOp | BinaryOp, dtype: DType, where: str) -> None:
+    types = "f32, f64 and integers" if is_defined(op, DType.I32) else "f32 and f64"
+    _need(is_defined(op, dtype), f"{where}: {op} is defined on {types}, got {dtype}")

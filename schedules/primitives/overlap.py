@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
-from ..algebra.affine import affine, var
-from ..algebra.independence import are_disjoint
+from ..algebra.affine import Ranges, affine, var
+from ..algebra.independence import ElementAccess, meet_only_within
 from ..errors import require
 from ..nest.editing import allocated, flattened, renamed_copy, substitute_body
-from ..nest.finding import accesses_within, all_ranges, names_in, shared
+from ..nest.finding import accesses_within, all_ranges, names_in, ranges_of, shared
 from ..nest.loop_ir import (
     Allocate,
     For,
@@ -50,9 +50,8 @@ class Merge(Primitive):
         first = find_loop(nest, self.first, self)
         second = find_loop(nest, self.second, self)
         self._check_alike(first.loop, second.loop)
-        around = frozenset(loop.var for loop in first.outer)
         later = self._later(first, second)
-        self._check_meeting(first.loop, second.loop, around)
+        self._check_meeting(first.loop, second.loop, ranges_of(second.outer))
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
@@ -104,17 +103,20 @@ class Merge(Primitive):
             later.append(stmt)
         return tuple(later)
 
-    def _check_meeting(self, first: For, second: For, around: frozenset[str]) -> None:
-        """ScheduleError unless different iterations of the two touch different elements."""
+    def _check_meeting(self, first: For, second: For, around: Ranges) -> None:
+        """ScheduleError unless iterations of the two access common elements only if they are the
+        same iteration."""
         one, other = accesses_within(first.body), accesses_within(second.body)
-        ranges = {**all_ranges(first.body), **all_ranges(second.body)}
+        ranges = {**all_ranges(first.body), **all_ranges((second,))}
         renamed = {first.var: var(second.var)}
         for buffer in shared(first.body, second.body):
-            indices = [tuple(i.substitute(renamed) for i in index) for index, _ in one[buffer]]
-            indices += [index for index, _ in other[buffer]]
-            meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
-            disjoint = are_disjoint(indices, second.var, ranges, around)
-            require(disjoint, self, f"{meeting} in {buffer!r}")
+            mine = {(tuple(i.substitute(renamed) for i in x), writes) for x, writes in one[buffer]}
+            for (a, a_writes), (b, b_writes) in product(mine, set(other[buffer])):
+                accesses = ElementAccess(a), ElementAccess(b)
+                within = not (a_writes or b_writes)
+                within = within or meet_only_within(*accesses, second.var, ranges, around)
+                meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
+                require(within, self, f"{meeting} in {buffer!r}")
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:

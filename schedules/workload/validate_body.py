@@ -21,6 +21,7 @@ from ..algebra.scalar import (
     Select,
     Unary,
     children,
+    is_defined,
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
@@ -208,9 +209,7 @@ class _NodeChecker:
 
     def _check_unary(self, node: Unary, pointer: str) -> None:
         dtype = node.x.dtype
-        wide_float = dtype.is_float and not dtype.is_narrow_float
-        integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
-        if not (wide_float or (node.op.function.on_integers and integer)):
+        if not is_defined(node.op, dtype):
             raise self._error(
                 f"{node.op} of {dtype}: cast the operand to f32 or f64 first", "bad_dtype", pointer
             )

@@ -31,7 +31,7 @@ _SCHEDULER_SETTINGS = {
     **_QUIETLY,
     # A silent machine is dropped after this time; one whose connection closed, at once.
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
-    # Orders are for one machine: Dask must not move them by its estimate of their duration.
+    # A request is for one machine: Dask must not move it by its estimate of the duration.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
 }
 _WORKER_SETTINGS = {

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.tuner.measure.fleet.dispatch import MAX_DEATHS, MAX_UNBEGUN, Assignment, Dispatch
-from tilewright.tuner.measure.fleet.reservations import ORDERS_PER_MACHINE, share_of
+from tilewright.tuner.measure.fleet.reservations import REQUESTS_PER_MACHINE, share_of
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 
@@ -25,7 +25,7 @@ def assign(dispatch: Dispatch, *machines: str) -> list[Assignment]:
     busy = [a.machine for a in dispatch.under_way.values()]
     places = [
         machine
-        for room in range(ORDERS_PER_MACHINE)
+        for room in range(REQUESTS_PER_MACHINE)
         for machine in machines
         if busy.count(machine) <= room
     ]

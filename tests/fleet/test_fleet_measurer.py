@@ -19,23 +19,23 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.measurer import Fleet
-from tilewright.tuner.measure.fleet.messages import Order
+from tilewright.tuner.measure.fleet.messages import FleetRequest
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 
 ASKED = candidates(8)
 
 
 @contextmanager
-def orders() -> Iterator[list[tuple[str, Order]]]:
+def orders() -> Iterator[list[tuple[str, FleetRequest]]]:
     """The machines' addresses and orders, as they are given out."""
-    given: list[tuple[str, Order]] = []
-    real = Line.order
+    given: list[tuple[str, FleetRequest]] = []
+    real = Line.submit
 
-    def order(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
-        given.append((machine.address, Order.from_bytes(payload)))
+    def submit(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
+        given.append((machine.address, FleetRequest.from_bytes(payload)))
         real(line, task, machine, payload)
 
-    with patch.object(Line, "order", order):
+    with patch.object(Line, "submit", submit):
         yield given
 
 

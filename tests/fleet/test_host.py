@@ -18,8 +18,8 @@ from tilewright.tuner import timeouts
 from tilewright.tuner.emit.object_code import toolchain
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.fleet import host as host_module
-from tilewright.tuner.measure.fleet.host import FleetHost, OrderAbandoned
-from tilewright.tuner.measure.fleet.messages import MachineDescription, Note, Order, Purpose
+from tilewright.tuner.measure.fleet.host import FleetHost, RequestAbandoned
+from tilewright.tuner.measure.fleet.messages import FleetRequest, MachineDescription, Note, Purpose
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 
@@ -37,23 +37,23 @@ def host() -> Iterator[FleetHost]:
 
 def order(
     host: FleetHost, purpose: Purpose = "measure", positions: tuple[int, ...] = (4, 7)
-) -> Order:
+) -> FleetRequest:
     """As it arrives: through its bytes."""
     requests = {p: MeasureRequest(p + 1, t) for p, t in zip(positions, TRACES, strict=False)}
     document = WORKLOAD.to_json()
     target = host.description.target
-    sent = Order("t1", "topic", purpose, document, target, 0, requests)
-    return Order.from_bytes(sent.to_bytes())
+    sent = FleetRequest("t1", "topic", purpose, document, target, 0, requests)
+    return FleetRequest.from_bytes(sent.to_bytes())
 
 
-def told_by(host: FleetHost, given: Order, wanted: int = 99) -> list[Note]:
+def told_by(host: FleetHost, given: FleetRequest, wanted: int = 99) -> list[Note]:
     """The notes as they arrive; the order is wanted until `wanted` results are there."""
     notes: list[Note] = []
 
     def is_wanted() -> bool:
         return sum(note.kind == "result" for note in notes) < wanted
 
-    host.run_order(given, lambda note: notes.append(Note.from_bytes(note.to_bytes())), is_wanted)
+    host.run_request(given, lambda note: notes.append(Note.from_bytes(note.to_bytes())), is_wanted)
     return notes
 
 
@@ -75,7 +75,7 @@ def test_the_full_check_runs_there_as_well(host: FleetHost) -> None:
 
 
 def test_an_order_that_is_not_wanted_ends_at_the_next_candidate(host: FleetHost) -> None:
-    with pytest.raises(OrderAbandoned):
+    with pytest.raises(RequestAbandoned):
         told_by(host, order(host), wanted=1)
     assert not host.busy
     assert told_by(host, order(host))[-1].kind == "ended"
@@ -140,7 +140,7 @@ def test_what_nobody_wants_any_more_is_killed_in_the_middle(
     monkeypatch.setattr(host_module, "local_factory", lambda spec: factory)
     endless = replace(order(host), seed=77)
     for _ in range(2):  # the second is opened anew
-        with pytest.raises(OrderAbandoned):
+        with pytest.raises(RequestAbandoned):
             told_by(host, endless, wanted=0)
         assert made[-1].closed
         assert not host.busy

@@ -135,5 +135,5 @@ def test_whatever_jobs_do_every_candidate_is_ordered_and_no_queue_is_too_long(se
         elif job.orders:
             job.end(rng.choice([a.machine for a in job.orders.values()]))
         out = [a.machine for j in jobs for a in j.orders.values()]
-        assert all(out.count(m) <= reservations.ORDERS_PER_MACHINE for m in machines)
+        assert all(out.count(m) <= reservations.REQUESTS_PER_MACHINE for m in machines)
     assert not any(job.left for job in jobs)

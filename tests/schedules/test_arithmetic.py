@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import scalar_oracles
-from tilewright.schedules.algebra.arithmetic import (
+from tests.support.interpreter.arithmetic import (
     UndefinedOperationError,
     binary,
     cast,
@@ -24,7 +24,7 @@ from tilewright.schedules.algebra.arithmetic import (
     value_type,
 )
 from tilewright.schedules.algebra.narrow import narrowed, widened
-from tilewright.schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
+from tilewright.schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp, is_defined
 from tilewright.schedules.dtypes import DType
 
 INTEGERS = [DType.I8, DType.U8, DType.I32, DType.I64]
@@ -200,3 +200,15 @@ def test_integers_do_not_divide(dtype: DType) -> None:
         UndefinedOperationError, match=f"div is defined on f32 and f64, got {dtype}"
     ):
         binary(BinaryOp.DIV, dtype)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_operations_are_defined_where_the_verifier_says(dtype: DType) -> None:
+    for op in (*UnaryOp, *BinaryOp):
+        operation = unary if isinstance(op, UnaryOp) else binary
+        try:
+            operation(op, dtype)
+        except UndefinedOperationError:
+            assert not is_defined(op, dtype)
+        else:
+            assert is_defined(op, dtype)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.interpreter.arithmetic import UndefinedOperationError
 from tests.support.interpreter.interpret import interpret
 from tests.support.interpreter.memory import InterpretError
 from tests.support.schedules.hand_nests import (
@@ -34,7 +35,6 @@ from tilewright.schedules.algebra.affine import (
     modulo,
     var,
 )
-from tilewright.schedules.algebra.arithmetic import UndefinedOperationError
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

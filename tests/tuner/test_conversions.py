@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.interpreter import arithmetic
 from tests.support.interpreter.interpret import interpret
 from tests.support.schedule_fuzz.check import run_kernel, this_machine
 from tests.support.tuner.targets import plain
-from tilewright.schedules.algebra import arithmetic
 from tilewright.schedules.algebra.narrow import narrowed, nearest, round_to, to_odd, widened
 from tilewright.schedules.algebra.values import const
 from tilewright.schedules.dtypes import DType

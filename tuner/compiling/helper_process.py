@@ -36,7 +36,8 @@ class CompileError(TilewrightError):
 class HelperProcess:
     """One helper process, started by the first call and replaced when it is late or has ended.
 
-    Calls from several threads run one after the other; the deadline of a call includes its wait.
+    Calls from several threads run one after the other; the deadline of a call includes its wait for
+    earlier calls.
     """
 
     deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS

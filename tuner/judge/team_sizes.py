@@ -13,8 +13,8 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
     machines and container limits are in that range. Beyond eight, the cost of all sizes would grow
     with the square of `threads`, and one formula determines each thread's share, so a sample
     suffices: powers of two and their neighbours (shares that divide evenly, and shares that just do
-    not), `threads`, `threads - 1` and half of it. The other sizes (`further_team_sizes`) are called
-    once if that takes little time.
+    not), `threads`, `threads - 1` and `threads // 2`. The other sizes (`further_team_sizes`) are
+    called once if that takes little time.
     """
     teams = set(range(1, min(threads, _ALL_UP_TO) + 1)) | {threads, threads - 1, threads // 2}
     power = 2 * _ALL_UP_TO

@@ -87,7 +87,8 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """Return LLVM's last line if these names end it, or "" if it compiles."""
+    """Return LLVM's last line of output if these names end its process, or "" if it compiles for
+    them."""
     asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
     ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:

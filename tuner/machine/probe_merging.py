@@ -49,8 +49,8 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
 def is_misleading(old: Probes, new: Probes) -> bool:
     """Return whether a search with `old` would choose differently than with `new`.
 
-    It does if a figure of `old` is too low, or its parallel region too expensive, by more than
-    `MISLEADING_RATIO`, or if a figure is missing.
+    It does if a figure of `old` is missing (0) or too low, or its parallel region too expensive, by
+    more than `MISLEADING_RATIO`.
     """
     pairs = [
         (before, now)

@@ -1,2 +1,1 @@
-"""Measurement of candidates on this machine, in a fleet, or from a file of timings. Results are
-checked and timed."""
+"""Measurement of candidates on this machine, in a fleet, or from a file of timings."""

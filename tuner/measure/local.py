@@ -51,8 +51,8 @@ kernel that is faster by a smaller factor proves the bound wrong (`session/roofl
 _CONFIRM_SECS = 0.15  # of timing: three times the timing of a finalist
 _OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the reserve begins
 _CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
-_CALLS_OF_A_CASE = 1.5  # of a full check, per call of a quick check
-_CALLS_AT_BOUND = 20.0  # time of the quick check of a kernel that was never run
+_QUICK_CHECKS_PER_CALL = 1.5  # time of one call in a full check, in quick checks
+_CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check, in calls at the bound
 _MAX_OVER_PREDICTED = 10.0
 """In a run without a time budget, a reference computation or a full check is ended at this many
 times its predicted time, but not before a limit in `timeouts`."""
@@ -376,7 +376,7 @@ class LocalMeasurer:
         most_secs = float(self._runner.document.get("check_secs", timeouts.REFERENCE_SECS))
         reference_secs = min(cases * float(opening.get("quick_secs", 0.0)), most_secs)
         calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
-            _CALLS_OF_A_CASE * result.verify_secs
+            _QUICK_CHECKS_PER_CALL * result.verify_secs
         )
         builds_secs = self._pool.start_secs + result.compile_secs
         return builds_secs + reference_secs + calls_secs + _CONFIRM_SECS

@@ -89,7 +89,8 @@ class StoppingRule:
 
     @property
     def bound_to_end_at(self) -> float | None:
-        """The bound, or None once too many times near it could not be reproduced."""
+        """The bound that may end the search, or None after more than `MAX_RECHECKS_AT_BOUND`
+        rechecks near it."""
         return None if len(self.run.rechecked) > MAX_RECHECKS_AT_BOUND else self.run.bound.goal_secs
 
     def _secs_for_probes(self) -> float:

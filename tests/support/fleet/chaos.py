@@ -31,7 +31,7 @@ from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.jobs.tuning import TuneOptions, tune_into
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
-from tilewright.tuner.measure.fleet.messages import Order
+from tilewright.tuner.measure.fleet.messages import FleetRequest
 from tilewright.tuner.session.report import Budget
 
 
@@ -104,17 +104,17 @@ def kill(keeper: RestartingProcess, patience_secs: float = 30) -> bool:
 @contextmanager
 def orders_watched(outcome: Outcome) -> Iterator[None]:
     """Note candidates that are ordered though their trial was told, and so is stored."""
-    real = Line.order
+    real = Line.submit
 
-    def order(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
+    def submit(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
         told = {event["trial"] for event in outcome.told}
-        given = Order.from_bytes(payload)
+        given = FleetRequest.from_bytes(payload)
         if given.purpose == "measure":  # the final race and the full check measure again
             trials = (r.trial for r in given.requests.values() if not r.compared)
             outcome.ordered_again += told.intersection(trials)
         real(line, task, machine, payload)
 
-    with patch.object(Line, "order", order):
+    with patch.object(Line, "submit", submit):
         yield
 
 

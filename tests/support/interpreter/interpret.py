@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 import numpy.typing as npt
 
+from tests.support.interpreter import arithmetic
 from tests.support.interpreter.memory import (
     BufferView,
     InterpreterMemory,
@@ -23,7 +24,6 @@ from tests.support.interpreter.memory import (
     element_text,
 )
 from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
-from tilewright.schedules.algebra import arithmetic
 from tilewright.schedules.algebra.affine import Cond
 from tilewright.schedules.nest.loop_ir import (
     Allocate,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tests.support.interpreter.arithmetic import Value
 from tilewright.schedules.algebra.affine import Affine
-from tilewright.schedules.algebra.arithmetic import Value
 from tilewright.schedules.nest.loop_ir import Buffer, For
 
 SEVERAL = -1

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias, assert_never
 
+from tests.support.interpreter import arithmetic
+from tests.support.interpreter.arithmetic import Value
 from tests.support.interpreter.memory import (
     SEVERAL,
     BufferView,
@@ -19,9 +21,7 @@ from tests.support.interpreter.memory import (
     Watch,
     out_of_bounds,
 )
-from tilewright.schedules.algebra import arithmetic
 from tilewright.schedules.algebra.affine import Affine, Atom, Cond, FloorDiv, Ge0, Mod, Var
-from tilewright.schedules.algebra.arithmetic import Value
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

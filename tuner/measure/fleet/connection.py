@@ -95,7 +95,7 @@ class Line:
         """Read the list of machines again at the next call, because it has changed."""
         self._looked = float("-inf")
 
-    def order(self, task: str, machine: FleetMachine, payload: bytes) -> None:
+    def submit(self, task: str, machine: FleetMachine, payload: bytes) -> None:
         """Send a request to `machine`; it waits in the queue of that machine, and Dask never moves
         it."""
         self.futures[task] = self.client.submit(

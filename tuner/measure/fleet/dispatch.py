@@ -81,7 +81,7 @@ class Dispatch:
         for machine in able:
             if not self.has_more:
                 break
-            made.append(self._order(machine, self._next(share)))
+            made.append(self._request(machine, self._next(share)))
         return made
 
     def _assign_all(self, able: Sequence[str]) -> list[Assignment]:
@@ -89,7 +89,7 @@ class Dispatch:
             return []
         everything = list(self._waiting)
         self._waiting.clear()
-        return [self._order(able[0], everything)]
+        return [self._request(able[0], everything)]
 
     def _next(self, share: int) -> list[int]:
         """Return one suspect alone, or else up to `share` waiting candidates, so that the machines
@@ -98,7 +98,7 @@ class Dispatch:
             return [self._suspects.popleft()]
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
 
-    def _order(self, machine: str, positions: list[int]) -> Assignment:
+    def _request(self, machine: str, positions: list[int]) -> Assignment:
         assignment = Assignment(self.name(), machine, positions)
         self.under_way[assignment.task] = assignment
         return assignment

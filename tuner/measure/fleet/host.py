@@ -25,14 +25,14 @@ from ...process.control import Control, Controllable, MeasurementAborted, OutOfT
 from ..local_spec import local_factory
 from ..protocol import Measurer
 from .machines import kind
-from .messages import MachineDescription, Note, Order
+from .messages import FleetRequest, MachineDescription, Note
 
 MAX_OPEN_MEASURERS = 2
 """Number of workloads that stay open with their processes: a machine may serve two jobs
 alternately."""
 
 
-class OrderAbandoned(BaseException):
+class RequestAbandoned(BaseException):
     """The coordinator cancelled a request. A BaseException, so that nothing handles it as a
     failure."""
 
@@ -49,7 +49,8 @@ class _Opened:
 class FleetHost:
     """The measurers that are open on this machine, and the number of candidates that it measured.
 
-    It handles one request at a time. `run_order` is called by one thread, all other methods by any.
+    It handles one request at a time. One thread calls `run_request`; any thread may call the other
+    methods.
     """
 
     description: MachineDescription
@@ -62,54 +63,54 @@ class FleetHost:
     def busy(self) -> bool:
         return self._turn.locked()
 
-    def run_order(
-        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
+    def run_request(
+        self, request: FleetRequest, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `order`, and call `report` with each result as soon as it is
+        """Measure the candidates of `request`, and call `report` with each result as soon as it is
         known.
 
         `is_wanted` is called after each candidate and, from another thread, a few times per second.
-        When it returns False, native code is killed and OrderAbandoned is raised.
+        When it returns False, native code is killed and RequestAbandoned is raised.
         """
         with self._turn:
-            report(Note(order.task, "begun"))
+            report(Note(request.task, "begun"))
             try:
-                self._carry_out(order, report, is_wanted)
+                self._carry_out(request, report, is_wanted)
             except (TargetError, WorkloadError) as error:
                 code = getattr(error, "code", "")
-                report(Note(order.task, "refused", error=type(error).__name__, code=code,
+                report(Note(request.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
             except OutOfTime as over:  # no run has a budget here: the check takes too long
-                report(Note(order.task, "refused", error="WorkloadError", code=over.code,
+                report(Note(request.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
-                raise OrderAbandoned from None
+                raise RequestAbandoned from None
             except Exception:
-                report(Note(order.task, "bug", detail=traceback.format_exc()))
+                report(Note(request.task, "bug", detail=traceback.format_exc()))
                 raise
             else:
-                report(Note(order.task, "ended"))
+                report(Note(request.task, "ended"))
             finally:
                 self._idle_since = time.monotonic()
 
     def _carry_out(
-        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
+        self, request: FleetRequest, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        positions = list(order.requests)
+        positions = list(request.requests)
 
         def on_result(i: int, result: MeasureResult) -> None:
             self.measured += 1
-            report(Note(order.task, "result", positions[i], result))
+            report(Note(request.task, "result", positions[i], result))
             if not is_wanted():
-                raise OrderAbandoned
+                raise RequestAbandoned
 
-        identity, opened = self._opened(order)
+        identity, opened = self._opened(request)
         try:
             with _watched(opened.control, is_wanted):
-                if order.purpose == "confirm":
-                    on_result(0, opened.measurer.confirm(order.requests[positions[0]]))
+                if request.purpose == "confirm":
+                    on_result(0, opened.measurer.confirm(request.requests[positions[0]]))
                 else:
-                    requests = [order.requests[p] for p in positions]
+                    requests = [request.requests[p] for p in positions]
                     opened.measurer.measure(requests, on_result)
         finally:
             if opened.control.aborted:
@@ -132,20 +133,20 @@ class FleetHost:
             _, opened = self._open.popitem()
             opened.measurer.__exit__(None, None, None)
 
-    def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
+    def _opened(self, request: FleetRequest) -> tuple[tuple[Any, ...], _Opened]:
         """Return the measurer of a request's workload, opened if needed, and its key in `_open`.
         Raise TargetError or WorkloadError if it cannot be opened."""
-        target = self._target(order.target)
-        identity = (str(order.workload), target.key, order.seed)
+        target = self._target(request.target)
+        identity = (str(request.workload), target.key, request.seed)
         if identity not in self._open:
             while len(self._open) >= MAX_OPEN_MEASURERS:
                 _, oldest = self._open.popitem(last=False)
                 oldest.measurer.__exit__(None, None, None)
-            workload = Workload.from_json(order.workload)
+            workload = Workload.from_json(request.workload)
             factory = local_factory(self.description.measurer)
             assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
-            measurer = factory(workload, target, order.seed)
+            measurer = factory(workload, target, request.seed)
             if isinstance(measurer, Controllable):
                 measurer.attach(control)
             self._open[identity] = _Opened(measurer.__enter__(), control)
@@ -169,7 +170,7 @@ def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(timeouts.ORDER_POLL_SECS):
+        while not over.wait(timeouts.REQUEST_POLL_SECS):
             if not is_wanted():
                 control.abort()
 
@@ -199,14 +200,14 @@ def run(payload: bytes) -> None:
     if _host is None:
         raise RuntimeError("this Dask worker measures nothing: start it with `tilewright worker`")
     worker = get_worker()
-    order = Order.from_bytes(payload)
+    request = FleetRequest.from_bytes(payload)
     key = worker.get_current_task()
 
     def is_wanted() -> bool:
         state = worker.state.tasks.get(key)
         return state is not None and state.state == "executing"
 
-    with suppress(OrderAbandoned):
-        _host.run_order(
-            order, lambda note: worker.log_event(order.topic, note.to_bytes()), is_wanted
+    with suppress(RequestAbandoned):
+        _host.run_request(
+            request, lambda note: worker.log_event(request.topic, note.to_bytes()), is_wanted
         )

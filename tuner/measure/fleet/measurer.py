@@ -24,7 +24,7 @@ from .address import FleetError, parse_address
 from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
 from .machines import FleetMachine, able, alike, kind, largest_group
-from .messages import Note, Order, Purpose
+from .messages import FleetRequest, Note, Purpose
 from .reservations import reservations_of, share_of
 from .waiting import MachineWait, interruptible
 
@@ -149,7 +149,7 @@ class FleetMeasurer:
             self._reservations.leave(self._owner)
             run.batch.interrupt()
         else:
-            for task in run.lost_orders(machines):
+            for task in run.lost_requests(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 self._let_go(line, task)
                 run.report(run.batch.lose(task))
@@ -183,7 +183,7 @@ class FleetMeasurer:
                 self.home = assignment.machine
             run.tasks.add(assignment.task)
             self._names[assignment.machine] = machines[assignment.machine].name
-            order = Order(
+            request = FleetRequest(
                 task=assignment.task,
                 topic=line.topic,
                 purpose=run.purpose,
@@ -192,7 +192,7 @@ class FleetMeasurer:
                 seed=self._seed,
                 requests={position: run.requests[position] for position in assignment.unanswered},
             )
-            line.order(assignment.task, machines[assignment.machine], order.to_bytes())
+            line.submit(assignment.task, machines[assignment.machine], request.to_bytes())
 
     def _take(self, run: _Run, line: Line) -> None:
         """Read notes for a moment, and Dask's state of requests without notes."""
@@ -214,7 +214,7 @@ class FleetMeasurer:
                 run.report(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
-                log.warning("an order failed on machine %s: %r", machine, failure)
+                log.warning("a request failed on machine %s: %r", machine, failure)
                 self._let_go(line, task)
                 run.report(run.batch.lose(task))
 
@@ -280,7 +280,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
 
-    def lost_orders(self, machines: dict[str, FleetMachine]) -> list[str]:
+    def lost_requests(self, machines: dict[str, FleetMachine]) -> list[str]:
         """Return the requests at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 

@@ -64,7 +64,7 @@ class MachineDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class FleetRequest:
     """A request for one machine to measure candidates.
 
     `requests` are keyed by position in the coordinator's batch. Notes about them are published
@@ -102,9 +102,9 @@ class Order:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Order:
-        """Return the request in `data`. Raise FleetError if it is of another version; a malformed
-        document of this version is a bug of the sender and raises KeyError or TypeError."""
+    def from_bytes(cls, data: bytes) -> FleetRequest:
+        """Return the request in `data`. Raise FleetError if it is of another version. A malformed
+        document of this version is a bug of the sender, so its exception is not translated."""
         document = _document(data)
         return cls(
             task=document["task"],

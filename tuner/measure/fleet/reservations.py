@@ -21,7 +21,7 @@ from ... import timeouts
 from .dispatch import Assignment
 from .host import MAX_OPEN_MEASURERS
 
-ORDERS_PER_MACHINE = 2
+REQUESTS_PER_MACHINE = 2
 """One request being measured and one in the queue, so that no machine waits for the coordinator."""
 
 
@@ -106,7 +106,7 @@ class Reservations:
 
         Machines that a job with fewer candidates in progress waits for are excluded.
         """
-        orders = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
+        requests = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
         mine = self._out(owner)
         hungry = [
             batch
@@ -115,14 +115,14 @@ class Reservations:
         ]
 
         def preference(machine: str, room: int) -> tuple[int, bool, int]:
-            left = sum(b.candidates for b in orders[machine])
+            left = sum(b.candidates for b in requests[machine])
             return room, owner not in self._has_open.get(machine, ()), left
 
         free = [
             (preference(machine, room), machine)
             for machine in machines
             if not any(machine in batch.machines for batch in hungry)
-            for room in range(len(orders[machine]), ORDERS_PER_MACHINE)
+            for room in range(len(requests[machine]), REQUESTS_PER_MACHINE)
         ]
         return [machine for _, machine in sorted(free, key=lambda place: place[0])]
 
@@ -175,4 +175,4 @@ def share_of(count: int, machines: int, jobs: int) -> int:
     """
     if machines <= 1:
         return count
-    return min(count, -(-count * jobs // (ORDERS_PER_MACHINE * machines)))
+    return min(count, -(-count * jobs // (REQUESTS_PER_MACHINE * machines)))

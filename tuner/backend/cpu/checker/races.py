@@ -19,10 +19,10 @@ after the other on one thread. There are four kinds of runs:
    two buffers. The write sets of two shares of one region must be disjoint. This finds races that
    no order shows, such as two threads adding to one sum;
 4. stores, in the full check: a share that stores a value it loaded from another share's bytes
-changes
-   nothing in these runs, but overwrites the other's write when both run at once. Each share runs
-   with pages read-only where its bytes border on those of others, and where no byte is its own
-   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each share.
+   changes nothing in these runs, but overwrites the other's write when both run at once. Each share
+   runs with pages read-only where its bytes border on those of others, and where no byte is its own
+   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each
+   share.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the loop
 IR depends on data. Where observing every region of a kernel costs too much, a sample is observed:

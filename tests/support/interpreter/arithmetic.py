@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import NUMBERS, DType
-from .narrow import narrowed, round_to, to_odd, widened
-from .scalar import BinaryOp, CompareOp, UnaryOp
+from tilewright.schedules.algebra.narrow import narrowed, round_to, to_odd, widened
+from tilewright.schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
+from tilewright.schedules.dtypes import NUMBERS, DType
 
 Value: TypeAlias = Any
 """A NumPy scalar. NumPy's stubs do not state that x + y has the type of x and y."""
@@ -129,11 +129,11 @@ def _saturating(target: DType) -> Callable[[Value], Value]:
 
 
 def _min(a: Value, b: Value) -> Value:
-    return a if a < b or a != a else b  # noqa: PLR0124 (true for NaN only)
+    return a if a < b or a != a else b
 
 
 def _max(a: Value, b: Value) -> Value:
-    return a if a > b or a != a else b  # noqa: PLR0124
+    return a if a > b or a != a else b
 
 
 _NUMBERS = frozenset(dtype for dtype in NUMBERS if not dtype.is_narrow_float)
