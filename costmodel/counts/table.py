@@ -20,7 +20,7 @@ TOTALS: dict[str, str] = {
     "vector_stores": "executed stores of a vector or an element; without packing copies",
     "scalar_accesses": "lanes loaded or stored one by one: gathers and scatters",
     "conflict_misses": "misses on lines evicted because a stride maps them to few cache sets",
-    "exposed_lines": "lines that no prefetch loads in time, as transfers from the level holding all",
+    "exposed_lines": "lines that no prefetch loads in time, in lines of the level that holds all",
     "math_calls": "vector evaluations of exp, tanh, erf and similar functions",
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
