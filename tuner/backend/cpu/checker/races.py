@@ -3,28 +3,28 @@
 The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region one
 after the other on one thread. There are four kinds of runs:
 
-1. forward: shares 0, 1, ..., n-1. 2. reverse: shares n-1, ..., 0. Both orders must give the right
-result. If a share reads data that
-  another share of the region writes, it reads poison or a value that is too new in one of the two
-  orders. The bytes that each share changes are observed (`Observer`). A byte that two shares write
-  is changed by both in one order; or, if they write the same value, it is changed by the first
-  share of each order, and these are two different shares. Only a byte that already contains the
-  written value is missed, for example the target of adding zero. The two runs have different
-  poisons, so such a byte must have been written before.
+1. forward: shares 0, 1, ..., n-1.
+2. reverse: shares n-1, ..., 0. Both orders must give the right result. If a share reads data that
+   another share of the region writes, it reads poison or a value that is too new in one of the two
+   orders. The bytes that each share changes are observed (`Observer`). A byte that two shares write
+   is changed by both in one order; or, if they write the same value, it is changed by the first
+   share of each order, and these are two different shares. Only a byte that already contains the
+   written value is missed, for example the target of adding zero. The two runs have different
+   poisons, so such a byte must have been written before.
 3. write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions:
-  outputs and workspace are filled with 0x55 before every share, with 0xAA before a second run of
-  the same share, and with random bytes before further runs. A byte that changed in any run was
-  written. The stack of the region's caller is observed too, with its real content because it
-  contains return addresses. A write stays unseen only if the written value depends on the old
-  byte: a copy of the byte, or the maximum of it and a smaller value. Random bytes are needed
-  because constant fills hide the maximum of two buffers. The write sets of two shares of one
-  region must be disjoint. This finds races that no order reveals, such as two threads that add to
-  one sum.
+   outputs and workspace are filled with 0x55 before every share, with 0xAA before a second run of
+   the same share, and with random bytes before further runs. A byte that changed in any run was
+   written. The stack of the region's caller is observed too, with its real content because it
+   contains return addresses. A write stays unseen only if the written value depends on the old
+   byte: a copy of the byte, or the maximum of it and a smaller value. Random bytes are needed
+   because constant fills hide the maximum of two buffers. The write sets of two shares of one
+   region must be disjoint. This finds races that no order reveals, such as two threads that add to
+   one sum.
 4. stores, in the full check: a share that loads a value from bytes of another share and stores it
-  back changes nothing in the runs above, but overwrites the other share's write if both run
-  concurrently. Each share runs with read-only pages at the borders between its bytes and those of
-  other shares, and on pages without any byte of the share (`loading.store_watch`), so that single
-  stores are observed. Each share has up to 16 such pages or ranges of pages.
+   back changes nothing in the runs above, but overwrites the other share's write if both run
+   concurrently. Each share runs with read-only pages at the borders between its bytes and those of
+   other shares, and on pages without any byte of the share (`loading.store_watch`), so that single
+   stores are observed. Each share has up to 16 such pages or ranges of pages.
 
 In runs of kind 3, values are garbage from the first region on. That is sound because no address in
 the loop IR depends on data. If observing every region of a kernel costs too much, a sample is
