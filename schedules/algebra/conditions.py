@@ -191,7 +191,8 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """Return `node` with guards reduced to irredundant conditions, and with nested guards merged.
+    """Return `node` with redundant conditions removed from its guards, and with nested guards
+    merged.
 
     A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` is
     defined as for `needed`.

@@ -38,8 +38,8 @@ no fewer."""
 
 
 class FloatType(Protocol):
-    """The properties of a float type that determine a function's exact points when computed in that
-    type."""
+    """The type in which a function is computed, with the tests that the function's exact points
+    need."""
 
     def is_power(self, values: Array) -> Array:
         """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
@@ -139,8 +139,8 @@ def by_slope(
 
 
 def _exp_change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
-    """Return y * (e + e**2), as exp(e) - 1 <= e + e**2 for e up to 1, or None if an error exceeds
-    1."""
+    """Return the bound y * (e + e**2), as exp(e) - 1 <= e + e**2 for e up to 1, or None if an error
+    exceeds 1."""
     if not error.max(initial=0.0) <= 1:
         return None
     found: Array = np.asarray(y * (error * (error + 1)))

@@ -101,8 +101,11 @@ class _Meeting:
     theirs: tuple[Cond, ...]
 
     def determines(self, name: str, sums: list[tuple[Affine, Affine]]) -> bool:
-        """Return whether `name` must be equal in both iterations, given that the two indices of
-        each pair of `sums`, one per iteration, are equal."""
+        """Return whether `name` must have the same value in both iterations.
+
+        Each pair of `sums` holds an index of the first and an index of the second iteration that
+        are known to be equal.
+        """
         determined: set[object] = set()
         changed = True
         while changed:
@@ -215,8 +218,10 @@ def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
 
 
 def settled(index: Index, ranges: Ranges) -> Index:
-    """Return the index with each dimension simplified whose variables all have `ranges`, so that it
-    does not depend on loops with a single iteration."""
+    """Simplify each dimension of the index whose variables all have a range in `ranges`.
+
+    Loops with a single iteration then no longer occur in these dimensions.
+    """
     return tuple(simplify(i, ranges) if i.vars() <= ranges.keys() else i for i in index)
 
 

@@ -1,5 +1,5 @@
-"""Neutral terms of reductions: find the conditions outside which a term is the reducer's identity,
-and add, remove or resolve such conditions."""
+"""Neutral terms of reductions: find the conditions under which a term may differ from the reducer's
+identity, and add, remove or resolve such conditions."""
 
 from __future__ import annotations
 

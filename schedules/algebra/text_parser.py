@@ -63,7 +63,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """`name[args]`"""
+    """A tensor element: `name[args]`."""
 
     name: str
     args: tuple[Tree, ...]
@@ -73,7 +73,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`name(args)`"""
+    """A function call: `name(args)`."""
 
     name: str
     args: tuple[Tree, ...]
@@ -83,7 +83,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """`-x` or `!x`"""
+    """A prefix operation: `-x` or `!x`."""
 
     op: str
     x: Tree

@@ -186,7 +186,7 @@ def _useful_taps(v: ConvolutionWindow, out: int) -> int:
 
 
 def _capsule(p: Sizes, t: Types) -> Draft:
-    """Y[n,h,w,i,j,co] = sum_{r,s,k,c} X[n,..,..,i,k,c] W[r,s,k,j,c,co]."""
+    """Build Y[n,h,w,i,j,co] = sum_{r,s,k,c} X[n,..,..,i,k,c] W[r,s,k,j,c,co]."""
     h, w = _windows(p, "HW")
     q = p["capsule"]
     x = placeholder("X", (p["N"], h.size, w.size, q, q, p["CI"]), t.data)

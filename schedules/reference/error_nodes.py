@@ -309,8 +309,8 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 
     if op is UnaryOp.FLOOR:
         return values, at_specials(values, change, sure, x)
-    # 1 ulp is at most 2 u |result|, and the float64 function has an error of 2 ulps. Below the
-    # smallest normal number a kernel may also return zero.
+    # 1 ulp is at most 2 u |result|, and the float64 function has an error of up to 2 ulps. Below
+    # the smallest normal number a kernel may also return zero.
     fresh = (op.function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
     if op is not UnaryOp.SQRT:
         fresh = fresh + np.where(values != 0, smallest_normal(dtype), 0.0)

@@ -207,10 +207,10 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 class Marked:
     """The data of a factor over `box` that is needed to find NaN and infinite sums.
 
-    `bounded` holds its values, which are zero if one of its conditions fails, and their errors.
-    `there` marks points at which the conditions of the other factor hold; None means everywhere.
-    `doubtful` marks points at which they fail and this factor may not be finite: a kernel may
-    compute or omit those products.
+    `bounded` holds the factor's values, which are zero if one of its conditions fails, and their
+    errors. `there` marks points at which the conditions of the other factor hold; None means
+    everywhere. `doubtful` marks points at which a condition of the other factor fails and this
+    factor may not be finite: a kernel may compute or omit these products.
     """
 
     box: IterationBox

@@ -24,7 +24,7 @@ def without_padding(node: Scalar) -> Scalar:
     """Replace each product in `node` that is zero if a condition fails by a select on its
     conditions; return `node` itself if there is no such product.
 
-    The select makes the product zero whatever the other factors are.
+    If a condition fails, the select is zero for all values of the other factors, including NaN.
     """
 
     def leaf(part: Scalar) -> Scalar | None:
