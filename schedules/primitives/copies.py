@@ -314,7 +314,7 @@ class CacheWrite(LoopMaker):
         """Return the part of the body that writes the buffer, its leaf, and the loops that enclose
         the leaf.
 
-        The loops are those inside the part. Raise ScheduleError if a private buffer is not legal
+        Only loops inside the part are returned. Raise ScheduleError if a private buffer is not legal
         there.
         """
         require_free(place.nest, self.name, self)

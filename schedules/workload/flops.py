@@ -40,7 +40,7 @@ def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
     If the declared count is smaller, it is returned: the convention of transposed convolution
-    already excludes those operations. A group of axes with more than 2**22 points is counted in
+    already excludes these operations. A group of axes with more than 2**22 points is counted in
     full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
