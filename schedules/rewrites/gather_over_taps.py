@@ -83,7 +83,8 @@ class Filter:
 
     @property
     def most_met(self) -> int:
-        """The largest number of taps that reach an element; other taps fall between two."""
+        """The largest number of taps that reach an element; the other taps fall between two
+        elements."""
         return -(-self.taps // abs(self.step))
 
 
