@@ -106,7 +106,7 @@ def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) ->
 
 
 def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Return the reduction axes of the factors `chosen` that `rest` do not have."""
+    """Return the reduction axes of the factors `chosen` that the factors `rest` do not have."""
     only = _vars(chosen) - _vars(rest)
     return tuple(axis for axis in stage.reduce_axes if axis.name in only)
 

@@ -172,4 +172,4 @@ def _count(extents: dict[str, int], conds: list[Cond]) -> int:
 def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
     import numpy
 
-    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well
+    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # accepts arrays too
