@@ -7,7 +7,7 @@ from typing import Any
 
 
 def canonical_bytes(document: Any) -> bytes:
-    """The canonical encoding of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
+    """Return the canonical encoding of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

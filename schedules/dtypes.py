@@ -123,12 +123,12 @@ class DType(StrEnum):
 
     @property
     def c(self) -> str:
-        """C's type of an element in a buffer."""
+        """The C type of an element in a buffer."""
         return _ROWS[self].c
 
     @property
     def llvm(self) -> str:
-        """LLVM's type of a value; narrow floats are represented by their bits."""
+        """The LLVM type of a value; narrow floats are represented by their bits."""
         return _ROWS[self].llvm
 
 

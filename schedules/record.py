@@ -69,14 +69,14 @@ class Evidence:
 class MeasureResult:
     """The result of measuring one candidate.
 
-    `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status` is
-    OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
-    `detail` is one line for people: the signal, the element that was wrong, the deadline. With
-    constant inputs, times are of calls with prepacked inputs, and `run_secs_with_packing` estimates
-    one call that packs them itself, if that was measured. `error_found` is the largest error found
-    while a kernel with a rewrite was verified, in the unit of its stated error; None without a
-    rewrite. `evidence` belongs to a full check that passed; None otherwise, and in records of older
-    versions.
+    `run_secs` holds every timed sample, in seconds per call, oldest first; it is empty unless
+    `status` is OK. `run_secs_estimate` is the published estimate of one call in seconds; it is None
+    unless `status` is OK. `detail` is one line for the user: the signal, the wrong element, or the
+    deadline. With constant inputs, the times are measured with prepacked inputs, and
+    `run_secs_with_packing` estimates one call that also packs the inputs, if it was measured.
+    `error_found` is the largest error found during the verification of a kernel with a rewrite, in
+    the unit of its stated error; it is None without a rewrite. `evidence` belongs to a full check
+    that passed; it is None for other results and in records of older versions.
     """
 
     status: MeasureStatus

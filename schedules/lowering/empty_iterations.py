@@ -53,7 +53,7 @@ def _ended(loop: For, ranges: Ranges) -> For:
 def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
     """Return the necessary conditions for a statement of `stmts` to write.
 
-    The conditions hold for all iterations of the loops `inside`.
+    If one of them is false, no statement writes in any iteration of the loops `inside`.
     """
     common: set[Cond] | None = None
     for stmt in stmts:

@@ -53,7 +53,7 @@ from .verify_bounds import BoundedAccess, unproven_accesses
 __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
-class MalformedNest(Exception):  # noqa: N818 (it names what was found)
+class MalformedNest(Exception):  # noqa: N818 (the name describes the nest)
     """A nest that violates a rule of `verify`: a bug in the code that produced it."""
 
 

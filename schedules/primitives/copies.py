@@ -263,7 +263,7 @@ class CacheWrite(LoopMaker):
         for i:                          for i:
           for k: for j:           ->      for j: W[j] = identity
             C[i, j] += v                  for k: for j: W[j] += v
-                                          for j: C[i, j] = W[j]   (+= if k also has an outer loop)
+                                          for j: C[i, j] = W[j]   (+= if an outer loop also reduces)
 
     The initialising loops and the write-back loops are copies of the body's spatial loops, named
     with `.init` and `.out`, of the same kinds. Guards on spatial loops move to the write-back and
@@ -314,8 +314,8 @@ class CacheWrite(LoopMaker):
         """Return the part of the body that writes the buffer, its leaf, and the loops that enclose
         the leaf.
 
-        The loops are those inside the part. Raise ScheduleError if a private buffer is not legal
-        there.
+        Only loops inside the part are returned. Raise ScheduleError if a private buffer is not
+        legal there.
         """
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)

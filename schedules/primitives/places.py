@@ -95,7 +95,7 @@ def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
-    """Return `open_loop`, or the whole nest if `name` is ROOT."""
+    """Return the loop `name` as `open_loop` does, or the whole nest if `name` is ROOT."""
     return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 

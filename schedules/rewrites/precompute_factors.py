@@ -70,8 +70,10 @@ class PrecomputeFactors(Rewrite):
 
 
 def may_distribute(workload: Workload, stage: Stage) -> bool:
-    """Return whether factors of `stage` may be moved out of a sum, which infinities and zeros can
-    reveal."""
+    """Return whether factors of `stage` may be moved out of a sum.
+
+    For floats this may change results that involve infinities or zeros.
+    """
     return workload.allowed_error is not None or not stage.tensor.dtype.is_float
 
 
@@ -84,8 +86,10 @@ def factors_of(stage: Stage) -> tuple[Scalar, ...]:
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
     """Return the axes of the product of the factors `chosen`.
 
-    These are the axes that they share with `rest` or the result. Their order is the storage order
-    of an operand that has all of them, if there is one.
+    These are the axes that the factors share with `rest` or the result. If the dimensions of an
+    operand are exactly these axes, they are in its order. Otherwise the reduction axes follow the
+    spatial axes, or precede them if the last spatial axis is the last axis of `stage` and no axis
+    is summed.
     """
     chosen = tuple(chosen)
     used = _vars(chosen)
@@ -102,7 +106,7 @@ def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) ->
 
 
 def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Return the reduction axes of the factors `chosen` that `rest` do not have."""
+    """Return the reduction axes of the factors `chosen` that the factors `rest` do not have."""
     only = _vars(chosen) - _vars(rest)
     return tuple(axis for axis in stage.reduce_axes if axis.name in only)
 

@@ -24,7 +24,7 @@ class WindowAccess:
     """The access of one window to data and weight.
 
     Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
-    dimension `data_dim`, as walk + tap + offset. `tap` without `walk` indexes the weight's
+    dimension `data_dim`, as walk + tap + offset. Only `tap` indexes the weight's
     `weight_dim`, as tap + weight_offset.
     """
 

@@ -150,7 +150,7 @@ class _Plan:
         taps = {t.window.tap.name for t in self.tiled}
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
-        # Start-up: it needs NumPy, and queries only read a trace.
+        # Start-up: the module needs NumPy, and queries only read a trace.
         from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)

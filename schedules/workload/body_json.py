@@ -1,4 +1,4 @@
-"""Parse the JSON of one expression."""
+"""The parser of the JSON of one expression."""
 
 from __future__ import annotations
 

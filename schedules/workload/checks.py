@@ -57,7 +57,7 @@ def check_allowed_error(error: object, pointer: str = "") -> None:
     if error is None:
         return
     number = isinstance(error, int | float) and not isinstance(error, bool)
-    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # a number by now
+    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # `number` is checked first
         raise WorkloadError(
             f"an allowed error is relative, between 0 and 1, such as 1e-3; got {str(error)[:40]}",
             code="bad_error",

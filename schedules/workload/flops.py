@@ -40,7 +40,7 @@ def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
     If the declared count is smaller, it is returned: the convention of transposed convolution
-    already excludes those operations. A group of axes with more than 2**22 points is counted in
+    already excludes these operations. A group of axes with more than 2**22 points is counted in
     full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
@@ -172,4 +172,4 @@ def _count(extents: dict[str, int], conds: list[Cond]) -> int:
 def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
     import numpy
 
-    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well
+    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # accepts arrays too

@@ -72,7 +72,7 @@ def json_extent(value: object, what: str, pointer: str) -> int:
     if isinstance(value, int) and abs(value) >= 10**40:
         raise wrong(f"{what}: an extent must be 1..2**31-1, got a huge number", pointer,
                      "bad_extent")  # fmt: skip
-    check_extent(value, what, pointer)  # type: ignore[arg-type]  # it refuses what is not an int
+    check_extent(value, what, pointer)  # type: ignore[arg-type]  # it rejects other types
     assert isinstance(value, int)
     return value
 
