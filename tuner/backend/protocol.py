@@ -35,8 +35,7 @@ class LoadError(TilewrightError):
 
 
 class Buffers(Protocol):
-    """Memory for kernel arguments, one buffer per argument, readable and writable by this
-    process."""
+    """Memory for kernel arguments, one buffer each, readable and writable by this process."""
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -101,8 +100,7 @@ class Clock(Protocol):
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Return the seconds per launch in each of `rounds` rounds of `calls` launches, without
-        overhead."""
+        """Return the net seconds per launch in each of `rounds` rounds of `calls` launches."""
         ...
 
 
@@ -156,8 +154,8 @@ class Backend(Protocol):
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """Load the kernel `symbol` with `arguments` tensors. Raise LoadError, which states what is
-        missing."""
+        """Load the kernel `symbol` with `arguments` tensors; raise LoadError if that is
+        impossible."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:

@@ -29,8 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """Return the element number for the current copy; it is flattened once for all copies of a
-        leaf."""
+        """Return the element number for the current copy; flatten it once for all copies."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -44,7 +43,7 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """Load the element, or one element per lane if the index depends on `axis`; zero outside
+        """Load the element, or one per lane if the index depends on `axis`; zero outside
         `where`."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)

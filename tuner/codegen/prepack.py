@@ -24,8 +24,7 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """Return the module of a nest with constant inputs: the entries, packing and computing
-    functions."""
+    """Return the module of a nest with constant inputs: its entries and internal functions."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)

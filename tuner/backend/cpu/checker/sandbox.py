@@ -105,8 +105,7 @@ class FaultPage:
 
     @property
     def fault_address(self) -> int | None:
-        """The address of the access, or None if the signal came from `kill` or similar (code <=
-        0)."""
+        """The address of the access, or None if `kill` or similar sent the signal (code <= 0)."""
         return self._words[2] % (1 << 64) if self._words[1] > 0 else None
 
     @property
