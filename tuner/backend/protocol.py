@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""Compiles generated text to code for a target, within a deadline or in another process."""
+"""A compiler of generated text for a target, for example with a deadline or in another process."""
 
 
 class LoadError(TilewrightError):
@@ -95,7 +95,7 @@ class Loaded:
 
 
 class Clock(Protocol):
-    """Times launches of kernels."""
+    """A clock that times launches of kernels."""
 
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int

@@ -58,7 +58,7 @@ class _Parts:
 
 
 class Indices:
-    """Writes index arithmetic into a function.
+    """A writer of index arithmetic in one function.
 
     `ranges` bounds every loop variable. Unrolled variables are first replaced by their `fixed`
     values.

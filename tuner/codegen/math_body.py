@@ -78,7 +78,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """Writes the instructions of one function. Methods return the name of their value."""
+    """A writer of the instructions of one function. Methods return the name of their value."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt

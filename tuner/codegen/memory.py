@@ -17,7 +17,7 @@ from .values import Val
 
 
 class BufferAddresses:
-    """Loads and stores elements of all buffers in one function."""
+    """A writer of loads and stores of all buffers in one function."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text

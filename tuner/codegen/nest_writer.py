@@ -44,7 +44,7 @@ from .values import Val, literal, scalar_type
 
 
 class NestWriter:
-    """Writes the kernel function. A separate writer writes each of its parallel regions."""
+    """A writer of the kernel function; a separate writer writes each of its parallel regions."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions.
+    """A writer of the exported functions.
 
     `own_bytes` is the size of the main part's workspace. In the entry that packs inside the call,
     the packed data follows this workspace.

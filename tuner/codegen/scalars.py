@@ -42,7 +42,7 @@ from .values import Val, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:
-    """Evaluates scalar expressions in one function, for one setting of the unrolled loops."""
+    """A writer of scalar expressions in one function, for one setting of the unrolled loops."""
 
     def __init__(
         self, text: FunctionText, indices: Indices, memory: BufferAddresses, module: ModuleText

@@ -93,7 +93,7 @@ class Conflict:
 
 
 class SerialOpenMP:
-    """Calls kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
+    """A caller of kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
 
     `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
     `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with `fill`
@@ -174,8 +174,7 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """Runs shares in the order of `forward` or `reverse` and observes the bytes that each share
-    changes.
+    """An observer of the bytes that each share changes; it runs shares in one of both orders.
 
     The call's values are not changed. Regions are observed in the order of their entry until
     `most_bytes` were compared; `complete` is true if all regions were observed. The memory of
@@ -470,7 +469,7 @@ class Borders:
     """Borders between bytes of two shares, as index arrays.
 
     `left` is the last byte of one share and `right` the first byte of the next share; bytes without
-    an owner may lie between them.
+    an owner may be between them.
     """
 
     left: NDArray[np.int64]
@@ -517,7 +516,7 @@ class Borders:
     ) -> Iterator[tuple[int, int]]:
         """Yield start and end of each range of whole pages that belong only to other shares.
 
-        The borders are those of a buffer that begins at address `start`.
+        The buffer begins at address `start`.
         """
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]

@@ -121,7 +121,7 @@ def guarded(
 
 
 class GuardedPool:
-    """Reuses guarded buffers, because a new page costs more than filling it.
+    """A pool of guarded buffers for reuse, because a new page costs more than filling it.
 
     Forked children inherit the unused buffers only if `inherited`. `buffers` are the initial
     content of the pool.
