@@ -43,8 +43,7 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """Load the element, or one per lane if the index depends on `axis`; zero outside
-        `where`."""
+        """Load the element, or one per lane if its index depends on `axis`; 0 outside `where`."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():

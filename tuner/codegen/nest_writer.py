@@ -233,8 +233,7 @@ class NestWriter:
         return Val(trips, DType.I64)
 
     def _limit(self, name: str, bound: Cond) -> str:
-        """Return the number (perhaps negative) of values 0, 1, ... of `name` that `bound`
-        allows."""
+        """Return the number of values 0, 1, ... of `name` that `bound` allows, or less than 0."""
         assert isinstance(bound, Ge0)
         step = -bound.index.coefficient(name)
         rest = self.indices.resolve(bound.index + var(name) * step)

@@ -85,7 +85,7 @@ def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
 
 
 def _block_elements(place: Affine, inner: list[For]) -> int | None:
-    """Return the number of contiguous elements that loops `inner` write, or None if with gaps."""
+    """Return the number of contiguous elements that `inner` writes, or None if it leaves gaps."""
     by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
     block = 1
     for step, extent in by_step:
