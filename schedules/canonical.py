@@ -1,4 +1,4 @@
-"""Canonical encoding of JSON values, of which every key in this project is a digest."""
+"""Canonical encoding of JSON values; every key in this project is a digest of such an encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed access to single fields of a JSON document; errors carry a JSON pointer."""
+"""Typed access to single fields of a JSON document; errors include a JSON pointer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def wrong(message: str, pointer: str, code: str = "bad_document") -> WorkloadErr
 
 
 def shown(value: object) -> str:
-    """A short text for the value found: the type of a container, "a huge number" for a long
-    integer."""
+    """Return a short text for an invalid value: the type of a container, "a huge number" for a long
+    integer, or its repr."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):
