@@ -174,7 +174,7 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """An observer of the bytes that each share changes; it runs shares in one of both orders.
+    """A runner of shares in `forward` or `reverse` order that observes the bytes they change.
 
     The call's values are not changed. Regions are observed in the order of their entry until
     `most_bytes` were compared; `complete` is true if all regions were observed. The memory of

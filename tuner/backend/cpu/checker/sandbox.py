@@ -114,7 +114,7 @@ class FaultPage:
 
 
 class Sandbox:
-    """A runner of forked children, one at a time. The owning process must then be single-threaded.
+    """A runner of forked children, one at a time. The owning process must have a single thread.
 
     `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
     descriptor that closes when the client process ends, or -1.
