@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""Compiles generated text to code for a target, within a deadline or in another process."""
+"""A compiler of generated text for a target, for example with a deadline or in another process."""
 
 
 class LoadError(TilewrightError):
@@ -35,8 +35,7 @@ class LoadError(TilewrightError):
 
 
 class Buffers(Protocol):
-    """Memory for kernel arguments, one buffer per argument, readable and writable by this
-    process."""
+    """Memory for kernel arguments, one buffer each, readable and writable by this process."""
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -96,13 +95,12 @@ class Loaded:
 
 
 class Clock(Protocol):
-    """Times launches of kernels."""
+    """A clock that times launches of kernels."""
 
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Return the seconds per launch in each of `rounds` rounds of `calls` launches, without
-        overhead."""
+        """Return the net seconds per launch in each of `rounds` rounds of `calls` launches."""
         ...
 
 
@@ -156,8 +154,8 @@ class Backend(Protocol):
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """Load the kernel `symbol` with `arguments` tensors. Raise LoadError, which states what is
-        missing."""
+        """Load the kernel `symbol` with `arguments` tensors; raise LoadError if that is
+        impossible."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:

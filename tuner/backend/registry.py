@@ -12,8 +12,7 @@ BACKENDS: tuple[Backend, ...] = (Cpu(),)
 
 
 def backend_for(target: Target) -> Backend:
-    """Return the first back end that generates kernels for `target`; raise TargetError if none
-    does."""
+    """Return the first back end for `target`; raise TargetError if none supports it."""
     for backend in BACKENDS:
         if backend.makes(target):
             return backend

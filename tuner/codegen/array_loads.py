@@ -19,8 +19,7 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """Writes load instructions. Elements outside a mask are not accessed, and their lanes are
-    zero."""
+    """A writer of load instructions. Lanes outside a mask access no memory and are zero."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
         """Load one element."""
@@ -140,8 +139,7 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """Return a mask of the vector elements that are used by lanes whose bit in `mask` is
-        set."""
+        """Return a mask of the vector elements that lanes with a set bit in `mask` use."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"

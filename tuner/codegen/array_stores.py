@@ -17,7 +17,7 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """Writes store instructions. Elements outside a mask are not accessed."""
+    """A writer of store instructions. Elements outside a mask are not accessed."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
         """Store one element."""

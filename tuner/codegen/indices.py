@@ -58,7 +58,7 @@ class _Parts:
 
 
 class Indices:
-    """Writes index arithmetic into a function.
+    """A writer of index arithmetic in one function.
 
     `ranges` bounds every loop variable. Unrolled variables are first replaced by their `fixed`
     values.
@@ -197,8 +197,7 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """Return a resolved condition: a known truth value, one i1, or a vector with one i1 per
-        lane."""
+        """Return a resolved condition: a known truth value, one i1, or a vector of i1 by lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)

@@ -1,5 +1,4 @@
-"""Leaves of a nest in one function: compute a value, combine it with the old value, and store
-it."""
+"""Leaves of a nest in one function: compute a value, combine it with the old one, store it."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """Writes leaves at the current position; `streamed` are the buffers with non-temporal
-    stores."""
+    """A writer of leaves; `streamed` are the buffers with non-temporal stores."""
 
     def __init__(
         self,
@@ -137,8 +135,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """Return all lanes of the leaf's value combined; lanes outside the mask are the
-        identity."""
+        """Combine all lanes of the leaf's value; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)

@@ -78,7 +78,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """Writes the instructions of one function. Methods return the name of their value."""
+    """A writer of the instructions of one function. Methods return the name of their value."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt
@@ -130,8 +130,7 @@ class Body:
         return self._new(f"{op} {self.ints} {a}, {b}")
 
     def muladd(self, a: str, b: str, c: str) -> str:
-        """Write `a * b + c`, fused if the target can fuse, so the product is not necessarily
-        exact."""
+        """Write `a * b + c`, fused if the target can fuse; the product need not be exact."""
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
@@ -139,8 +138,7 @@ class Body:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
     def scalef(self, x: str, n: str) -> str:
-        """Write `x * 2**floor(n)` with one rounding: an instruction of AVX-512, only for its
-        vectors."""
+        """Write `x * 2**floor(n)` with one rounding: an AVX-512 instruction for its vectors."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
@@ -180,8 +178,7 @@ class Body:
         return self._lanes
 
     def part(self, x: str, start: int, width: int) -> str:
-        """Write a vector of `width` lanes of `x` from `start` on; lanes beyond its end are
-        undefined."""
+        """Write `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
         element = self.fmt.element
         if self._lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -229,8 +226,7 @@ class Body:
         return self._new(f"select {self._bools} {condition}, {self.floats} {a}, {self.floats} {b}")
 
     def at_least(self, x: str, low: str) -> str:
-        """Write `max(x, low)` that keeps a NaN: on x86 one `maxps` with its operands in this
-        order."""
+        """Write `max(x, low)` that keeps a NaN: one `maxps` on x86 with this operand order."""
         return self.select(self.compare("ogt", low, x), low, x)
 
     def at_most(self, x: str, high: str) -> str:
@@ -243,8 +239,7 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Write Horner's rule, which has the fewest operations; other vectors of the loop hide its
-        latency."""
+        """Write Horner's rule: fewest operations; other vectors of the loop hide its latency."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))

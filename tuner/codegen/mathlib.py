@@ -239,8 +239,7 @@ def _tanh(b: Body, x: str) -> str:
 
 
 def _erf(b: Body, x: str) -> str:
-    """Write x + x p(x^2) near zero and 1 - exp(p(|x|)) beyond; both are computed, one is
-    selected."""
+    """Write x + x p(x^2) near zero and 1 - exp(p(|x|)) beyond, and select one of them."""
     f = b.fmt
     magnitude = b.intrinsic("fabs", x)
     square = b.mul(magnitude, magnitude)

@@ -17,7 +17,7 @@ from .values import Val
 
 
 class BufferAddresses:
-    """Loads and stores elements of all buffers in one function."""
+    """A writer of loads and stores of all buffers in one function."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -29,8 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """Return the element number for the current copy; it is flattened once for all copies of a
-        leaf."""
+        """Return the element number for the current copy; flatten it once for all copies."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -44,8 +43,7 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """Load the element, or one element per lane if the index depends on `axis`; zero outside
-        `where`."""
+        """Load the element, or one per lane if its index depends on `axis`; 0 outside `where`."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -110,8 +108,9 @@ class BufferAddresses:
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
         """Return the outermost level at which the element may be loaded in advance.
 
-        If the index depends on `axis`, this applies to the contiguous elements of all lanes. No
-        statement inside the level writes the buffer, and the element exists in all iterations.
+        No statement inside that level writes the buffer, and the element is inside the buffer in all
+        iterations. If the index depends on `axis`, this applies to the contiguous elements of all
+        lanes.
         """
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)

@@ -32,7 +32,7 @@ Beyond it they are called, because LLVM's time grows faster than the size of a b
 
 @dataclass(slots=True)
 class ModuleText:
-    """Collects the top level of an LLVM module. Functions are added as complete text."""
+    """The top level of an LLVM module being written; functions are added as complete text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)

@@ -16,7 +16,7 @@ from .text import FunctionText
 from .values import Val, literal, type_text
 
 Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
-"""Writes the instructions that convert a value in all lanes, for a module's target."""
+"""A writer of instructions that convert a value in all lanes, for a module's target."""
 
 
 _F32_BITS, _F64_BITS = 24, 53

@@ -44,7 +44,7 @@ from .values import Val, literal, scalar_type
 
 
 class NestWriter:
-    """Writes the kernel function. A separate writer writes each of its parallel regions."""
+    """A writer of the kernel function; a separate writer writes each of its parallel regions."""
 
     def __init__(
         self,
@@ -108,13 +108,11 @@ class NestWriter:
         )
 
     def parameters(self) -> list[str]:
-        """Return the parameters of a part of the kernel: arguments, packed memory if any,
-        workspace."""
+        """Return the parameters of a part: arguments, packed memory if any, workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self, always: bool = False) -> None:
-        """Write a fence that orders non-temporal stores before later stores, once per thread's
-        share."""
+        """Write a fence after non-temporal stores, once per thread's share."""
         if always or self.module.uses_streams:
             fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
@@ -235,8 +233,7 @@ class NestWriter:
         return Val(trips, DType.I64)
 
     def _limit(self, name: str, bound: Cond) -> str:
-        """Return the number of values 0, 1, ... of `name` for which `bound` holds; it may be
-        negative."""
+        """Return the number of values 0, 1, ... of `name` that `bound` allows, or less than 0."""
         assert isinstance(bound, Ge0)
         step = -bound.index.coefficient(name)
         rest = self.indices.resolve(bound.index + var(name) * step)
@@ -251,8 +248,7 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """Write a loop from `start` to below `stop`, without an entry test if it runs at least
-        once."""
+        """Write a loop from `start` to below `stop`, without an entry test if it surely runs."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")

@@ -24,8 +24,7 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """Return the module of a nest with constant inputs: the entries, packing and computing
-    functions."""
+    """Return the module of a nest with constant inputs: its entries and internal functions."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -57,7 +56,7 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions.
+    """A writer of the exported functions.
 
     `own_bytes` is the size of the main part's workspace. In the entry that packs inside the call,
     the packed data follows this workspace.

@@ -8,7 +8,7 @@ The reciprocal of the divisor b is a sum of two numbers, so the quotient is roun
 last rounding, the relative error of the sum is below 2**-43 for f32 (2**-101 for f64). Therefore a
 quotient that is a number of the type is exact, and other quotients are within 1/2 + 2**-18 units of
 the last place (Brisebarre and Muller, "Correctly rounded multiplication by arbitrary precision
-constants", IEEE Trans. Comput. 57 (2008), p. 165). The magnitude of `high` is below that of 1 / b,
+constants", IEEE Trans. Comput. 57 (2008), p. 165). The magnitude of `high` is below |1 / b|,
 so that `low` has the same sign: infinity times either of them is the same infinity.
 
 This costs one instruction more than multiplication by the rounded reciprocal. A divisor that is

@@ -23,7 +23,7 @@ class Registers:
 
 
 class RegisterAccess:
-    """Loads and stores elements of register arrays in one function.
+    """A writer of loads and stores of register arrays in one function.
 
     Indices are constants after unrolling.
     """

@@ -42,7 +42,7 @@ from .values import Val, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:
-    """Evaluates scalar expressions in one function, for one setting of the unrolled loops."""
+    """A writer of scalar expressions in one function, for one setting of the unrolled loops."""
 
     def __init__(
         self, text: FunctionText, indices: Indices, memory: BufferAddresses, module: ModuleText
@@ -127,8 +127,7 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """Return `combine` of the true branch in lanes whose condition holds, and `otherwise`
-        elsewhere."""
+        """Return `combine` of the true branch in lanes with the condition, else `otherwise`."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):
             return combine(node.on_true, where) if cond else otherwise
@@ -318,8 +317,7 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """Compute a slow operation, which other lanes or iterations share, at the outermost
-        possible level."""
+        """Compute a slow operation at the outermost possible level, to share its result."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):

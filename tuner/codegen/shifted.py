@@ -24,8 +24,7 @@ LEAST_TRIPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The positions of the arguments that are shifted with a loop, and of the argument that it
-    writes."""
+    """The positions of the arguments shifted with a loop, and of the argument it writes."""
 
     arguments: frozenset[int]
     output: int
@@ -86,8 +85,7 @@ def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
 
 
 def _block_elements(place: Affine, inner: list[For]) -> int | None:
-    """Return the number of contiguous elements that the loops `inner` write, or None if there are
-    gaps."""
+    """Return the number of contiguous elements that `inner` writes, or None if it leaves gaps."""
     by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
     block = 1
     for step, extent in by_step:

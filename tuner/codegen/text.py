@@ -34,8 +34,7 @@ class OpenBlock:
 
 
 class FunctionText:
-    """One function that is being written. Level 0 is its entry; loops and branches open more
-    levels."""
+    """A function that is being written. Level 0 is its entry; loops and branches add levels."""
 
     def __init__(self) -> None:
         self.allocas: Lines = []
@@ -127,8 +126,7 @@ class FunctionText:
         self.here, self.statements = here, outer
 
     def begin_statement(self, reads: frozenset[str] | None) -> None:
-        """Begin the next statement of a sequence, if there is one; for `reads` see
-        `Statements.begin`."""
+        """Begin the next statement of a sequence, if any; for `reads` see `Statements.begin`."""
         sequence = self._sequence()
         if sequence is not None:
             self.here = sequence.begin(reads)
@@ -140,8 +138,7 @@ class FunctionText:
         return sequence is not None and sequence.divisible
 
     def divide(self, live_registers: int) -> None:
-        """End the statement's first half; the second half needs values in `live_registers`
-        registers."""
+        """End the statement's first half; the second half needs `live_registers` registers."""
         sequence = self._sequence()
         assert sequence is not None
         self.here = sequence.divide(live_registers)

@@ -114,8 +114,7 @@ def _paired(
 
 
 class Transposed:
-    """Columns of `rows`, vectors of one type. Only shuffles that a requested column needs are
-    written."""
+    """Columns of `rows`, vectors of one type. Shuffles are written when a column needs them."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign

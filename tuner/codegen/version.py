@@ -5,10 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 
 CODEGEN_VERSION = 8
-"""Increased with every change of generated code; records of another version are verified again."""
+"""The version of generated code, increased with every change.
+
+Records of another version are verified again.
+"""
 
 EMIT_VERSION = 2
-"""Increased with every change of an emitted object around the kernel's code: entries, header.
+"""The version of emitted files, increased with every change of entries or header.
 
 Records do not depend on it; the bytes of emitted files do.
 """

@@ -44,8 +44,7 @@ class DispatchVariant:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that callers must provide; `packed` and `prepacked_workspace` are None without
-    constants."""
+    """Bytes that callers must provide; the last two are None without constant inputs."""
 
     workspace: int
     packed: int | None = None
@@ -237,8 +236,7 @@ done:
         return lines
 
     def _fits(self, number: int, lines: list[str]) -> str:
-        """Append code to `lines` that tests the bits that variant `number` needs; return the test's
-        name."""
+        """Append tests of the bits that variant `number` needs; return the result's name."""
         fits = "true"
         for word, mask in required_bits(self.choices[number - 1].needs).items():
             name = f"{number}.{word:d}"
@@ -289,8 +287,7 @@ def _word(word: Word, source: str, known: str) -> list[str]:
 
 
 def _machine_code(signature: str, code: bytes, result: str) -> str:
-    """Return a function with the given bytes as code; LLVM's code after the bytes is never
-    reached."""
+    """Return a function with the given bytes as code; LLVM's code after them is unreachable."""
     text = "".join(f"\\{byte:02X}" for byte in code)
     return (
         f'define internal {signature} noinline nounwind prologue [{len(code)} x i8] c"{text}" {{\n'

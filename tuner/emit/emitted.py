@@ -69,8 +69,10 @@ class EmittedKernel:
 
 
 Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
-"""Builds object code from the document of `emit_kernel`; also returns the features of each
-variant."""
+"""A builder of object code from the document of `emit_kernel`.
+
+It also returns the features of each variant.
+"""
 
 
 def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:

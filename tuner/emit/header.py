@@ -1,5 +1,4 @@
-"""The C header of an emitted kernel, with all facts that its callers need, without dates or
-paths."""
+"""The C header of an emitted kernel: all facts that callers need, without dates or paths."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ _MACROS = re.compile(
     r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
     r"|I|complex|imaginary|noreturn|linux|unix|i386"
 )
-"""Macros of standard headers, or of compilers in their usual modes, that would break a
-prototype."""
+"""Macros of standard headers, or of compilers in usual modes, that would break a prototype."""
 
 
 def c_header(workload: Workload, kernel: EmittedKernel) -> str:
@@ -136,8 +134,7 @@ def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
 
 
 def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
-    """Return the declarations of the functions that pack constant inputs and compute from packed
-    inputs."""
+    """Return the declarations of the functions that pack constant inputs and use them."""
     constants = [parameters[n] for n in kernel.constants]
     others = [p for n, p in enumerate(parameters) if n not in kernel.constants]
     packed, workspace = kernel.packed_bytes, kernel.prepacked_workspace_bytes

@@ -20,7 +20,7 @@ from .object_code import emit_assembly, emit_object
 SYMBOL = "kernel"
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""Compiles LLVM IR text for a target."""
+"""A compiler of LLVM IR text for a target."""
 
 
 @dataclass(frozen=True, slots=True)

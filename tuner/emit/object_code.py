@@ -74,8 +74,7 @@ def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
 
 
 def target_machine(target: Target, opt: int = 3) -> Any:
-    """Return LLVM's code generator for `target`. Raise RuntimeError if LLVM does not know the
-    triple."""
+    """Return LLVM's code generator for `target`; raise RuntimeError for an unknown triple."""
     return machine_for(target.triple, target.cpu, target.features, opt)
 
 

@@ -41,8 +41,7 @@ class InstructionSet:
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """Return the properties of `target`, determined by its architecture, features and widest
-    vectors."""
+    """Return the properties of `target`, from its architecture, features and widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 

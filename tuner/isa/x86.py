@@ -94,8 +94,8 @@ OSXSAVE_BIT = 27
 """The bit of `Word.LEAF1_ECX` that states that XCR0 may be read."""
 
 YMM_STATE, ZMM_STATE = 0x6, 0xE6
-"""Bits of XCR0: the system saves xmm and ymm registers; for ZMM also masks, zmm registers and the
-upper sixteen registers."""
+"""Bits of XCR0 for state that the system saves: xmm and ymm registers; in addition masks, zmm
+registers and the upper sixteen registers."""
 
 _IMPLIES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Cpu:
-    """Implements `Backend` for every architecture for which LLVM compiles C."""
+    """The implementation of `Backend` for every architecture for which LLVM compiles C."""
 
     name = "cpu"
     checker = "tilewright.tuner.backend.cpu.checker.runner"
@@ -94,7 +94,7 @@ def _fork_safe(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Times calls in machine code, with the system's clock."""
+    """The implementation of `Clock`: machine code that times calls with the system's clock."""
 
     helpers: Helpers
     arguments: int

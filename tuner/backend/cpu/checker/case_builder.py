@@ -115,8 +115,7 @@ class CaseBuilder:
 
 
 def _stored(case: CheckCase, memory: int) -> Frame:
-    """Write the arrays of `case` to the file `memory` and return a frame with the rest of the
-    case."""
+    """Write the arrays of `case` to the file `memory`; return a frame with the rest of the case."""
     arrays: list[pickle.PickleBuffer] = []
     blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)
     places, at = [], 0

@@ -111,8 +111,7 @@ class _Kernels:
         self.load_secs = 0.0
 
     def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
-        """Return the entries bound to `openmp`, or to OpenMP itself if None, for the arguments of
-        `arena`."""
+        """Return the entries that are bound to `openmp`, or to OpenMP itself if it is None."""
         stands_in = openmp is not None
         if stands_in not in self._loaded:
             start = time.perf_counter()
@@ -203,8 +202,7 @@ def _check_and_time(
 
 
 def _load(job: CheckJob, arena: Arena) -> list[Entry]:
-    """Load the kernel; return the entry that is timed first, then further entries that are
-    checked."""
+    """Load the kernel; return the timed entry first, then further entries to check."""
     kernel = loader.load_object(job.object_bytes, job.symbol)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
     if job.every_entry and job.constants:

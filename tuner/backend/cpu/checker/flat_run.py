@@ -154,20 +154,21 @@ class FlatRun:
         self.warm_secs = min(secs[1:] or secs)
 
     def call_beside(self, other: FlatRun, helpers: Helpers, check: Callable[[], None]) -> None:
-        """Call the entry repeatedly, with checks between calls, while another thread calls it on
-        the arguments of `other`."""
+        """Call the entry repeatedly, concurrently with calls on the arguments of `other`.
+
+        Another thread makes the other calls; `check` is called between calls of this thread.
+        """
         self.poison()
         # the kernel is the same, and one time may be unknown
         secs = max(self.warm_secs, other.warm_secs)
         call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
 
     def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if the outputs differ from `expected`, the outputs of a single call, in
-        any bit."""
+        """Raise WrongError if the outputs differ in any bit from `expected`, those of a single
+        call."""
         what = "is disturbed by another call of it"
         same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if the outputs disagree with `expected`, the outputs of the guarded
-        run."""
+        """Raise WrongError if the outputs disagree with `expected`, those of the guarded run."""
         compare(self._arena, expected, self.outputs())

@@ -118,8 +118,8 @@ class Guarded:
         return self.compute()
 
     def pack(self) -> int:
-        """Pack the constant inputs of a prepacked entry and return the status; 0 for any other
-        entry."""
+        """Pack the constant inputs of a prepacked entry; return the status, or 0 for other
+        entries."""
         entry = self.entry
         if entry.prepack is None:
             return 0

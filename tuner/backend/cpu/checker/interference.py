@@ -26,8 +26,9 @@ _AWAKE_SECS = 2e-3
 
 @dataclass
 class InterferenceGuard:
-    """Decides after each round of a timing race whether the round counts, and waits if it was
-    disturbed.
+    """A guard that decides after each round of a timing race whether the round counts.
+
+    If the round was disturbed, it waits until the cores are undisturbed.
 
     `burst_steps` and `burst_secs` describe the reference burst. `team_burst_secs` is the session's
     fastest burst on all threads concurrently, or None before the first one: cores that share units

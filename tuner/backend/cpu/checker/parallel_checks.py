@@ -1,5 +1,4 @@
-"""Checks of parallel kernels: both orders of their threads' shares, and the writes of each
-share."""
+"""Checks of parallel kernels: both orders of their threads' shares, and the writes of shares."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ def _refuse_conflict(
     regions: Sequence[races.ParallelRegion],
     stores: StoreWatch | None,
 ) -> None:
-    """Raise WrongError if two shares of one of the regions that `call` enters write the same
-    byte."""
+    """Raise WrongError if two shares of a region that `call` enters write the same byte."""
     if not regions:
         return
     writable = [(b.name, b.view()) for b in written]

@@ -93,7 +93,7 @@ class Conflict:
 
 
 class SerialOpenMP:
-    """Calls kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
+    """A caller of kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
 
     `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
     `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with `fill`
@@ -174,8 +174,7 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """Runs shares in the order of `forward` or `reverse` and observes the bytes that each share
-    changes.
+    """A runner of shares in `forward` or `reverse` order that observes the bytes they change.
 
     The call's values are not changed. Regions are observed in the order of their entry until
     `most_bytes` were compared; `complete` is true if all regions were observed. The memory of
@@ -200,8 +199,7 @@ class Observer:
     def begin(
         self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
     ) -> None:
-        """Observe the next call of `openmp`'s kernel, which can write to `writable` (name,
-        bytes)."""
+        """Observe the next call of `openmp`'s kernel; `writable` are (name, bytes) it can write."""
         self._writable = writable
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
@@ -278,8 +276,7 @@ def _meeting(
     some: Sequence[tuple[int, NDArray[np.uint8]]],
     others: Sequence[tuple[int, NDArray[np.uint8]]],
 ) -> tuple[int, tuple[int, int]] | None:
-    """Return a byte of the chunk that two different shares have written, with both shares, or
-    None."""
+    """Return a byte of the chunk that two shares have written, with both shares, or None."""
     for first, one in some:
         for second, other in others:
             if first != second and (both := one & other).any():
@@ -328,8 +325,7 @@ def _claim(
 def regions_to_watch(
     regions: Sequence[ParallelRegion], writable_bytes: int, shares: int
 ) -> frozenset[int]:
-    """Return the indices of the regions whose write sets are determined: all, or an affordable
-    sample."""
+    """Return the indices of the regions to observe: all, or an affordable sample."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
@@ -367,8 +363,7 @@ def find_conflict(
 
 
 def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
-    """Return the fills of buffers before the runs of a share; each fill is repeated over a
-    buffer."""
+    """Return the fills of buffers before runs of a share; a fill is repeated over a buffer."""
     noises = []
     rng = np.random.default_rng(0)
     for _ in range(_NOISES // 2):
@@ -416,8 +411,8 @@ class _Watcher:
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
     ) -> None:
-        """Run each share with watched pages at the borders between its bytes and those of other
-        shares."""
+        """Run each share with watched pages at the borders between its bytes and other shares'
+        bytes."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
         most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
@@ -439,8 +434,7 @@ class _Watcher:
         thread: int,
         views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
     ) -> Conflict:
-        """Return the conflict of share `thread` with the owner of bytes in the word at
-        `address`."""
+        """Return the conflict of share `thread` with the owner of bytes at `address`."""
         for (name, view), (_, owner) in zip(self._writable, views, strict=True):
             start = address - view.ctypes.data
             if -_WORD_BYTES < start < view.size:
@@ -475,7 +469,7 @@ class Borders:
     """Borders between bytes of two shares, as index arrays.
 
     `left` is the last byte of one share and `right` the first byte of the next share; bytes without
-    an owner may lie between them.
+    an owner may be between them.
     """
 
     left: NDArray[np.int64]
@@ -483,8 +477,7 @@ class Borders:
 
     @classmethod
     def of(cls, owner: NDArray[np.uint8]) -> Borders:
-        """Return the borders in a buffer whose bytes belong to share `owner` - 1, or to no share if
-        0."""
+        """Return the borders in a buffer whose bytes belong to share `owner` - 1 (0: no owner)."""
         steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
         starts = np.concatenate([[0], steps]).astype(np.int64)
         ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
@@ -523,7 +516,7 @@ class Borders:
     ) -> Iterator[tuple[int, int]]:
         """Yield start and end of each range of whole pages that belong only to other shares.
 
-        The borders are those of a buffer that begins at address `start`.
+        The buffer begins at address `start`.
         """
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
@@ -559,8 +552,10 @@ def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArr
 def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
-    """Add a mask of the bytes in which `view` differs from `fill`, repeated, to `hits` (by chunk
-    offset)."""
+    """Add to `hits` the chunks of a mask of the bytes in which `view` differs from `fill`.
+
+    `fill` is repeated over `view`; `hits` maps the offset of a chunk to its mask.
+    """
     # A chunk is as long as the noise, so each chunk begins at the start of the noise.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]

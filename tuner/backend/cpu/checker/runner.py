@@ -158,8 +158,7 @@ def _cases(document: dict[str, Any]) -> Cases:
 
 
 def _like(arena: Arena, cases: Cases) -> Arena:
-    """Return the quick arena of `cases`, which reuses the memory of `arena` if the inputs are
-    equal."""
+    """Return the quick arena of `cases`, in the memory of `arena` if the inputs are equal."""
     case = cases.quick
     pairs = zip(arena.case.inputs, case.inputs, strict=True)
     if all(np.array_equal(a, b) for a, b in pairs):

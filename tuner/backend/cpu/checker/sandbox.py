@@ -105,8 +105,7 @@ class FaultPage:
 
     @property
     def fault_address(self) -> int | None:
-        """The address of the access, or None if the signal came from `kill` or similar (code <=
-        0)."""
+        """The address of the access, or None if `kill` or similar sent the signal (code <= 0)."""
         return self._words[2] % (1 << 64) if self._words[1] > 0 else None
 
     @property
@@ -115,7 +114,7 @@ class FaultPage:
 
 
 class Sandbox:
-    """Forks children, one at a time. The owning process must be single-threaded when it forks.
+    """A runner of forked children, one at a time. The owning process must have a single thread.
 
     `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
     descriptor that closes when the client process ends, or -1.

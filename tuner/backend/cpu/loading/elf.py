@@ -39,8 +39,7 @@ class _Symbol:
 
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """Return the sorted undefined symbols of an object; raise LoadError if it is not an object
-    file."""
+    """Return the sorted undefined symbols of an object; raise LoadError if it is malformed."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         symbols = _symbols(object_bytes, sections)

@@ -35,13 +35,12 @@ class LoadedKernel:
     engine: Any
 
     def caller(self, arguments: int) -> Callable[..., int]:
-        """Return a Python callable that takes `arguments` addresses and returns the kernel's
-        status."""
+        """Return a Python callable of `arguments` addresses that returns the kernel's status."""
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
     def function(self, name: str) -> int:
-        """Return the address of another function of the object; raise LoadError if it does not
-        exist."""
+        """Return the address of another function of the object; raise LoadError if it is
+        missing."""
         address = int(self.engine.get_function_address(name))
         if not address:
             raise LoadError(f"the object has no function {name!r}")

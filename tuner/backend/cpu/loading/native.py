@@ -107,8 +107,7 @@ def _burst_ir(lanes: int) -> str:
 
 
 def _arguments_ir(arguments: int) -> tuple[str, str]:
-    """Return the lines that load `arguments` pointers from `%argv`, and the list that passes
-    them."""
+    """Return the lines that load `arguments` pointers from `%argv`, and the argument list."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %argv, i64 {i}")
@@ -144,8 +143,7 @@ done:
 
 
 def _timing_ir(arguments: int) -> str:
-    """Return the IR of `time_rounds`: alternating bursts and kernel calls, with the nanoseconds of
-    each."""
+    """Return the IR of `time_rounds`, which times bursts and rounds of calls in nanoseconds."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @time_rounds(ptr %fn, ptr %argv, i64 %calls, i64 %rounds, i64 %burst,
@@ -187,8 +185,7 @@ done:
 
 @dataclass(frozen=True)
 class Helpers:
-    """The compiled helpers. `engine` owns the code and must live as long as the addresses are
-    used."""
+    """The compiled helpers. `engine` owns the code and must outlive every use of an address."""
 
     engine: Any
     fault_handler: int

@@ -165,8 +165,7 @@ class StandIn:
     _share: Any
 
     def begin(self, function: int, pointers: Sequence[int], stack: int, size_bytes: int) -> bool:
-        """Start `function(*pointers)` on the stack at `stack`; return whether the call has
-        ended."""
+        """Start `function(*pointers)` on the stack at `stack`; return whether it has ended."""
         padding = [None] * (self.arguments - len(pointers))
         argv = (ctypes.c_void_p * self.arguments)(*pointers, *padding)
         return bool(self._begin(function, argv, stack, size_bytes))
@@ -196,7 +195,7 @@ class StandIn:
 
     @property
     def frame(self) -> int:
-        """The lowest stack address that the region's caller uses; its frames extend to the stack's
+        """The lowest stack address that the region's caller uses; its frames end at the stack's
         end."""
         return self._words["frame"].value
 

@@ -208,7 +208,7 @@ class StoreWatch:
     ) -> int | None:
         """Call `run` and return the address of a forbidden store to `windows`, or None.
 
-        The address is that of the written word of eight bytes. The windows must not overlap. At
+        It is the address of a word of eight bytes. The windows must not overlap. At
         most `most_stores` stores to windows with `others` are observed. Raise ValueError if there
         are more than `MAX_WINDOWS` windows.
         """

@@ -38,8 +38,7 @@ class Arena:
     turn: int | None = None
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """Return the offset of each tensor in its cache line, or None if the tensor touches a
-        guard."""
+        """Return the offset of each tensor in its cache line, or None if it touches a guard."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)

@@ -1,5 +1,4 @@
-"""Fills of unwritten memory, chosen so that a kernel that reads such memory gives a wrong
-result."""
+"""Fills of unwritten memory, chosen so that a kernel that reads it gives a wrong result."""
 
 from __future__ import annotations
 

@@ -63,8 +63,7 @@ class GuardedBuffer:
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """Return a description of the bytes next to the buffer that changed since `set_canary`, or
-        None."""
+        """Describe the bytes next to the buffer that changed since `set_canary`, or return None."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:
@@ -75,8 +74,7 @@ class GuardedBuffer:
         return None
 
     def describe(self, address: int) -> str | None:
-        """Describe an access at `address` relative to this buffer, or return None if it is
-        elsewhere."""
+        """Describe an access at `address` relative to this buffer, or return None if elsewhere."""
         end = self.address + self.size_bytes
         if self.start - self.guard_bytes <= address < self.start:
             return f"{self.address - address} bytes before the start of {self.name}"
@@ -123,7 +121,7 @@ def guarded(
 
 
 class GuardedPool:
-    """Reuses guarded buffers, because a new page costs more than filling it.
+    """A pool of guarded buffers for reuse, because a new page costs more than filling it.
 
     Forked children inherit the unused buffers only if `inherited`. `buffers` are the initial
     content of the pool.

@@ -33,8 +33,7 @@ class ProbeKernel:
 
 
 def accumulators(target: Target) -> int:
-    """Return the number of independent chains: more than latency x pipes (4 x 2), without
-    spilling."""
+    """Return the number of chains: more than latency x pipes (4 x 2), without spilling."""
     return 24 if target.vector_registers >= 32 else 12
 
 

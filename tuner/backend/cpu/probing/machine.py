@@ -263,8 +263,7 @@ class ProbedMachine:
 
 
 def _load(text: str, target: Target) -> Any:
-    """Return an LLVM execution engine with the code of `text`, compiled for `target` without IR
-    passes."""
+    """Return an execution engine with the code of `text` for `target`, without IR passes."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()

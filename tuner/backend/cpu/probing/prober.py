@@ -1,5 +1,4 @@
-"""Probing of a machine: arithmetic peaks, read bandwidth by level, clock, cost of a parallel
-region.
+"""Probing of a machine: arithmetic peaks, read bandwidths, clock, cost of a parallel region.
 
 It runs as a separate process (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON
 on stdin, probes JSON on stdout), because it starts threads and OpenMP, and a process that forks

@@ -85,8 +85,7 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def spread(measured: dict[int, float], cores: int) -> list[float]:
-    """Return a value for every thread count 1..cores, linearly interpolated between measured
-    counts."""
+    """Return a value for each thread count 1..cores, interpolated between measured counts."""
     known = sorted(measured)
     values = []
     for n in range(1, cores + 1):
