@@ -108,9 +108,9 @@ class BufferAddresses:
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
         """Return the outermost level at which the element may be loaded in advance.
 
-        No statement inside that level writes the buffer, and the element is inside the buffer in all
-        iterations. If the index depends on `axis`, this applies to the contiguous elements of all
-        lanes.
+        No statement inside that level writes the buffer, and the element is inside the buffer in
+        all iterations. If the index depends on `axis`, this applies to the contiguous elements of
+        all lanes.
         """
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)

@@ -23,8 +23,8 @@ class Spread:
     def of(cls, step: int, lanes: int) -> Spread | None:
         """Return the vectors for lanes at stride `step`, which may be negative.
 
-        The vectors do not extend beyond the first and last lane. Return None if there are fewer than
-        two lanes, or if the stride is 0, 1 or too large.
+        The vectors do not extend beyond the first and last lane. Return None if there are fewer
+        than two lanes, or if the stride is 0, 1 or too large.
         """
         if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
