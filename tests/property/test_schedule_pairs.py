@@ -56,8 +56,13 @@ def test_primitives_keep_the_meaning_of_a_nest_that_nobody_has_cleaned(seed: int
 
 
 def test_random_traces_hold_every_kind_of_step() -> None:
-    """A kind that is refused wherever it is drawn would be tested by none of the others here."""
+    """A kind that is refused wherever it is drawn would be tested by none of the others here.
+
+    Tensorize needs a loop whose body is exactly the semantics of an instruction, which random
+    workloads never have: it has tests of its own.
+    """
     missing = {spelling.name for kind in PRIMITIVES for spelling in spellings_of(kind)}
+    missing.remove("Tensorize")
     for seed in range(600):
         rng = random.Random(seed)
         trace, _ = random_trace(rng, random_workload(rng, 1 << 11))

@@ -89,7 +89,7 @@ def test_the_default_writes_whole_windows_out_and_leaves_padding_out(name: str, 
         knob.name.split(".")[-1]: knob.values[i]
         for knob, i in zip(sketch.knobs, sketch.default(), strict=True)
     }
-    assert (chosen["unroll"], chosen["skip_padding"], chosen["copy_rows"]) == (taps, 1, 0)
+    assert (chosen["unroll_reduction"], chosen["skip_padding"], chosen["copy_rows"]) == (taps, 1, 0)
 
 
 def test_rows_that_share_nothing_are_no_rows() -> None:
