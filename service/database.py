@@ -26,8 +26,8 @@ DAY = timedelta(days=1)
 
 
 def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own database. UsageProblem for an
-    empty `--db`: an empty variable in a script must not select the user's own database."""
+    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own database. Raise UsageProblem for
+    an empty `--db`: an empty variable in a script must not select the user's own database."""
     if flag is not None and not flag.strip():
         raise UsageProblem(
             "--db is empty: it names no database",
@@ -47,7 +47,8 @@ def session(flag: str | None) -> Iterator[Store]:
 
 @contextmanager
 def open_existing(flag: str | None) -> Iterator[Store | None]:
-    """An open store, closed at the end; None if the database does not exist. Does not create it."""
+    """An open store, closed at the end, or None if the database does not exist. Does not create
+    it."""
     from tilewright.db import open_store
 
     try:
@@ -60,7 +61,8 @@ def open_existing(flag: str | None) -> Iterator[Store | None]:
 
 
 def database_state(flag: str | None) -> str:
-    """One line on the database; creates and upgrades nothing. StoreError if unusable."""
+    """Return one line on the database; creates and upgrades nothing. Raise StoreError if
+    unusable."""
     from tilewright.db import default_url, name_of, open_store
 
     url = database_url(flag)
@@ -78,7 +80,7 @@ def upgrade(flag: str | None) -> dict[str, Any]:
 
 
 def check(flag: str | None) -> dict[str, Any]:
-    """Every inconsistency in the database. StoreError if it cannot even be opened."""
+    """Return every inconsistency in the database. Raise StoreError if it cannot even be opened."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:

@@ -45,10 +45,10 @@ class Answer:
 
     `run_secs` is measured, None for a default; `run_secs_with_packing` is the time of a call that
     packs constant inputs itself, None if there are none. `verified`: the record passed the full
-    check under the installed toolchain. `evidence`: what a full check of it compared (`Evidence`),
-    None if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost
-    of a rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the
-    id of the job that tunes the workload. `pending`: more of this answer is being prepared.
+    check under the installed toolchain. `evidence`: the scope of its full check (`Evidence`), None
+    if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost of a
+    rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the id
+    of the job that tunes the workload. `pending`: more of this answer is being prepared.
     """
 
     grade: Grade
@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def trace(self) -> Trace:
-        """The parsed schedule. ScheduleError if `steps` are of another version. Separate from
+        """The parsed schedule. Raise ScheduleError if `steps` are of another version. Separate from
         `steps`, because importing the parser takes as long as everything else in `best`."""
         found: Trace = import_module("tilewright.schedules.trace").Trace.from_json(self.steps)
         return found
@@ -99,7 +99,7 @@ class Answer:
         }
 
     def summary(self) -> str:
-        """One line on the origin of this schedule."""
+        """Return one line on the origin of this schedule."""
         if self.grade is Grade.DEFAULT and self.record_key is None:
             return "the schedule chosen without measurement (grade default): nothing stored"
         if self.run_secs is None:
@@ -109,12 +109,14 @@ class Answer:
 
 
 def same_toolchain(made: Toolchain, here: Toolchain) -> bool:
-    """Whether both toolchains generate the same code. The llvmlite release determines its LLVM."""
+    """Return whether both toolchains generate the same code. The llvmlite release determines its
+    LLVM."""
     return made.codegen_version == here.codegen_version and made.llvmlite == here.llvmlite
 
 
 def grade_of(made_for: Target, host: Target) -> Grade | None:
-    """The grade on `host` of a record made for `made_for`; None if its code does not run there.
+    """Return the grade on `host` of a record made for `made_for`, or None if its code does not run
+    there.
 
     Considers the target only; `choose` lowers the grade of another toolchain's record.
     """
@@ -131,7 +133,7 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 def choose(
     candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
 ) -> tuple[Grade, StoredRecord, str] | None:
-    """The best of `candidates` on `host`, with its grade and a note, or None.
+    """Return the best of `candidates` on `host`, with its grade and a note, or None.
 
     `toolchain` None accepts records of every toolchain.
     """

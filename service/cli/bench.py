@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def peer_names(text: str) -> list[str]:
-    """`numpy,torch` as a list; UsageProblem for another name."""
+    """`numpy,torch` as a list; Raise UsageProblem for another name."""
     known = ("numpy", "torch", "default")
     names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:

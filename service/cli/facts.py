@@ -21,7 +21,7 @@ def plain(rows: Rows) -> str:
 
 
 def answer_rows(answer: Document) -> Rows:
-    """A stored or default answer."""
+    """Return a stored or default answer."""
     workload = answer["workload"]
     flops = float(workload.get("flops") or 0)
     rows = [("workload", workload_title(workload)), ("grade", grade_text(answer))]
@@ -50,13 +50,13 @@ def workload_title(workload: Document) -> str:
 
 
 def evidence_rows(found: Document) -> list[tuple[str, str]]:
-    """What a full check compared, if that is known."""
+    """Return the scope of a full check, if it is known."""
     evidence = found.get("evidence")
     return [("compared", str(Evidence(**evidence)))] if evidence else []
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
-    """The rewrites, their proven error, and the error that was measured."""
+    """Return the rewrites, their proven error, and the error that was measured."""
     found = rewritten["error_found"]
     error = (
         f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
@@ -71,7 +71,7 @@ def threads_text(count: int) -> str:
 
 
 def packing_rows(found: Document) -> list[tuple[str, str]]:
-    """The time of a call that packs constant inputs itself, if it was measured."""
+    """Return the time of a call that packs constant inputs itself, if it was measured."""
     secs = found.get("run_secs_with_packing")
     return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
 

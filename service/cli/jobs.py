@@ -122,7 +122,7 @@ def add_commands(app: typer.Typer) -> None:
 def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
-    # Somebody waits at the terminal: give up sooner than a program would.
+    # A user waits at the terminal: give up sooner than a program would.
     return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 

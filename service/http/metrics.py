@@ -214,8 +214,8 @@ class Metrics:
         return True
 
     def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
-        """The text format. `with_store` includes what `look_at` read just now. The gauges of a
-        worker are omitted if there is none."""
+        """Return the text format. `with_store` includes what `look_at` read just now. The gauges of
+        a worker are omitted if there is none."""
         role = Role.REPLICA if worker is None else worker.role
         for one in Role:
             self._role.labels(str(one)).set(one is role)

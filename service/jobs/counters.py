@@ -46,7 +46,7 @@ class Counters:
             self._store_errors += 1
 
     def take(self) -> dict[str, Any]:
-        """The counts as JSON data; resets them."""
+        """Return the counts as JSON data; resets them."""
         with self._lock:
             self._count_waits()
             counts = {

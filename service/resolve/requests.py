@@ -90,7 +90,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(model: type[M], document: Any) -> M:
-    """`document` parsed as a `model`; InvalidField names the first error."""
+    """`document` parsed as a `model`; Raise InvalidField, which names the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -104,7 +104,7 @@ def json_pointer(location: Sequence[str | int]) -> str:
 
 
 def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
-    """An error of Pydantic in our format: the field, what is accepted, what was found."""
+    """Return an error of Pydantic in our format: the field, what is accepted, what was found."""
     if kind == "extra_forbidden":
         return InvalidField(
             f"{_where(loc)}: there is no such field",
@@ -158,7 +158,7 @@ T = TypeVar("T")
 
 
 def located(pointer: str, make: Callable[[], T]) -> T:
-    """The result of `make`; its errors get `pointer` as a prefix of their own."""
+    """Return the result of `make`; the pointers of its errors are prefixed with `pointer`."""
     try:
         return make()
     except TilewrightError as error:

@@ -111,7 +111,7 @@ async def submit(request: Request, state: State, caller: Caller, fields: Form) -
 async def _submit(
     state: ServiceState, caller: Principal, document: dict[str, Any], *, validate_only: bool = False
 ) -> dict[str, Any]:
-    """The job of `POST /v1/jobs` with this body: a page goes through the same checks."""
+    """Return the job of `POST /v1/jobs` with this body: a page goes through the same checks."""
     body = json.dumps(document).encode()
     return await api.submit(state, caller, body, Response(), validate_only)
 
@@ -203,7 +203,7 @@ def trials(
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(state: State, caller: Caller, job_id: str, fields: Form) -> Response:
-    """Stop the job, or withdraw from it where others want it too; what it found is kept."""
+    """Stop the job, or withdraw from it if it has other owners; its results are kept."""
     await api.cancel(state, caller, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
@@ -246,7 +246,7 @@ def _result(state: ServiceState, job: StoredJob) -> dict[str, Any]:
 
 
 def _roofline(view: JobView) -> Roofline | None:
-    """The roofline of a finished job, with the rates used for its bound."""
+    """Return the roofline of a finished job, with the rates used for its bound."""
     if view.result is None or view.best is None:
         return None
     target = view.result["target"]
@@ -264,8 +264,8 @@ def _roofline(view: JobView) -> Roofline | None:
 
 
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
-    """A trial for the charts. `at` is seconds since the job began: the run's own clock starts again
-    when a worker resumes it."""
+    """Return a trial for the charts. `at` is seconds since the job began: the run's own clock
+    starts again when a worker resumes it."""
     data = event.data
     begun = job.started_at or job.created_at
     return {

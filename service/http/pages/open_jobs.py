@@ -29,6 +29,6 @@ def active_jobs(
 
 
 def job_counts(state: ServiceState, owner: str | None) -> dict[str, int]:
-    """The number of jobs in each state."""
+    """Return the number of jobs in each state."""
     counts = state.store.catalogue.job_counts(owner)
     return {str(name): count for name, count in counts.items()}
