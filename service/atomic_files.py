@@ -16,7 +16,7 @@ NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path` atomically: to a temporary file in the same folder, which then
-    replaces it, with the permissions of a new file. Raise OSError."""
+    replaces it, with the permissions of a new file. Raise OSError if that fails."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -74,7 +74,7 @@ def database_state(flag: str | None) -> str:
 
 
 def upgrade(flag: str | None) -> dict[str, Any]:
-    """Upgrade the schema to this version; what was done."""
+    """Upgrade the schema to this version; return the report."""
     with session(flag) as store:
         return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
@@ -107,7 +107,7 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
 def prune(
     flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
 ) -> dict[str, Any]:
-    """Delete unreferenced rows and files; their counts."""
+    """Delete unreferenced rows and files; return their counts."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -116,7 +116,7 @@ def prune(
 
 
 def stats(flag: str | None) -> dict[str, Any]:
-    """Counts and sizes of what is stored, by kind and owner."""
+    """Return the counts and sizes of stored rows, by kind and owner."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -127,7 +127,7 @@ def stats(flag: str | None) -> dict[str, Any]:
 
 
 def move(flag: str | None, url: str) -> dict[str, Any]:
-    """Copy everything into the empty database at `url`; how many rows of each table."""
+    """Copy everything into the empty database at `url`; return the number of rows of each table."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False) as store, open_store(url) as other:

@@ -65,7 +65,7 @@ def python() -> Finding:
 
 
 def libraries() -> list[Finding]:
-    """Versions of the libraries that tuning needs."""
+    """Return the versions of the libraries that tuning needs."""
     findings = []
     for name in ("numpy", "llvmlite", "sqlalchemy"):
         found = _version(name)

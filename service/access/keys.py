@@ -31,7 +31,7 @@ _UNITS = {
 
 
 class KeyScope(StrEnum):
-    """What a key permits. `admin` permits everything and sees the jobs of every owner."""
+    """The permissions of a key. `admin` permits everything and sees the jobs of every owner."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -112,7 +112,8 @@ def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
 
 
 def expiry_of(text: str, now: datetime) -> datetime:
-    """Return the moment `text` (90d, 12h, 2w, 1y) from now. Raise InvalidField."""
+    """Return the moment that is `text` (90d, 12h, 2w, 1y) after `now`. Raise InvalidField for other
+    text."""
     try:
         return now + duration_of(text)
     except OverflowError as error:
@@ -120,7 +121,7 @@ def expiry_of(text: str, now: datetime) -> datetime:
 
 
 def duration_of(text: str) -> timedelta:
-    """Return the length of time `text` (90d, 12h, 2w, 1y). Raise InvalidField."""
+    """Parse a duration (90d, 12h, 2w, 1y). Raise InvalidField for other text."""
     match = _LENGTH.fullmatch(text)
     if match is None:
         raise _no_duration(text)
@@ -132,7 +133,7 @@ def _no_duration(text: str) -> InvalidField:
 
 
 def scopes_of(text: str) -> tuple[KeyScope, ...]:
-    """Return the scopes of `submit,read`. Raise InvalidField."""
+    """Parse scopes such as `submit,read`. Raise InvalidField for an unknown scope."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in list(KeyScope)]
     if unknown or not names:
@@ -143,7 +144,7 @@ def scopes_of(text: str) -> tuple[KeyScope, ...]:
 
 
 def checked_owner(text: str) -> str:
-    """Return a name of an owner. Raise InvalidField."""
+    """Return `text` if it is a valid name of an owner. Raise InvalidField otherwise."""
     if not _OWNER.fullmatch(text):
         raise InvalidField(
             f"owner {text[:70]!r}: must be 1 to 64 letters, digits, dots, dashes, underscores or @"
@@ -152,7 +153,7 @@ def checked_owner(text: str) -> str:
 
 
 def checked_note(text: str) -> str:
-    """Return a comment on a key. Raise InvalidField."""
+    """Return `text` if it is a valid comment on a key. Raise InvalidField otherwise."""
     if len(text) > 200 or not (text.isprintable() or text == ""):
         raise InvalidField(f"note {text[:40]!r}: must be at most 200 printable characters")
     return text

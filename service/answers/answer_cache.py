@@ -277,5 +277,5 @@ def finished(answer: Answer) -> FoundAnswer:
 
 
 def compact(document: Any) -> bytes:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

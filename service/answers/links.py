@@ -19,7 +19,7 @@ Links = dict[str, dict[str, Any]]
 
 
 def links(known: Iterable[Artefact]) -> Links:
-    """Name, key, size and URL by kind."""
+    """Return the name, key, size and URL of each file, by kind."""
     return {
         artefact.kind: {
             "name": artefact.name,

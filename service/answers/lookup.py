@@ -73,8 +73,8 @@ class Lookup:
 def read_lookup(
     store: Store, parsed_workloads: ParsedWorkloads, lookup_request: LookupIn
 ) -> Lookup:
-    """Parse a lookup. An invalid workload is the problem of its own entry only. InvalidField,
-    TargetError: there is no such target."""
+    """Parse a lookup. An invalid workload affects its own entry only. Raise InvalidField or
+    TargetError if there is no such target."""
     target = located("/target", lambda: _target(store, lookup_request))
     items = tuple(
         _read(parsed_workloads, number, one) for number, one in enumerate(lookup_request.workloads)

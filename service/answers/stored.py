@@ -68,7 +68,7 @@ def answer(
 
 def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
     """Return the schedule chosen without measurement, in this process. DeadlineError,
-    ScheduleError; NoAnswer if `checks` exclude every schedule."""
+    ScheduleError. Raise NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
     return Answer(

@@ -108,7 +108,7 @@ class Bundle:
     path: Path
 
     def lock(self) -> LockFile:
-        """Return the lock file it was made of. Raise LockError."""
+        """Return the lock file that the bundle was made from. Raise LockError if it is invalid."""
         text = self._member(LOCK_NAME).decode(errors="replace")
         return check_parts(LockFile.from_text(text, str(self.path)), str(self.path))
 

@@ -139,8 +139,8 @@ def choose_variants(
 ) -> list[BuildVariant]:
     """Return the best schedule for each target, in the order in which a CPU is tested for them.
     `every_cpu` adds a variant that all CPUs can run, and chooses a schedule without measurement for
-    a target without a record of `minimum`. NoAnswer; Raise InvalidField if one object cannot serve
-    all."""
+    a target without a record of `minimum`. Raise NoAnswer if there is no schedule, InvalidField if
+    one object cannot serve all."""
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
@@ -158,8 +158,8 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 
 def by_preference(named: Sequence[Target]) -> list[Target]:
-    """Targets in the order in which a CPU is tested for them: wide vectors first, then a CPU before
-    a level, then as given. Each once."""
+    """Return the targets in the order in which a CPU is tested for them: wide vectors first, then a
+    CPU before a level, then as given. Each once."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)

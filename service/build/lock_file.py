@@ -236,7 +236,7 @@ class LockFile:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """Parse a lock file. Raise LockError, which says what is wrong in the file `where`."""
+        """Parse a lock file. Raise LockError, which names the error in the file `where`."""
         try:
             document = json.loads(text)
             version = _member(document, "version")

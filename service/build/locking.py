@@ -49,7 +49,7 @@ class LockUpdate:
 
 def read_lock(path: Path) -> LockFile | None:
     """Return the lock file at `path`, or None if there is none. LockError, also if its parts
-    contradict each other; Raise UsageProblem."""
+    contradict each other. Raise UsageProblem if the file cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def read_lock(path: Path) -> LockFile | None:
 
 
 def write_lock(path: Path, lock: LockFile) -> None:
-    """Write a lock file atomically, following a symbolic link. Raise UsageProblem."""
+    """Write a lock file atomically, following a symbolic link. Raise UsageProblem if that fails."""
     try:
         write_atomically(path.resolve(), lock.to_text().encode())
     except OSError as error:
@@ -97,7 +97,7 @@ def locked(
 
 
 def checked(lock: LockFile, builder: Builder) -> LockUpdate:
-    """Compare the pinned kernels with those that would be locked now."""
+    """Compare the pinned kernels with the kernels that would be locked now."""
     changes = []
     for kernel in lock.kernels:
         try:
@@ -152,7 +152,7 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
 
 
 def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
-    """Return whether the request differs from what was locked."""
+    """Return whether the request differs from the locked request."""
 
     def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]

@@ -127,7 +127,8 @@ def _client(service: Service) -> Client:
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they arrive; the finished job. Ctrl-C leaves the job running."""
+    """Show the job's trials as they arrive; return the finished job. Ctrl-C leaves the job
+    running."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 

@@ -194,7 +194,8 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _read(file: Path, *, needed: bool) -> LockFile:
-    """Return the lock file; an empty one if there is none, UsageProblem if it is `needed`."""
+    """Return the lock file, or an empty one if it does not exist. Raise UsageProblem if it is
+    `needed`."""
     found = read_lock(file)
     if found is None and needed:
         raise UsageProblem(

@@ -55,7 +55,7 @@ def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:
-    """Return the `target` field of a job; a text that is no file may be the name of a machine of a
+    """Return the `target` field of a job; a text that is not a file may name a machine of a
     fleet."""
     if spec == "native" or not (spec.endswith(".json") or Path(spec).exists()):
         return spec

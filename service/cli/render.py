@@ -45,7 +45,7 @@ def facts(rows: Rows) -> Text:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-    """Return a table; the first `words` columns are left-aligned, the others are numbers,
+    """Render a table; the first `words` columns are left-aligned, the others are numbers,
     right-aligned."""
     from rich import box
 
@@ -58,7 +58,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
 
 
 def database_stats(document: Document) -> RenderableType:
-    """Return the result of `db stats`; empty kinds and owners are left out."""
+    """Render the result of `db stats`; empty kinds and owners are omitted."""
     tables = [
         [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
         for name, one in document["tables"].items()
@@ -95,7 +95,7 @@ def failures_text(by_status: Document) -> str:
 
 
 def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
-    """Return the result of a tuning run. `again` is the workload as the user spelled it; with
+    """Render the result of a tuning run. `again` is the workload as the user spelled it; with
     `mocked` no kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
@@ -159,14 +159,14 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 
 
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
-    """Return a line for each candidate that failed the full check."""
+    """Render a line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     pairs = zip(rejected, rejection_reasons(report), strict=True)
     return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
-    """Return a note if the search abandoned the analytic prior because of measurements."""
+    """Render a note if the search abandoned the analytic prior because of measurements."""
     trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
     if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
@@ -179,7 +179,7 @@ def _phases(report: Document) -> str:
 
 
 def trial_line(event: Document, flops: float) -> str:
-    """Return one trial, for logs and pipes."""
+    """Render one trial, for logs and pipes."""
     result = event["result"]
     what = speed(flops, result["run_secs_estimate"]) if result["status"] == "ok" else (
         result["status"] + (f": {result['detail']}" if result.get("detail") else "")
@@ -201,7 +201,7 @@ def best_text(event: Document, flops: float) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """Return the kernel and its peers, each at its fastest, with the interval of the speed-up."""
+    """Render the kernel and its peers, each at its fastest, with the interval of the speed-up."""
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
@@ -232,7 +232,7 @@ def bench_table(document: Document, flops: float) -> RenderableType:
 
 
 def job_facts(job: Document) -> RenderableType:
-    """Return one job of a service."""
+    """Render one job of a service."""
     progress = job.get("progress") or {}
     workload = job["workload"]
     flops = float(workload.get("flops") or 0)
@@ -286,7 +286,7 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
 
 
 def verified_facts(document: Document) -> RenderableType:
-    """Return the result of `verify`."""
+    """Render the result of `verify`."""
     rows = [
         ("verified", "yes, rebuilt in a fresh process"),
         ("record", str(document["record_key"])),
@@ -299,7 +299,7 @@ def verified_facts(document: Document) -> RenderableType:
 
 
 def emitted_facts(document: Document) -> RenderableType:
-    """Return the files `emit` wrote."""
+    """Render the files `emit` wrote."""
     files = [
         (f["path"], f"{byte_size(f['bytes'])}  sha256 {f['sha256'][:16]}...")
         for f in document["files"]
@@ -317,7 +317,7 @@ def emitted_facts(document: Document) -> RenderableType:
 
 
 def findings_table(findings: Sequence[Document]) -> RenderableType:
-    """Return the findings of `doctor`, coloured by severity."""
+    """Render the findings of `doctor`, coloured by severity."""
     from rich import box
 
     colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -335,7 +335,7 @@ def findings_table(findings: Sequence[Document]) -> RenderableType:
 
 
 def fleet_table(machines: Sequence[Document]) -> RenderableType:
-    """Return the machines of a fleet, grouped by kind of CPU."""
+    """Render the machines of a fleet, grouped by kind of CPU."""
     from rich import box
 
     if not machines:
@@ -367,7 +367,7 @@ def _first(figures: Sequence[float] | None) -> str:
 
 
 def operators_table(operators: Sequence[Document]) -> RenderableType:
-    """Return the operator library."""
+    """Render the operator library."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -386,7 +386,7 @@ def operators_table(operators: Sequence[Document]) -> RenderableType:
 
 
 def target_facts(target: Document) -> RenderableType:
-    """Return a hardware description with its probes, one column per thread count."""
+    """Render a hardware description with its probes, one column per thread count."""
     caches = ", ".join(
         f"{byte_size(c['bytes'])}{' shared' if c['shared'] else ''}" for c in target["caches"]
     )

@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. An error of ours is a message, never a traceback."""
+    """Run one command; return its exit code. An error of ours is a message, never a traceback."""
     as_json = "--json" in arguments
     try:
         if run_quickly(arguments):

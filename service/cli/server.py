@@ -35,7 +35,8 @@ WORKER_SHARE = 0.8
 
 
 def serve(settings: Settings, output: Output) -> int:
-    """Serve until stopped; the exit code. Raise CannotServe or StoreError before it starts."""
+    """Serve until stopped; return the exit code. Raise CannotServe or StoreError before it
+    starts."""
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
@@ -104,7 +105,7 @@ def _print_address(
 @contextmanager
 def fleet_processes(settings: Settings) -> Iterator[None]:
     """The fleet's scheduler, and this machine as a member, while the service runs. Raise
-    CannotServe."""
+    CannotServe if they cannot start."""
     if not settings.fleet:
         yield
         return
@@ -128,7 +129,7 @@ def check_folder(folder: Path | None) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; CannotServe with the reason if it cannot be opened."""
+    """Return a listening socket. Raise CannotServe with the reason if it cannot be opened."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -56,7 +56,7 @@ def build(command: str = "") -> typer.Typer:
 
 
 def run_tree(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Raise UsageProblem for invalid arguments."""
+    """Run one command; return its exit code. Raise UsageProblem for invalid arguments."""
     app = build(arguments[0] if arguments else "")
     try:
         code = app(args=list(arguments), prog_name="tilewright", standalone_mode=False)

@@ -38,7 +38,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ThrottledWarning:
-    """Logs a warning at most once a minute, with the number of repetitions left out."""
+    """Logs a warning at most once a minute, with the number of repetitions omitted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

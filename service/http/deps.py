@@ -157,14 +157,14 @@ PageToken = Annotated[
 
 
 def checked_key(text: str, what: str) -> str:
-    """Return a 64-digit key with or without `sha256:`; Raise NotFound for invalid text."""
+    """Return a 64-digit key with or without `sha256:`. Raise NotFound for invalid text."""
     if not _KEY.fullmatch(text):
         raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in small letters")
     return text
 
 
 def checked_job_id(text: str) -> str:
-    """Return a job id; Raise NotFound for invalid text."""
+    """Return a job id. Raise NotFound for invalid text."""
     if not _JOB_ID.fullmatch(text):
         raise NotFound(f"job {text[:60]!r}: no such job")
     return text

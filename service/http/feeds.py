@@ -252,7 +252,7 @@ def _read(store: Store, job_id: str, after: int) -> EventFrames:
 
 
 def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
-    """Frames as one piece; its id is `after` if there are none."""
+    """Return the frames as one piece; its id is `after` if there are none."""
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 

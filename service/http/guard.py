@@ -104,7 +104,7 @@ class Guard:
         await refusal(full, Request(scope))(scope, receive, send)
 
     async def _still_admitted(self, text: str | None) -> bool:
-        """Return whether the key is still valid, for a response that goes on after the check."""
+        """Return whether the key is still valid, for a response that continues after the check."""
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:

@@ -192,7 +192,7 @@ class Metrics:
         self._store_errors.inc(counts["store_errors"])
 
     def look_at(self, store: Store, limit_bytes: int) -> bool:
-        """Read the counts of the database; False if it cannot be read."""
+        """Read the counts of the database; return False if it cannot be read."""
         try:
             records, found = store.counts().records, open_jobs(store)
             oldest, prepared = store.oldest_jobs(), store.preparation_counts()

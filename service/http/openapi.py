@@ -113,7 +113,7 @@ def _complete_operation(operation: Document, rule: Rule | None) -> None:
 
 
 def _with_workloads(schema: Document) -> Document:
-    """Return a request's schema in which free objects are replaced by what they contain."""
+    """Return a request's schema in which free objects are replaced by their schemas."""
     properties = dict(schema["properties"])
     forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
                              for name in ("Workload", "WorkloadNotation")]  # fmt: skip

@@ -126,7 +126,7 @@ class Rules:
 
 
 def _literal(path: str) -> int:
-    """Number of literal characters in a path pattern."""
+    """Return number of literal characters in a path pattern."""
     return len("".join(part.rpartition("}")[2] for part in path.split("{")))
 
 

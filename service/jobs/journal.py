@@ -53,9 +53,9 @@ class Journal:
         activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
-        """Buffer an entry. `event` is of `kind`, `candidate` is what the search proposed at
-        `trial`, `progress` updates its fields, `activity` is the activity that begins, `failures`
-        is that of `report_job`. Flushes if it is due: Raise StoreError or StaleLease."""
+        """Buffer an entry. `event` is of `kind`, `candidate` is the candidate that the search
+        proposed at `trial`, `progress` updates its fields, `activity` is the activity that begins,
+        `failures` is that of `report_job`. Flushes if it is due: Raise StoreError or StaleLease."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -75,7 +75,8 @@ class Journal:
             self.flush()
 
     def flush(self, *, if_due: bool = False) -> None:
-        """Store the buffer. StoreError keeps it for another try. Raise StaleLease."""
+        """Store the buffer. If StoreError is raised, the buffer is retained for another attempt.
+        Raise StaleLease if the lease was lost."""
         with self._lock:
             news = self._trials or self._events or self._failures is not None
             if not news and self._is_reported:

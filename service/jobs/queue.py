@@ -1,6 +1,6 @@
 """Scheduling: which waiting job starts next, and the queue positions shown to users.
 
-A few jobs are open at once and share the machine in time slices (`time_slices`), so a short job
+A few jobs are open immediately and share the machine in time slices (`time_slices`), so a short job
 ends soon whatever other jobs run. Of the waiting jobs, those of owners with the fewest open jobs
 come first, and an owner without an open job gets a slot even if all are taken: the number and
 declared cost of other owners' jobs delay nobody. Among these, one slot always goes to the oldest

@@ -62,7 +62,7 @@ class JobRequest:
 
 
 def read_job(document: Any, settings: Settings) -> JobRequest:
-    """Parse the body of a request. InvalidField, WorkloadError, TargetError with pointers."""
+    """Parse the body of a request. InvalidField, WorkloadError. Raise TargetError with pointers."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: check_size(workload, settings))
@@ -124,7 +124,7 @@ def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = 
 
 
 def checked_measurer(spec: str, settings: Settings) -> str:
-    """`spec` with its file below the service's folder; Raise InvalidField for any other file.
+    """`spec` with its file below the service's folder. Raise InvalidField for any other file.
 
     A fleet is always the service's own: an address would let a client choose what the service
     connects to.

@@ -39,8 +39,8 @@ Counts = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """Health of the worker. `reason` says why it is not `ready`. `role` is its last role: a standby
-    worker is as ready as a leader."""
+    """Health of the worker. `reason` states why it is not `ready`. `role` is its last role: a
+    standby worker is as ready as a leader."""
 
     ready: bool
     pid: int | None

@@ -142,8 +142,8 @@ class TimeSlices:
         return self._line()[0]
 
     def _before(self, name: str) -> int:
-        """Return the number of participants before `name`: the current one and those that come
-        next."""
+        """Return the number of participants before `name`: the current participant and the next
+        ones."""
         if self._first == name:
             return 0
         line = [other for other in self._line() if other != self._first]

@@ -219,8 +219,8 @@ def coordinate(
     blameless: bool = False,
     take_role: Callable[[Role], None] = lambda role: None,
 ) -> bool:
-    """Become the only coordinator, which ends the leases of its dead predecessor; False if stopped
-    first. With `standby` it waits while another coordinator lives, or the server is away;
+    """Become the only coordinator, which ends the leases of its dead predecessor; return False if
+    stopped first. With `standby` it waits while another coordinator lives, or the server is away;
     `take_role` is called when a role begins. Raise StoreHeld, which names the other coordinator."""
     stands_by = False
     while not stop.is_set():

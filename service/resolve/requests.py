@@ -90,7 +90,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(model: type[M], document: Any) -> M:
-    """`document` parsed as a `model`; Raise InvalidField, which names the first error."""
+    """`document` parsed as a `model`. Raise InvalidField, which names the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -104,7 +104,8 @@ def json_pointer(location: Sequence[str | int]) -> str:
 
 
 def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
-    """Return an error of Pydantic in our format: the field, what is accepted, what was found."""
+    """Return an error of Pydantic in our format: the field, the accepted values, the found
+    value."""
     if kind == "extra_forbidden":
         return InvalidField(
             f"{_where(loc)}: there is no such field",

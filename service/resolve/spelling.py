@@ -122,7 +122,7 @@ def ranges(values: list[str] | None) -> dict[str, int]:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text; Raise UsageProblem if it cannot be read."""
+    """Return a file's text. Raise UsageProblem if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -131,7 +131,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return a file's JSON, parsed as strictly as by the service; Raise InvalidField if it is
+    """Return a file's JSON, parsed as strictly as by the service. Raise InvalidField if it is
     invalid."""
     try:
         return parse_json_text(read_text(path))

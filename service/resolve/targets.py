@@ -18,7 +18,8 @@ FILE_MEASURERS = ("replay", "simulated")
 def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
-    """Return the target that a user names. Measures nothing without `probe`. Raise TargetError."""
+    """Return the target that a user names. Measures nothing without `probe`. Raise TargetError for
+    an invalid target."""
     from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
@@ -28,7 +29,8 @@ def read_target(
 
 @cache
 def this_machine(threads: int = 1) -> Target:
-    """Return the machine of this process, without probes, detected once. Raise TargetError."""
+    """Return the machine of this process, without probes, detected once. Raise TargetError if it
+    cannot be described."""
     from tilewright.tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)

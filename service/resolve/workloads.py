@@ -42,7 +42,8 @@ def _parsed(spelling: WorkloadSpelling, **files: Any) -> Workload:
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
-    """Return the workload of a request's `workload` field; reads no file. Raise WorkloadError."""
+    """Return the workload of a request's `workload` field; reads no file. Raise WorkloadError if it
+    is invalid."""
     from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
@@ -80,7 +81,7 @@ def flops_of(workload: Workload) -> float:
 
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
-    """Strict JSON: no duplicate keys, NaN or deep nesting. Raise WorkloadError, which says
+    """Parse strict JSON: no duplicate keys, NaN or deep nesting. Raise WorkloadError, which says
     where."""
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 

@@ -57,7 +57,7 @@ def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> Redirec
 
 
 def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLine]:
-    """Other jobs of the same workload, newest first."""
+    """Return other jobs of the same workload, newest first."""
     key = view.row.workload_key
     found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, caller.visible_owner)
     return [
@@ -66,7 +66,7 @@ def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLin
 
 
 def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
-    """Return the id of a job that the caller may see. Raise NotFound."""
+    """Return the id of a job that the caller may see. Raise NotFound for any other job."""
     checked_job_id(job_id)
     owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):

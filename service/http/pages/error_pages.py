@@ -29,7 +29,7 @@ def wants_page(request: Request) -> bool:
 def problem_page(
     problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
-    """Return the page of a problem, or only its part for htmx."""
+    """Render the page of a problem, or only its part for htmx."""
     return page(
         request,
         "_problem.html" if wants_part(request) else "problem.html",

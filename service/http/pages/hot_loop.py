@@ -59,6 +59,6 @@ def _measured(lines: list[str], first: int, last: int) -> HotLoop:
 
 
 def _instruction(line: str) -> tuple[str, str]:
-    """Mnemonic and operands; empty for directives, comments and labels."""
+    """Return the mnemonic and operands; empty for directives, comments and labels."""
     match = _INSTRUCTION.match(line)
     return (match[1], match[2]) if match else ("", "")

@@ -113,7 +113,7 @@ def measurers(settings: Settings) -> tuple[str, ...]:
 
 
 def measurer_files(folder: Path | None) -> tuple[str, ...]:
-    """Files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
+    """Return the files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
     if folder is None:
         return ()
     kinds = {".json": "simulated", ".jsonl": "replay"}

@@ -44,7 +44,8 @@ Token = Annotated[str | None, Query(max_length=200)]
 def _listed(
     state: State, caller: Caller, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
-    """Jobs of one state, or all of them; then unfinished jobs come first, on the first page."""
+    """Return the jobs of one state, or all jobs. Of all jobs, unfinished ones come first, on the
+    first page."""
     owner = caller.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
@@ -233,7 +234,7 @@ def _shown(
 
 
 def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
-    """Statuses: ok first, then the most frequent."""
+    """Return the statuses: ok first, then the most frequent."""
     return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
 
 

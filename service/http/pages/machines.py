@@ -1,4 +1,4 @@
-"""Views of machines: this one, and those of its fleet."""
+"""Views of machines: this machine, and the machines of its fleet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def is_probed(document: Mapping[str, Any]) -> bool:
 
 
 def joined_views(address: str) -> list[MachineView]:
-    """Return the machines of the fleet at `address`. MeasurerError; Raise FleetError."""
+    """Return the machines of the fleet at `address`. Raise MeasurerError for an invalid address,
+    FleetError if the scheduler does not respond."""
     # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 

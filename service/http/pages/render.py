@@ -46,7 +46,7 @@ CLIENT_SETTINGS = {
     "selfRequestsOnly": True,
     "historyCacheSize": 0,
 }
-"""Settings of htmx for the content policy: no `eval`, no style element of its own."""
+"""Settings of htmx for the content policy: no `eval`, no inserted style element."""
 
 
 def page(
@@ -57,7 +57,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """Return a rendered template: a page or a part of one."""
+    """Render a template: a page or a part of one."""
     text = environment().get_template(template).render(
         path=request.url.path, client_settings=CLIENT_SETTINGS, **values
     )  # fmt: skip

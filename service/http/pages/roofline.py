@@ -125,5 +125,5 @@ def _ticks(low: int, high: int, place: object) -> tuple[Tick, ...]:
 
 
 def _power(exponent: int) -> str:
-    """Two to the power: `64`, `1/4`."""
+    """Format two to the power `exponent`: `64`, `1/4`."""
     return f"{2**exponent:,}".replace(",", " ") if exponent >= 0 else f"1/{2**-exponent}"

@@ -30,7 +30,7 @@ MOST_READ = 20_000
 MOST_KNOBS = 12
 
 COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
-"""Sortable columns, besides knobs."""
+"""Sortable columns, in addition to knobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
 
 
 def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
-    """Trial events with the seconds since the job began, in the order of the trials."""
+    """Return trial events with the seconds since the job began, in the order of the trials."""
     begun, after = job.started_at or job.created_at, 0
     while events := state.store.events_after(job.id, after, PAGE):
         for event in events:
@@ -121,7 +121,8 @@ def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
 
 
 def varied(rows: Sequence[TrialRow]) -> list[str]:
-    """Display names of knobs with more than one value among the trials, the most varied last."""
+    """Return display names of knobs with more than one value among the trials, the most varied
+    last."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name, value in row.settings.items():

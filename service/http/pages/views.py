@@ -175,14 +175,15 @@ def job_row(line: JobLine) -> JobListing:
 
 
 def in_run_order(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
-    """Unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of ids."""
+    """Return unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of
+    ids."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
     placed = [replace(row, position=places.get(row.id, 0)) for row in rows]
     return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
 
 
 def job_view(job: StoredJob) -> JobView:
-    """Everything the page of a job shows."""
+    """Return everything the page of a job shows."""
     document = job_document(job)
     request, progress, error = document["request"], document["progress"], job.error or {}
     row = _row(
@@ -370,7 +371,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine and its description. `joined` says how it takes part."""
+    """A machine and its description. `joined` states its role in the fleet."""
 
     name: str
     joined: str

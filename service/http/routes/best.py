@@ -114,7 +114,7 @@ def _find(state: ServiceState, question: Question) -> Outcome:
 def _demanded(
     state: ServiceState, caller: Principal, question: Question, outcome: Outcome
 ) -> Outcome:
-    """Return the outcome after requesting a preparation. Raise TooBusy."""
+    """Return the outcome after requesting a preparation. Raise TooBusy if it is refused."""
     document = state.store.target(question.target_key)
     if document is None or (isinstance(outcome, CacheMiss) and not outcome.workload_known):
         return outcome

@@ -264,7 +264,7 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
 
 
 def stored_job(state: ServiceState, job_id: str) -> StoredJob:
-    """Return the job with this id. Raise NotFound."""
+    """Return the job with this id. Raise NotFound if it does not exist."""
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: no such job")
