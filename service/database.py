@@ -26,8 +26,9 @@ DAY = timedelta(days=1)
 
 
 def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own database. Raise UsageProblem for
-    an empty `--db`: an empty variable in a script must not select the user's own database."""
+    """Return `--db`, else `TILEWRIGHT_DB`, else None for the user's own database. Raise
+    UsageProblem for an empty `--db`: an empty variable in a script must not select the user's own
+    database."""
     if flag is not None and not flag.strip():
         raise UsageProblem(
             "--db is empty: it names no database",
@@ -61,8 +62,8 @@ def open_existing(flag: str | None) -> Iterator[Store | None]:
 
 
 def database_state(flag: str | None) -> str:
-    """Return one line on the database; creates and upgrades nothing. Raise StoreError if
-    unusable."""
+    """Return one line on the database; creates and upgrades nothing. Raise StoreError if the
+    database cannot be used."""
     from tilewright.db import default_url, name_of, open_store
 
     url = database_url(flag)
@@ -152,7 +153,7 @@ def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str
 
 
 def import_from(store: Store, file: Path) -> dict[str, Any]:
-    """Import an export: counts, and the refused lines."""
+    """Import an export; return the counts and the refused lines."""
     if str(file) == "-":
         report = store.import_(sys.stdin)
     else:

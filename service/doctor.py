@@ -65,7 +65,7 @@ def python() -> Finding:
 
 
 def libraries() -> list[Finding]:
-    """Return the versions of the libraries that tuning needs."""
+    """Check the versions of the libraries that tuning needs."""
     findings = []
     for name in ("numpy", "llvmlite", "sqlalchemy"):
         found = _version(name)
@@ -152,7 +152,8 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 
 def library_settings(environment: dict[str, str]) -> Finding:
-    """Environment variables that change how NumPy, PyTorch and their libraries compute."""
+    """Check for environment variables that change how NumPy, PyTorch and their libraries
+    compute."""
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
@@ -166,7 +167,7 @@ def library_settings(environment: dict[str, str]) -> Finding:
 
 
 def noise(clock: Callable[[], float]) -> Finding:
-    """Variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
+    """Measure the variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
     samples: list[float] = []
     end = clock() + timeouts.NOISE_MEASUREMENT_SECS
     while clock() < end or len(samples) < 20:
@@ -185,7 +186,7 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 
 def probes() -> Finding:
-    """Return whether the probes of this machine were taken while it was idle."""
+    """Check whether the probes of this machine were taken while it was idle."""
     from tilewright.tuner.machine.native_target import native_target
 
     try:
@@ -205,7 +206,7 @@ def probes() -> Finding:
 
 
 def database(url: str | None) -> Finding:
-    """Return whether the database can be opened, without creating it."""
+    """Check whether the database can be opened, without creating it."""
     try:
         detail = stored.database_state(url)
     except TilewrightError as error:

@@ -30,7 +30,7 @@ _SECRETS = re.compile(
 
 
 def redacted(text: str) -> str:
-    """`text` without the secrets of keys and the passwords of database URLs."""
+    """Return `text` without the secrets of keys and the passwords of database URLs."""
     if "tw_" not in text and "earer" not in text and "://" not in text:
         return text
     return _SECRETS.sub(lambda found: next(part for part in found.groups() if part) + HIDDEN, text)

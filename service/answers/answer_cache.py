@@ -94,9 +94,10 @@ class CacheMiss:
     """No stored answer is good enough.
 
     `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
-    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` says
-    why there is no schedule, and `try_again_at` (Unix time in seconds) when to try again. `ticket`:
-    the job that tunes the workload. `failed`: why no candidate of a search passed.
+    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` is the
+    reason why there is no schedule, and `try_again_at` (Unix time in seconds) the time of the next
+    attempt. `ticket`: the job that tunes the workload. `failed`: why no candidate of a search
+    passed.
     """
 
     workload_known: bool

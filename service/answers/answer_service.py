@@ -59,6 +59,6 @@ def make_answer_service(store: Store, settings: Settings) -> AnswerService:
 
 
 def preparer_count(requested: int | None) -> int:
-    """Return the number of preparers: `requested`, or one for each CPU but the last, on which
+    """Return the number of preparers: `requested`, or one for each CPU except the last, on which
     kernels are timed."""
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if requested is None else requested

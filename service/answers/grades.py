@@ -1,14 +1,13 @@
 """Answers and their grades: how closely a stored record matches the request.
 
-
 - `exact`: made for this target (same key) by this code generator and LLVM.
 - `same-cpu`: made for this CPU and features, with other threads or caches.
 - `compatible`: its code runs here because the host has all its features; or a record of another
   code generator or LLVM, which `verify` or `tune` must check before it is exact.
-- `default`: chosen without measurement; verified in full where a machine could run it.
+- `default`: chosen without measurement; verified in full if a machine could run it.
 
-Records with mocked timings (replayed, simulated) are graded by their target alone, have a note that
-says so, and are never verified.
+Records with mocked timings (replayed, simulated) are graded only by their target, have a note that
+states this, and are never verified.
 
 A better grade wins over a faster time; among equal grades the faster record wins.
 """

@@ -1,4 +1,4 @@
-"""The files of a record as answers list them: name, key, size and URL."""
+"""The files of a record in answers: name, key, size and URL."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
 None if no machine can."""
 
 PREPARATIONS_PER_COMMIT = 50
-"""A larger transaction would block other writers for too long."""
+"""The size of one transaction: a larger one would block other writers for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class PrepareQueue:
         return waiting
 
     def retry_after_secs(self) -> int:
-        """Return seconds until the waiting preparations are probably finished."""
+        """Return the seconds until the waiting preparations are probably finished."""
         each = timeouts.SECS_PER_PREPARATION / max(self.preparers.processes, 1)
         return max(1, min(round(each * self.waiting()), timeouts.PREPARATION_RETRY_MAX_SECS))
 

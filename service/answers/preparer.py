@@ -294,7 +294,8 @@ def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureRe
 def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
-    """Object, header and LLVM IR of a verified schedule; LLVM IR of others."""
+    """Return the object, header and LLVM IR of a verified schedule; only the LLVM IR of other
+    schedules."""
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)

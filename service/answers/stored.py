@@ -67,8 +67,8 @@ def answer(
 
 
 def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """Return the schedule chosen without measurement, in this process. DeadlineError,
-    ScheduleError. Raise NoAnswer if `checks` exclude every schedule."""
+    """Return the schedule chosen without measurement, in this process. Raise DeadlineError or
+    ScheduleError if LLVM or the schedule fails, NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
     return Answer(

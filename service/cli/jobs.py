@@ -162,6 +162,6 @@ def _print_job(job: Job, output: Output) -> None:
 
 
 def _leave(job: Job) -> None:
-    """Exit code 1 for a job that ended without success."""
+    """Exit with code 1 if the job ended without success."""
     if job.done and job.state != "SUCCEEDED":
         raise typer.Exit(ExitCode.FAILED)

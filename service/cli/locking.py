@@ -220,7 +220,8 @@ def _only_writer(file: Path, common: Common) -> Iterator[None]:
 
 
 def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, common: Common) -> None:
-    """`export FILE --bundle LOCKFILE`. Raise UsageProblem or NotTheBytes."""
+    """Run `export FILE --bundle LOCKFILE`. Raise UsageProblem for an invalid lock file, NotTheBytes
+    if a file is not available."""
     from tilewright.service.build.bundle import bundle_bytes
     from tilewright.service.cli.render import facts
 
@@ -253,7 +254,7 @@ def _target(name: str) -> str | dict[str, Any]:
 
 
 def _kernel(text: str) -> dict[str, Any]:
-    """`[NAME=]WORKLOAD` as fields of a request."""
+    """Parse `[NAME=]WORKLOAD` as fields of a request."""
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
     workload = workload_payload(WorkloadSpelling(workload=spelled))
@@ -302,7 +303,7 @@ def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
 def _report_pins(
     lock: LockFile, requests: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
-    """`lock --locked`. Exits with NO_ANSWER if a build cannot use the file."""
+    """Run `lock --locked`. Exit with NO_ANSWER if a build cannot use the file."""
     from tilewright.service.cli.render import facts
 
     problems = not_pinned(lock, requests)

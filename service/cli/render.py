@@ -35,7 +35,7 @@ distinguishes."""
 
 
 def facts(rows: Rows) -> Text:
-    """Lines of a name and a value; the values are aligned."""
+    """Render lines of a name and a value, with aligned values."""
     width = max((len(name) for name, _ in rows), default=0)
     text = Text(overflow="fold")
     for number, (name, value) in enumerate(rows):
@@ -89,7 +89,7 @@ def database_stats(document: Document) -> RenderableType:
 
 
 def failures_text(by_status: Document) -> str:
-    """`2 wrong_result, 1 run_timeout`, most frequent first; empty if nothing failed."""
+    """Format `2 wrong_result, 1 run_timeout`, most frequent first; empty if no candidate failed."""
     failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
     return ", ".join(f"{n} {status}" for n, status in failed)
 

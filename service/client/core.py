@@ -318,7 +318,7 @@ def resume(
 
 
 def service_url(url: str | None) -> str:
-    """`url`, else TILEWRIGHT_URL, else this machine's service."""
+    """Return `url`, else TILEWRIGHT_URL, else the URL of this machine's service."""
     return os.environ.get("TILEWRIGHT_URL") or DEFAULT_URL if url is None else url
 
 

@@ -75,14 +75,15 @@ def wait_for_scheduler(address: str) -> None:
 
 
 def local_machine(address: str) -> RestartingProcess:
-    """Keeps this machine in the fleet at `address`, from a process that first describes the
-    machine."""
+    """Return a process that keeps this machine in the fleet at `address`, started by a process that
+    first describes the machine."""
     command = module_command("tilewright.service.fleet.worker", address)
     return RestartingProcess("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
 def machine(address: str, description: MachineDescription) -> RestartingProcess:
-    """Keeps this machine in the fleet of the scheduler at `address`, which may start later."""
+    """Return a process that keeps this machine in the fleet of the scheduler at `address`, which
+    may start later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
 
@@ -112,9 +113,9 @@ def machine(address: str, description: MachineDescription) -> RestartingProcess:
 
 
 def address_towards(scheduler: str) -> str:
-    """This machine's address on the route to `scheduler`: the only one on which its worker listens.
-    By default a Dask worker listens on all addresses, and any client that reaches it runs code on
-    it."""
+    """Return this machine's address on the route to `scheduler`: the only one on which its worker
+    listens. By default a Dask worker listens on all addresses, and any client that reaches it runs
+    code on it."""
     host, _, port = scheduler.partition("://")[2].rpartition(":")
     try:
         family, kind, _, _, where = socket.getaddrinfo(

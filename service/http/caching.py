@@ -96,8 +96,8 @@ class GzipResponses:
         await self._packing(scope, receive, _unmarked(send))
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application; its responses with an ETag are marked as encoded already, so that gzip
-        leaves them."""
+        """Call the application; its responses with an ETag are marked as encoded already, so that
+        gzip leaves them."""
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -75,7 +75,7 @@ THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
 class ConnectionPool:
-    """The connections between requests, the one idle longest first."""
+    """The connections between requests, the longest idle connection first."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits

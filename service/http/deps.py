@@ -90,8 +90,8 @@ LinesBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_byte
 
 
 def parse_body(body: bytes, max_values: int) -> Any:
-    """Return the strict JSON of a request whose size is checked. Raise BadRequest for an empty
-    body."""
+    """Parse a request's body as strict JSON; its size is already checked. Raise BadRequest for an
+    empty body."""
     if not body.strip():
         raise BadRequest("the body is empty; a JSON object is needed", code="malformed_json")
     return workloads.parse_json(body, max_bytes=len(body), max_values=max_values)

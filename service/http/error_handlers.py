@@ -66,7 +66,7 @@ def refusal(error: TilewrightError, request: Request) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of ours, FastAPI's and Starlette's with a problem document."""
+    """Respond to every error of ours, FastAPI's and Starlette's with a problem document."""
 
     @app.exception_handler(TilewrightError)
     def ours(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """A job's events as server-sent events.
 
 A stream has no queue: events that are not sent yet are in the database, so a slow reader costs
-nothing, and a reader that left resumes with `Last-Event-ID`.
+nothing, and a reader that disconnected resumes with `Last-Event-ID`.
 """
 
 from __future__ import annotations

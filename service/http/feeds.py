@@ -3,8 +3,8 @@
 While there are followers, one task polls the database for changes, less often with many followers,
 because each poll sends the new events to all of them. Events of a job are read and encoded once for
 all followers and kept in a buffer of limited size. A follower that is further behind reads from the
-history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and none
-misses an event: the database is authoritative.
+history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and no
+reader misses an event: the database is authoritative.
 """
 
 from __future__ import annotations

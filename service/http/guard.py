@@ -194,8 +194,8 @@ def _path(scope: Scope) -> str:
 
 
 def key_text(headers: Headers) -> str | None:
-    """Return the key in a request: `Authorization: Bearer KEY`, else a browser's cookie, or None if
-    there is neither, or "" if it is malformed."""
+    """Return the key in a request: `Authorization: Bearer KEY`, else a browser's cookie. Return
+    None if there is neither, "" if it is malformed."""
     stated = headers.get("authorization")
     if stated is not None:
         scheme, _, text = stated.partition(" ")

@@ -40,7 +40,7 @@ class JobAges:
     _since: dict[str, float] = field(default_factory=dict)
 
     def of(self, oldest: Oldest) -> dict[str, float]:
-        """Age in seconds for each state of `oldest`; other jobs are forgotten."""
+        """Return the age in seconds for each state of `oldest`; other jobs are forgotten."""
         moment = self.clock()
         self._since = {
             name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
@@ -56,7 +56,7 @@ WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 class Metrics:
     """`tilewright_http_*` by method, route and status; counts of this process's worker; state of
     the database, read on each scrape and omitted if it cannot be read. `docs/operations.md` lists
-    them. Durations are of monotonic clocks."""
+    them. Durations are measured with monotonic clocks."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()

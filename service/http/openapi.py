@@ -64,7 +64,7 @@ NOTATION: Document = {
 
 
 def complete(document: Document) -> Document:
-    """`document`, completed."""
+    """Return `document` with the additional facts."""
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["key"] = SCHEME
     schemas = components.setdefault("schemas", {})

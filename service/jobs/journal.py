@@ -3,8 +3,8 @@ trial.
 
 A trial's record is stored before the trial is reported. The rest (that the trial belongs to the
 job, its event, the progress) follows within `JOURNAL_FLUSH_SECS`, in one transaction for all trials
-since the last. A process that dies in between loses only the event of a trial whose record is
-stored: the job finds the record when it resumes.
+since the last transaction. A process that dies in between loses only the event of a trial whose
+record is stored: the job finds the record when it resumes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Journal:
     ) -> None:
         """Buffer an entry. `event` is of `kind`, `candidate` is the candidate that the search
         proposed at `trial`, `progress` updates its fields, `activity` is the activity that begins,
-        `failures` is that of `report_job`. Flushes if it is due: Raise StoreError or StaleLease."""
+        `failures` is the argument of `report_job`. Flushes if it is due; then StoreError or
+        StaleLease may be raised."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)

@@ -1,10 +1,10 @@
 """Scheduling: which waiting job starts next, and the queue positions shown to users.
 
-A few jobs are open immediately and share the machine in time slices (`time_slices`), so a short job
-ends soon whatever other jobs run. Of the waiting jobs, those of owners with the fewest open jobs
-come first, and an owner without an open job gets a slot even if all are taken: the number and
-declared cost of other owners' jobs delay nobody. Among these, one slot always goes to the oldest
-job, so that none starves; the others go to the job with the fewest trials; the last slot is
+A few jobs are open concurrently and share the machine in time slices (`time_slices`), so a short
+job ends soon whatever other jobs run. Of the waiting jobs, those of owners with the fewest open
+jobs come first, and an owner without an open job gets a slot even if all are taken: the number and
+declared cost of other owners' jobs delay no owner. Among these jobs, one slot always goes to the
+oldest job, so that none starves; the others go to the job with the fewest trials; the last slot is
 reserved for short jobs. A higher priority precedes all of this.
 """
 
@@ -37,8 +37,9 @@ def rest_secs(failures: int) -> float:
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """Return the order in which jobs will start if no other arrives: resumed jobs first, those with
-    most failures last; then the oldest new job, then those with the fewest trials, each group by
-    priority, as `waiting` is ordered; one job of each owner, then a second of each, and so on."""
+    most failures last; then the oldest new job, then the new jobs with the fewest trials, each
+    group by priority, as `waiting` is ordered; one job of each owner, then a second of each, and so
+    on."""
     lost = sorted((job for job in waiting if job.lost), key=lambda job: job.failures)
     new = [job for job in waiting if not job.lost]
     lined_up = [*new[:1], *sorted(new[1:], key=_shortest)]

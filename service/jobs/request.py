@@ -62,7 +62,8 @@ class JobRequest:
 
 
 def read_job(document: Any, settings: Settings) -> JobRequest:
-    """Parse the body of a request. InvalidField, WorkloadError. Raise TargetError with pointers."""
+    """Parse the body of a request. Raise InvalidField, WorkloadError or TargetError, with
+    pointers."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: check_size(workload, settings))
@@ -101,8 +102,8 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 
 
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
-    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. MeasurementAborted
-    by `control`, because the machine may have to be probed."""
+    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. The machine may
+    have to be probed, so `control` may raise MeasurementAborted."""
     # Start-up: registering a job measures nothing.
     from tilewright.tuner.measure.measurer_spec import measured_target
 
@@ -124,10 +125,11 @@ def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = 
 
 
 def checked_measurer(spec: str, settings: Settings) -> str:
-    """`spec` with its file below the service's folder. Raise InvalidField for any other file.
+    """Return `spec` with its file below the service's folder. Raise InvalidField for any other
+    file.
 
-    A fleet is always the service's own: an address would let a client choose what the service
-    connects to.
+    A fleet is always the service's own: with an address, a client could choose the server that the
+    service connects to.
     """
     if spec == REAL:
         return spec

@@ -238,7 +238,8 @@ class JobRun:
         return self._is_ticket and self._means.must_yield()
 
     def _yield_to_preparations(self) -> None:
-        """A ticket job waits while answers are prepared: its own may be among them."""
+        """Wait, as a ticket job, while answers are prepared: the answer for its own task may be
+        among them."""
         self._turns.step_aside(
             self._job.id,
             self._must_yield,
@@ -274,8 +275,8 @@ class JobRun:
             self._mark_started()
 
     def _mark_started(self) -> None:
-        """From here on the death of this process counts against the job, unless it was killed from
-        outside; so this is stored before the job's work begins."""
+        """Store that from now on the death of this process counts against the job, unless it was
+        killed from outside. This is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._has_started = True
@@ -370,7 +371,7 @@ class JobRun:
     # -- while it runs
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Record a stored trial, then decide whether to go on.
+        """Record a stored trial, then decide whether to continue.
 
         Trials of an earlier run, or of this job before its worker died, arrive in large numbers and
         are already known: they are listed and counted, without events.
@@ -468,8 +469,8 @@ class JobRun:
             self._abandon()
 
     def _abandon(self) -> None:
-        """End the cancelled job while its thread cannot be interrupted: the thread ends by itself,
-        and finds that the job is no longer its own."""
+        """End the cancelled job while its thread cannot be interrupted. When the thread's call
+        returns, it finds that its lease is lost, and ends."""
         if self._over.is_set() or self._lost.is_set():
             return
         try:

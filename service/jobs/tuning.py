@@ -72,8 +72,8 @@ def tune_into(
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is stored; an exception in
     it ends the run. `should_stop` ends it after a trial, and the incumbent is verified. `control`
-    is that of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's value)
-    and record keys of trials that an earlier worker reported."""
+    is the argument of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's
+    value) and record keys of trials that an earlier worker reported."""
     from tilewright.schedules.space import Candidate
     from tilewright.tuner.tuning import tune
 

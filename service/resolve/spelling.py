@@ -97,7 +97,7 @@ def check_one_spelling(spelling: WorkloadSpelling) -> None:
 
 
 def assignments(values: list[str] | None, option: str) -> dict[str, str]:
-    """`["A=f32[2,2]"]` as a dict. Raise UsageProblem for a text that is not NAME=VALUE, or a
+    """Parse `["A=f32[2,2]"]` as a dict. Raise UsageProblem for a text that is not NAME=VALUE, or a
     repeated name."""
     found: dict[str, str] = {}
     for text in values or []:
@@ -112,7 +112,7 @@ def assignments(values: list[str] | None, option: str) -> dict[str, str]:
 
 
 def ranges(values: list[str] | None) -> dict[str, int]:
-    """`["r=3"]` as a dict of extents."""
+    """Parse `["r=3"]` as a dict of extents."""
     found: dict[str, int] = {}
     for name, value in assignments(values, "--range").items():
         if not value.isascii() or not value.isdigit() or len(value) > 18:

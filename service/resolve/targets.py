@@ -85,7 +85,8 @@ def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str)
 
 
 def check_fits(workload: Workload) -> None:
-    """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
+    """Raise WorkloadError "too_large" if the workload's tensors need more than half of this
+    machine's memory."""
     import psutil
 
     from tilewright.schedules.workload.size import check_limits

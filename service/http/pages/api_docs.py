@@ -92,7 +92,7 @@ def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def pieces(text: str) -> Pieces:
-    """Text with `code` between backticks."""
+    """Split text into pieces; `code` is between backticks."""
     return tuple((part, bool(n % 2)) for n, part in enumerate(text.split("`")) if part)
 
 

@@ -1,9 +1,9 @@
 """Importance of knobs: how much of the variation between trials each explains.
 
 For each knob the trials are grouped by its value. The importance is the share of the variance of
-the ranks of their times that lies between the groups (eta squared of Kruskal and Wallis, 1952;
-ranks, because a single slow trial would dominate the variance of times). Small groups differ by
-chance: random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
+the ranks of their times that is between the groups (eta squared of Kruskal and Wallis, 1952; ranks,
+because a single slow trial would dominate the variance of times). Small groups differ by chance:
+random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
 subtracted (epsilon squared; Kelley 1935). This is correlation within the trials of one search, one
 knob at a time, not causation: a search that draws candidates it expects to be fast moves knobs
 together, and these knobs share the explained variance.

@@ -195,7 +195,7 @@ def _workload(fields: Fields, stored: Stored) -> Spelled:
 
 
 def _pairs(text: str, name: str) -> dict[str, str]:
-    """`A=f32[2,2] B=f32[2,2]`, on one line or on several."""
+    """Parse `A=f32[2,2] B=f32[2,2]`, on one line or on several."""
     found: dict[str, str] = {}
     try:
         words = shlex.split(text.replace(";", " "))
@@ -212,7 +212,7 @@ def _pairs(text: str, name: str) -> dict[str, str]:
 
 
 def _json(text: str, pointer: str) -> Any:
-    """Return a JSON object within the form's size limit."""
+    """Parse a JSON object within the form's size limit."""
     found = workloads.parse_json(text.encode(), max_bytes=len(text.encode()), max_values=10_000)
     if not isinstance(found, dict):
         raise InvalidField(f"{pointer[1:]}: a JSON object is needed", pointer=pointer)

@@ -97,7 +97,7 @@ def new_job(request: Request, state: State) -> HTMLResponse:
 
 @router.post("/jobs")
 async def submit(request: Request, state: State, caller: Caller, fields: Form) -> Response:
-    """Submit a job; the form again, with the problem, if it is refused."""
+    """Submit a job; render the form again, with the problem, if it is refused."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, caller, document)
