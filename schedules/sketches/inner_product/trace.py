@@ -100,7 +100,7 @@ def _sums(
         elif level.role in (STEPS, WRITTEN_OUT) or (in_blocks and level.role == TILES):
             own = moved.get(level.loop, "") if level.loop in names else level.loop
             inside.append(level._replace(loop=own))
-    return w.arrange(inside, first=(moved[roles.few.name], moved[roles.many.name]))
+    return w.arrange(inside, first=[moved.get(x.name, "") for x in (roles.few, roles.many)])
 
 
 def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
