@@ -23,7 +23,7 @@ PIPE_COLUMNS = 120
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints a result. With `as_json`, stdout carries exactly one JSON document."""
+    """Prints a result. With `as_json`, stdout gets exactly one JSON document."""
 
     as_json: bool = False
 

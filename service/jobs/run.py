@@ -114,7 +114,7 @@ class JobRun:
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
-            # Log lines carry the job's id.
+            # Log lines contain the job's id.
             heartbeat = threading.Thread(
                 target=copy_context().run, args=(self._keep_lease,), daemon=True
             )
@@ -126,7 +126,7 @@ class JobRun:
                 log.warning(
                     "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
                 )
-            except Exception:  # its end cannot be stored; other jobs go on
+            except Exception:  # its end cannot be stored; other jobs continue
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
                 self._means.counters.machine_wait(self._job.id, waits=False)
@@ -147,7 +147,7 @@ class JobRun:
             with self._control.paused():
                 stopped = self._means.stop.wait(pause_secs)
             if stopped:
-                return  # the next worker resumes it at once
+                return  # the next worker resumes it immediately
             pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:

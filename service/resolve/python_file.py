@@ -49,7 +49,7 @@ def call_function(file: str, name: str) -> Workload:
         raise UsageProblem(
             f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
         )
-    workload.normalised()  # refuses what does not describe a computation
+    workload.normalised()  # refuses a result that is not a computation
     return workload if workload.name else workload.named(name)
 
 
