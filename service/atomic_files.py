@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
-"""Errors of file systems that lock files and no folders (NFS)."""
+"""Errors of file systems that can lock files but not folders (NFS)."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically: to a temporary file beside it, which then replaces it,
-    with the permissions of a new file. OSError."""
+    """Write `data` to `path` atomically: to a temporary file in the same folder, which then
+    replaces it, with the permissions of a new file. Raise OSError if that fails."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -32,11 +32,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextmanager
 def folder_lock(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Exclusive access to `folder` among all processes and threads that use this lock. Calls
-    `on_wait` once if another holds it. OSError.
+    """Hold exclusive access to `folder` among all processes and threads that use this lock. Calls
+    `on_wait` once if another process or thread holds it. Raise OSError if it cannot be locked.
 
-    The lock (flock(2)) is on the folder itself: the kernel releases it when its process ends, it
-    leaves no file behind, and replacing files in the folder does not affect it.
+    The lock (flock(2)) is on the folder itself: the kernel releases it when its process ends, no
+    lock file remains, and replacing files in the folder does not affect it.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -26,8 +26,9 @@ DAY = timedelta(days=1)
 
 
 def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own database. UsageProblem for an
-    empty `--db`: an empty variable in a script must not select the user's own database."""
+    """Return `--db`, else `TILEWRIGHT_DB`, else None for the user's own database. Raise
+    UsageProblem for an empty `--db`: an empty variable in a script must not select the user's own
+    database."""
     if flag is not None and not flag.strip():
         raise UsageProblem(
             "--db is empty: it names no database",
@@ -47,7 +48,8 @@ def session(flag: str | None) -> Iterator[Store]:
 
 @contextmanager
 def open_existing(flag: str | None) -> Iterator[Store | None]:
-    """An open store, closed at the end; None if the database does not exist. Does not create it."""
+    """An open store, closed at the end, or None if the database does not exist. Does not create
+    it."""
     from tilewright.db import open_store
 
     try:
@@ -60,7 +62,8 @@ def open_existing(flag: str | None) -> Iterator[Store | None]:
 
 
 def database_state(flag: str | None) -> str:
-    """One line on the database; creates and upgrades nothing. StoreError if unusable."""
+    """Return one line on the database; creates and upgrades nothing. Raise StoreError if the
+    database cannot be used."""
     from tilewright.db import default_url, name_of, open_store
 
     url = database_url(flag)
@@ -72,13 +75,13 @@ def database_state(flag: str | None) -> str:
 
 
 def upgrade(flag: str | None) -> dict[str, Any]:
-    """Upgrade the schema to this version; what was done."""
+    """Upgrade the schema to this version; return the report."""
     with session(flag) as store:
         return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
 
 def check(flag: str | None) -> dict[str, Any]:
-    """Every inconsistency in the database. StoreError if it cannot even be opened."""
+    """Return every inconsistency in the database. Raise StoreError if it cannot even be opened."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -105,7 +108,7 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
 def prune(
     flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
 ) -> dict[str, Any]:
-    """Delete unreferenced rows and files; their counts."""
+    """Delete unreferenced rows and files; return their counts."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -114,7 +117,7 @@ def prune(
 
 
 def stats(flag: str | None) -> dict[str, Any]:
-    """Counts and sizes of what is stored, by kind and owner."""
+    """Return the counts and sizes of stored rows, by kind and owner."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -125,7 +128,7 @@ def stats(flag: str | None) -> dict[str, Any]:
 
 
 def move(flag: str | None, url: str) -> dict[str, Any]:
-    """Copy everything into the empty database at `url`; how many rows of each table."""
+    """Copy everything into the empty database at `url`; return the number of rows of each table."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False) as store, open_store(url) as other:
@@ -150,7 +153,7 @@ def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str
 
 
 def import_from(store: Store, file: Path) -> dict[str, Any]:
-    """Import an export: counts, and the refused lines."""
+    """Import an export; return the counts and the refused lines."""
     if str(file) == "-":
         report = store.import_(sys.stdin)
     else:

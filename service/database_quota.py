@@ -25,8 +25,8 @@ MARGIN = 0.1
 class DatabaseQuota:
     """A limit of `limit_bytes` on the database, 0 for none. Thread-safe.
 
-    The limit applies to new work only. Accepted work is stored whatever it takes and no running job
-    is aborted, so the database can exceed the limit by the work in progress.
+    The limit applies to new work only. Accepted work is always stored and no running job is
+    aborted, so the database can exceed the limit by the work in progress.
     """
 
     store: Store
@@ -37,7 +37,7 @@ class DatabaseQuota:
     _looked: float = float("-inf")
 
     def check(self) -> None:
-        """NoRoom if the database has reached its limit and nothing in it can be evicted."""
+        """Raise NoRoom if the database has reached its limit and nothing in it can be evicted."""
         if not self.limit_bytes:
             return
         with self._lock:
@@ -52,7 +52,7 @@ class DatabaseQuota:
             )
 
     def is_left(self) -> bool:
-        """Whether new work may be stored."""
+        """Return whether new work may be stored."""
         try:
             self.check()
         except NoRoom:
@@ -60,7 +60,7 @@ class DatabaseQuota:
         return True
 
     def _used_after_eviction(self) -> int:
-        """Bytes in use, after an eviction where one was needed."""
+        """Return the bytes in use, after an eviction if one was needed."""
         used = self.store.used_bytes()
         if used < self.limit_bytes:
             return used

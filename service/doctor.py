@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counter) -> list[Finding]:
-    """Results of all checks, in the order in which people look for causes."""
+    """Return the results of all checks, in the order in which users look for causes."""
     return [
         python(),
         *libraries(),
@@ -65,7 +65,7 @@ def python() -> Finding:
 
 
 def libraries() -> list[Finding]:
-    """Versions of the libraries that tuning needs."""
+    """Check the versions of the libraries that tuning needs."""
     findings = []
     for name in ("numpy", "llvmlite", "sqlalchemy"):
         found = _version(name)
@@ -89,7 +89,7 @@ def libraries() -> list[Finding]:
 
 
 def double_xgboost() -> Finding:
-    """`xgboost` and `xgboost-cpu` overwrite each other's files."""
+    """Check for `xgboost` and `xgboost-cpu`, which overwrite each other's files."""
     if _version("xgboost") and _version("xgboost-cpu"):
         return Finding(
             "xgboost twice",
@@ -101,7 +101,7 @@ def double_xgboost() -> Finding:
 
 
 def openmp() -> Finding:
-    """Parallel kernels need GNU's OpenMP runtime."""
+    """Check for GNU's OpenMP runtime, which parallel kernels need."""
     name = ctypes.util.find_library("gomp") or "libgomp.so.1"
     try:
         ctypes.CDLL(name)
@@ -127,7 +127,7 @@ def cores() -> Finding:
 def governor(
     path: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 ) -> Finding:
-    """The frequency governor, where the machine exposes it."""
+    """Check the frequency governor, if the machine exposes it."""
     try:
         found = path.read_text().strip()
     except OSError:
@@ -138,7 +138,7 @@ def governor(
 
 
 def steal(path: Path = Path("/proc/stat")) -> Finding:
-    """Time since boot that the hypervisor gave to other guests."""
+    """Check the time since boot that the hypervisor gave to other guests."""
     try:
         ticks = [int(field) for field in path.read_text().split("\n", 1)[0].split()[1:]]
     except (OSError, ValueError):
@@ -152,7 +152,8 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 
 def library_settings(environment: dict[str, str]) -> Finding:
-    """Environment variables that change how NumPy, PyTorch and their libraries compute."""
+    """Check for environment variables that change how NumPy, PyTorch and their libraries
+    compute."""
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
@@ -166,7 +167,7 @@ def library_settings(environment: dict[str, str]) -> Finding:
 
 
 def noise(clock: Callable[[], float]) -> Finding:
-    """Variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
+    """Measure the variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
     samples: list[float] = []
     end = clock() + timeouts.NOISE_MEASUREMENT_SECS
     while clock() < end or len(samples) < 20:
@@ -185,12 +186,12 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 
 def probes() -> Finding:
-    """Whether the probes of this machine were taken while it was idle."""
+    """Check whether the probes of this machine were taken while it was idle."""
     from tilewright.tuner.machine.native_target import native_target
 
     try:
         known = native_target(probe=False).probes
-    except ImportError as error:  # `libraries` tells what to install
+    except ImportError as error:  # `libraries` reports the missing package
         return Finding("probes", "warn", f"cannot be looked at: {error}")
     if not known.peak_gflops:
         return Finding("probes", "ok", "not taken yet: the first `tune` or `target` does")
@@ -205,12 +206,12 @@ def probes() -> Finding:
 
 
 def database(url: str | None) -> Finding:
-    """Whether the database can be opened, without creating it."""
+    """Check whether the database can be opened, without creating it."""
     try:
         detail = stored.database_state(url)
     except TilewrightError as error:
         return Finding("database", "fail", str(error), problem_of(error).advice)
-    except ImportError as error:  # `libraries` tells what to install
+    except ImportError as error:  # `libraries` reports the missing package
         return Finding("database", "fail", f"cannot be looked at: {error}")
     return Finding("database", "ok", detail)
 

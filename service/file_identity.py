@@ -9,8 +9,8 @@ from pathlib import Path
 class FileIdentity:
     """Identifies a file by device and inode; `path` None for a server, which has no file.
 
-    Writes to a deleted or replaced file are lost when the process ends, and the process does not
-    notice by itself.
+    Writes to a deleted or replaced file are lost when the process ends, and the process gets no
+    error.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -18,7 +18,7 @@ class FileIdentity:
         self._opened = None if path is None else _identity(path)
 
     def problem(self) -> str:
-        """What happened to the file, "" if nothing. Costs one system call."""
+        """Return what happened to the file ("" if nothing). Costs one system call."""
         if self._path is None:
             return ""
         now = _identity(self._path)

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits in bytes, seconds and counts; those per owner apply where keys are used."""
+    """Limits in bytes, seconds and counts. Limits per owner apply if keys are used."""
 
     body_bytes: int = 1 << 20
     lookup_body_bytes: int = 8 << 20

@@ -22,7 +22,7 @@ from tilewright.service import timeouts
 
 HIDDEN = "[hidden]"
 _SECRETS = re.compile(
-    r"(?P<key>tw_[a-z2-7]{10}_)[a-z2-7]{8,}"  # the id stays, to identify the key
+    r"(?P<key>tw_[a-z2-7]{10}_)[a-z2-7]{8,}"  # the id remains, to identify the key
     r"|(?P<bearer>\b[Bb]earer\s+)[\w.~+/=-]{8,}"
     r"|(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)",
     re.ASCII,
@@ -30,19 +30,19 @@ _SECRETS = re.compile(
 
 
 def redacted(text: str) -> str:
-    """`text` without the secrets of keys and the passwords of database URLs."""
+    """Return `text` without the secrets of keys and the passwords of database URLs."""
     if "tw_" not in text and "earer" not in text and "://" not in text:
         return text
     return _SECRETS.sub(lambda found: next(part for part in found.groups() if part) + HIDDEN, text)
 
 
 def _redacted(_logger: object, _method: str, line: structlog.types.EventDict | str) -> str:
-    """The log line, tracebacks included, without secrets."""
+    """Return the log line, tracebacks included, without secrets."""
     return redacted(str(line))
 
 
 def configure(*, as_json: bool) -> None:
-    """Send every logger of the process to stderr, one line a message."""
+    """Send every logger of the process to stderr, one line per message."""
     people = sys.stderr.isatty() and not as_json
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -67,7 +67,7 @@ def configure(*, as_json: bool) -> None:
     root.setLevel(logging.INFO)
     for chatty in ("uvicorn.error", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # A cut connection is reported by its users; the pool would add a traceback.
+    # A lost connection is reported by its users; the pool would add a traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 
@@ -79,7 +79,8 @@ def bound(**fields: str) -> Iterator[None]:
 
 
 MOST_TEXTS = 5
-"""Distinct texts of one kind of warning that are written before the rest are only counted."""
+"""The number of distinct texts of one kind of warning that are written before further ones are only
+counted."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -118,7 +119,7 @@ class WarningThrottle:
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def written(self, record: logging.LogRecord) -> list[Line]:
-        """The lines to write for `record`: counts that are due, and itself unless it is a
+        """Return the lines to write for `record`: counts that are due, and itself unless it is a
         repetition."""
         line = record, copy_context()
         with self._lock:
@@ -136,7 +137,8 @@ class WarningThrottle:
             return due
 
     def _due(self) -> list[Line]:
-        """Lines with the counts that are due; kinds without repetitions since are dropped."""
+        """Return lines with the counts that are due; kinds without repetitions since are
+        dropped."""
         now = self._clock()
         found: list[Line] = []
         for key, kind in list(self._kinds.items()):
@@ -167,7 +169,7 @@ class QuietHandler(logging.StreamHandler[TextIO]):
 
 
 class LineLimit:
-    """Lets `most` lines a second through and counts the rest. Thread-safe."""
+    """A limit of `most` lines per second, which counts the dropped lines. Thread-safe."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -178,7 +180,8 @@ class LineLimit:
         self._dropped = 0
 
     def admit(self) -> tuple[bool, int]:
-        """Whether to write this line, and how many were dropped before it (reported once)."""
+        """Return whether to write this line, and how many were dropped before it (reported
+        once)."""
         with self._lock:
             second = int(self._clock())
             if second != self._second:

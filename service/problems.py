@@ -1,4 +1,4 @@
-"""How an error is reported: a problem document over HTTP, a message and an exit code otherwise."""
+"""Reporting of errors: a problem document over HTTP, a message and an exit code otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY_CATEGORY: dict[ErrorCategory, tuple[int, ExitCode]] = {
 """HTTP status and exit code of the errors of lower packages, which know neither."""
 
 STATUS_BY_CODE: dict[str, int] = {"malformed_json": 400, "bad_json": 400}
-"""Codes with a status of their own, whatever the class: text that is not JSON is a 400."""
+"""Codes with a separate status, whatever the class: text that is not JSON is a 400."""
 
 ADVICE_BY_CODE: dict[str, str] = {
     "too_large": "A smaller one will do; over HTTP, `GET /limits` lists what is accepted.",
@@ -34,11 +34,11 @@ ADVICE_BY_CODE: dict[str, str] = {
     "bad_json": "Correct the JSON.",
     "malformed_json": "Correct the JSON.",
 }
-"""Codes with advice of their own, whatever the class."""
+"""Codes with separate advice, whatever the class."""
 
 
 def status_of(error: TilewrightError | type[TilewrightError]) -> tuple[int, ExitCode]:
-    """The HTTP status and the exit code of an error, or of a class of errors."""
+    """Return the HTTP status and the exit code of an error, or of a class of errors."""
     if isinstance(error, ServiceError):
         return error.status, error.exit_code
     if isinstance(error, type) and issubclass(error, ServiceError):
@@ -59,7 +59,7 @@ class ProblemDetails:
     pointer: str = ""
 
     def to_json(self, instance: str = "", request_id: str = "") -> dict[str, Any]:
-        """The body of `application/problem+json`."""
+        """Return the body of `application/problem+json`."""
         document: dict[str, Any] = {
             "type": PROBLEM_BASE + self.code,
             "title": self.title,
@@ -76,7 +76,7 @@ class ProblemDetails:
         return document
 
     def to_cli_json(self) -> dict[str, Any]:
-        """What `--json` prints instead of a result."""
+        """Return the document that `--json` prints instead of a result."""
         return {
             "error": {
                 "code": self.code,
@@ -89,7 +89,7 @@ class ProblemDetails:
 
 
 def problem_of(error: TilewrightError) -> ProblemDetails:
-    """The problem that `error` is reported as."""
+    """Return the problem that `error` is reported as."""
     if isinstance(error, Located):
         inner = problem_of(error.error)
         return replace(inner, pointer=error.pointer + inner.pointer)
@@ -106,8 +106,8 @@ def problem_of(error: TilewrightError) -> ProblemDetails:
 
 
 def documented_classes() -> list[type[TilewrightError]]:
-    """The loaded class that stands for each code, sorted by code: a class of this package before
-    those of lower packages."""
+    """Return the loaded class that stands for each code, sorted by code: a class of this package
+    before those of lower packages."""
     found = sorted(_subclasses(TilewrightError), key=lambda cls: not issubclass(cls, ServiceError))
     by_code: dict[str, type[TilewrightError]] = {}
     for cls in found:

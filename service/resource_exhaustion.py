@@ -47,8 +47,8 @@ FLAGS = {"memory": "-v", "open files": "-n", "processes and threads": "-u"}
 
 
 def exhausted_resource(error: BaseException) -> OutOfResources | None:
-    """The resource that has run out according to `error` or an error that caused it; None for any
-    other error."""
+    """Return the resource that has run out according to `error` or an error that caused it, or None
+    for any other error."""
     for one in _chain(error):
         found = _limit_of(one)
         if found is not None:
@@ -88,7 +88,7 @@ def _out_of_resources(what: str, limit: int, unit: int) -> OutOfResources:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """`error` and what it was raised from, or while handling."""
+    """Yield `error` and the errors that caused it or were being handled when it was raised."""
     seen: set[int] = set()
     left: BaseException | None = error
     while left is not None and id(left) not in seen:

@@ -63,8 +63,7 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback address. A name other than localhost is not trusted to be
-    one."""
+    """Return whether `host` is a loopback address. A name other than localhost is not trusted."""
     if host == "localhost":
         return True
     try:

@@ -1,9 +1,9 @@
-"""OpenTelemetry, where it is installed: a span for each request and each job.
+"""OpenTelemetry, if it is installed: a span for each request and each job.
 
-With the API alone nothing is recorded. An SDK and an exporter are configured in the usual ways
-(`opentelemetry-instrument tilewright serve`, `OTEL_*`), which reach the worker's process too. The
-spans of a request and of its job share the job's id as an attribute, and are not nested: a job may
-have several requests and outlives them.
+With only the API installed, nothing is recorded. An SDK and an exporter are configured in the usual
+ways (`opentelemetry-instrument tilewright serve`, `OTEL_*`), which also reach the worker's process.
+The spans of a request and of its job have the job's id as an attribute, and are not nested: a job
+may have several requests and outlives them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 @cache
 def _tracer() -> Any:
-    """The tracer, None where OpenTelemetry is not installed."""
+    """Return the tracer, or None if OpenTelemetry is not installed."""
     try:
         trace = import_module("opentelemetry.trace")
     except ImportError:
@@ -29,7 +29,7 @@ def _tracer() -> Any:
 def span(
     name: str, caller: Mapping[str, str] | None = None, **attributes: str | int | float
 ) -> Iterator[Any]:
-    """A span around the block, with attributes named `tilewright.*`; None where nothing is
+    """A span around the block, with attributes named `tilewright.*`, or None if nothing is
     recorded.
 
     Its parent is the current span, else that of the `caller`: W3C Trace Context headers in lower
@@ -46,7 +46,7 @@ def span(
 
 
 def _context_of(caller: Mapping[str, str] | None) -> Any:
-    """The trace context in the headers of `caller`; None for the current one."""
+    """Return the trace context in the headers of `caller`, or None for the current one."""
     if not caller or import_module("opentelemetry.trace").get_current_span().is_recording():
         return None
     return import_module("opentelemetry.propagate").extract(caller)

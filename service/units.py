@@ -18,7 +18,7 @@ LONGEST_CLOCK_SECS = 100 * 3600.0
 
 
 def clock(secs: float | None) -> str:
-    """A remaining time in minutes and seconds: `2:10`."""
+    """Return a remaining time in minutes and seconds: `2:10`."""
     if secs is None:
         return "-:--"
     if secs >= LONGEST_CLOCK_SECS:
@@ -40,7 +40,7 @@ def byte_size(count: float) -> str:
 
 
 def quantity(count: float) -> str:
-    """A large count with an SI prefix: `310k`, `2.1G`."""
+    """Return a large count with an SI prefix: `310k`, `2.1G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= scale:
             return f"{count / scale:.3g}{unit}"
@@ -48,7 +48,7 @@ def quantity(count: float) -> str:
 
 
 def gflops(flops: float, run_secs: float | None) -> float | None:
-    """Speed in GFLOP/s; None without a time or without operations to count."""
+    """Speed in GFLOP/s, or None without a time or without operations to count."""
     return flops / run_secs / 1e9 if run_secs and flops else None
 
 

@@ -87,20 +87,20 @@ class StoredEvidence:
     checks: tuple[Raw, ...] = ()
 
     def entry(self) -> WorkloadEntry | None:
-        """The workload, or None if it is unknown or damaged."""
+        """Return the workload, or None if it is unknown or damaged."""
         return None if self.workload is None else workload_entry(as_row(_WORKLOAD, self.workload))
 
     def target_document(self) -> dict[str, Any] | None:
-        """The description of the target, or None if it is unknown or damaged."""
+        """Return the description of the target, or None if it is unknown or damaged."""
         return None if self.target is None else target_document(as_row(_TARGET, self.target))
 
     def best(self) -> list[StoredBest]:
-        """The best record on the target itself, or an empty list if there is none or it is
+        """Return the best record on the target itself, or an empty list if there is none or it is
         damaged."""
         return list(self._stored(here=True))
 
     def elsewhere(self) -> list[StoredBest]:
-        """The intact best records on other targets."""
+        """Return the intact best records on other targets."""
         return list(self._stored(here=False))
 
     def _stored(self, *, here: bool) -> Iterator[StoredBest]:
@@ -119,7 +119,7 @@ class StoredEvidence:
         return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
 
     def preparation(self) -> Prepared | None:
-        """The result of the preparation, or None if there is no preparation or its row is
+        """Return the result of the preparation, or None if there is no preparation or its row is
         damaged."""
         if self.prepared is None:
             return None

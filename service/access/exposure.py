@@ -16,7 +16,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.A
 
 
 def keys_required(settings: Settings) -> bool | None:
-    """Whether requests need a key; None: as soon as one exists."""
+    """Return whether requests need a key; None: as soon as a key exists."""
     if settings.require_keys is not None:
         return settings.require_keys
     if settings.loopback or settings.allow_unauthenticated:
@@ -25,8 +25,8 @@ def keys_required(settings: Settings) -> bool | None:
 
 
 def check_exposure(settings: Settings, store: Store) -> None:
-    """CannotServe for an address that other machines reach where anybody could submit jobs, and for
-    invalid names, origins and networks."""
+    """Raise CannotServe for an address on which other machines could submit jobs without a key, and
+    for invalid names, origins and networks."""
     _check_names(settings)
     if settings.loopback or settings.allow_unauthenticated:
         return
@@ -64,5 +64,5 @@ def _check_names(settings: Settings) -> None:
 
 
 def is_origin(text: str) -> bool:
-    """Whether `text` is an origin as browsers write it: scheme, host and port, nothing else."""
+    """Return whether `text` is an origin as browsers write it: only scheme, host and port."""
     return _ORIGIN.fullmatch(text) is not None

@@ -1,4 +1,5 @@
-"""The API keys in memory: a new key works at once, a revoked one ends within a second."""
+"""The API keys in memory: a new key is valid immediately, a revoked one becomes invalid within a
+second."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ READERS = 4
 
 
 class Keyring:
-    """Authenticates requests. `required` None: keys are required as soon as one exists.
+    """Authenticates requests. If `required` is None, keys are required as soon as one exists.
 
     All keys are read together, at most once in `fresh_secs`. An unknown key causes one more read,
     as it may just have been made: requests with invented keys wait for each other and cost the
-    database at most `1 / UNKNOWN_KEY_READ_SECS` reads a second.
+    database at most `1 / UNKNOWN_KEY_READ_SECS` reads per second.
 
     While the database cannot be read, the known keys stay valid for `KEYS_WITHOUT_DATABASE_SECS`:
     routes that need no database (`/metrics`) answer, and others report the outage themselves.
@@ -58,7 +59,8 @@ class Keyring:
         self._threads = anyio.CapacityLimiter(READERS)
 
     async def principal(self, text: str | None) -> Principal:
-        """The caller who sends `text` as a key (None: no key). NotAuthenticated; StoreError."""
+        """Return the caller who sends `text` as a key (None: no key). Raise NotAuthenticated for an
+        invalid key, StoreError if the keys cannot be read."""
         if self._required is False and text is None:
             return ANYBODY
         now = self._clock()
@@ -86,7 +88,7 @@ class Keyring:
         return Principal(key.owner, key.id, known)
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
-        """The keys as `_keys` returns them, or the last known ones if the database cannot be read
+        """Return the result of `_keys`, or the last known keys if the database cannot be read
         now."""
         if (
             self._stored is None
@@ -103,7 +105,7 @@ class Keyring:
             return self._stored
 
     async def _keys(self, not_before: float) -> StoredKeys:
-        """The keys as they were at `not_before` or later."""
+        """Return the keys as they were at `not_before` or later."""
         if self._stored is None or self._read_at < not_before:
             async with self._reading:
                 if self._stored is None or self._read_at < not_before:
@@ -123,5 +125,5 @@ class Keyring:
                 self._stored, self._read_at = stored, started
             return stored
 
-        # Own threads: in an outage the shared ones all wait for the database.
+        # Dedicated threads: in an outage the shared ones all wait for the database.
         return await run_sync(read, limiter=self._threads, abandon_on_cancel=True)

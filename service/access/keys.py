@@ -1,7 +1,7 @@
-"""API keys as text: create, parse, compare. Only the owner of a key has its text.
+"""API keys as text: creation, parsing, comparison. Only the owner of a key has its text.
 
-`tw_ID_SECRET`: ID (50 random bits) finds the row, SECRET has 256 random bits. The text is hashed
-once with SHA-256: a secret this long cannot be guessed, so a slow hash adds nothing.
+`tw_ID_SECRET`: ID (50 random bits) identifies the row, SECRET has 256 random bits. The text is
+hashed once with SHA-256: a secret of this length cannot be guessed, so a slow hash adds nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNITS = {
 
 
 class KeyScope(StrEnum):
-    """What a key permits. `admin` permits everything and sees the jobs of every owner."""
+    """The permissions of a key. `admin` permits everything and sees the jobs of every owner."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -55,7 +55,7 @@ class Principal:
 
     @property
     def visible_owner(self) -> str | None:
-        """The owner whose jobs the caller may see; None for all jobs."""
+        """The owner whose jobs the caller may see, or None for all jobs."""
         return None if KeyScope.ADMIN in self.scopes else self.owner
 
 
@@ -71,7 +71,8 @@ def new_key(
     expires_at: datetime | None,
     entropy: Callable[[int], bytes],
 ) -> tuple[str, ApiKey]:
-    """A new key: its text, to be shown once, and the row to store. No `owner`: the key's own id."""
+    """Create a key; return its text, to be shown once, and the row to store. Without an `owner`,
+    the key's id is the owner."""
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"
     key = ApiKey(
@@ -87,31 +88,32 @@ def new_key(
 
 
 def id_of(text: str) -> str | None:
-    """The id in a key's text; None if it is not the text of a key."""
+    """Return the id in a key's text, or None if it is not the text of a key."""
     match = _KEY.fullmatch(text)
     return None if match is None else match[1]
 
 
 def digest_of(text: str) -> str:
-    """The stored digest of a key's text."""
+    """Return the stored digest of a key's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def matches_key(text: str, key: ApiKey | None) -> bool:
-    """Whether `text` is the key. Takes the same time for unknown keys."""
+    """Return whether `text` is the text of the key. Takes the same time for unknown keys."""
     stored = key.secret_sha256 if key is not None else "0" * 64
     return hmac.compare_digest(digest_of(text), stored) and key is not None
 
 
 def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
-    """The idempotency key as stored: separate for each owner."""
+    """Return the idempotency key as stored: separate for each owner."""
     if caller.owner is None or idempotency_key is None:
         return idempotency_key
     return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()
 
 
 def expiry_of(text: str, now: datetime) -> datetime:
-    """The moment `text` (90d, 12h, 2w, 1y) from now. InvalidField."""
+    """Return the moment that is `text` (90d, 12h, 2w, 1y) after `now`. Raise InvalidField for other
+    text."""
     try:
         return now + duration_of(text)
     except OverflowError as error:
@@ -119,7 +121,7 @@ def expiry_of(text: str, now: datetime) -> datetime:
 
 
 def duration_of(text: str) -> timedelta:
-    """The length of time `text` (90d, 12h, 2w, 1y). InvalidField."""
+    """Parse a duration (90d, 12h, 2w, 1y). Raise InvalidField for other text."""
     match = _LENGTH.fullmatch(text)
     if match is None:
         raise _no_duration(text)
@@ -131,7 +133,7 @@ def _no_duration(text: str) -> InvalidField:
 
 
 def scopes_of(text: str) -> tuple[KeyScope, ...]:
-    """The scopes of `submit,read`. InvalidField."""
+    """Parse scopes such as `submit,read`. Raise InvalidField for an unknown scope."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in list(KeyScope)]
     if unknown or not names:
@@ -142,7 +144,7 @@ def scopes_of(text: str) -> tuple[KeyScope, ...]:
 
 
 def checked_owner(text: str) -> str:
-    """A name of an owner. InvalidField."""
+    """Return `text` if it is a valid name of an owner. Raise InvalidField otherwise."""
     if not _OWNER.fullmatch(text):
         raise InvalidField(
             f"owner {text[:70]!r}: must be 1 to 64 letters, digits, dots, dashes, underscores or @"
@@ -151,7 +153,7 @@ def checked_owner(text: str) -> str:
 
 
 def checked_note(text: str) -> str:
-    """A comment on a key. InvalidField."""
+    """Return `text` if it is a valid comment on a key. Raise InvalidField otherwise."""
     if len(text) > 200 or not (text.isprintable() or text == ""):
         raise InvalidField(f"note {text[:40]!r}: must be at most 200 printable characters")
     return text

@@ -20,9 +20,10 @@ class _Bucket:
 
 
 class RateLimiter:
-    """Token buckets: `per_sec` requests a second for each owner, `burst` of them at once.
+    """Token buckets: `per_sec` requests per second for each owner, with bursts of up to `burst`
+    requests.
 
-    Each process counts for itself: with several replicas an owner has this rate at each.
+    Each process counts separately: with several replicas an owner has this rate at each.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, owner: str) -> float:
-        """0.0 if a request of `owner` is admitted, else seconds until the next one is."""
+        """Admit a request of `owner` and return 0.0, or return the seconds until the next one is
+        admitted."""
         now = self._clock()
         bucket = self._buckets.get(owner)
         if bucket is None:
@@ -60,7 +62,7 @@ class OwnerConcurrencyLimits:
 
     @contextmanager
     def admitted(self, owner: str) -> Iterator[bool]:
-        """Whether one more was admitted; it counts until the end of the block."""
+        """Admit one more request until the end of the block; yields whether it was admitted."""
         with self._lock:
             there = self._open.get(owner, 0)
             enters = there < self.limit
@@ -77,5 +79,5 @@ class OwnerConcurrencyLimits:
 
 
 def retry_after_secs(wait_secs: float) -> int:
-    """Whole seconds for `Retry-After`: at least one."""
+    """Return whole seconds for `Retry-After`, at least one."""
     return max(1, math.ceil(wait_secs))

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from tilewright.schedules.trace import Trace
     from tilewright.schedules.workload.workload import Workload
 
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
-    """The schedule chosen without measurement. DeadlineError after `secs`; None means the default
-    deadline.
+    """Return the schedule chosen without measurement. Raise DeadlineError after `secs`; None means
+    the default deadline.
 
-    A command computes it itself. A thread of the service, which must not block others, delegates it
-    to a helper process.
+    A command computes the schedule in its own process. A thread of the service, which must not
+    block others, delegates it to a helper process.
     """
     import threading
 

@@ -3,12 +3,11 @@
 An answer depends on the rows it was made from and on the installed toolchain. The cache holds the
 bytes of the response and a digest of those rows, and returns the bytes
 
-
-- at once, while nothing was committed to the database (`Store.change_token`);
+- immediately, while nothing was committed to the database (`Store.change_token`);
 - else after reading the rows again, if they are the same byte by byte.
 
-The rows had correct hashes when the answer was made. A changed row has other bytes, is read and
-checked again, and is not served if it is damaged.
+The rows had correct hashes when the answer was made. A changed row has other bytes, so it is read
+and checked again, and is not served if it is damaged.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ class Question:
 
     @property
     def identity(self) -> tuple[str, str, Grade, int]:
-        """Equal for requests with equal answers: `vector_bits` is not part of a target's key."""
+        """A value that is equal for requests with equal answers. It has `vector_bits`, which is not
+        part of a target's key."""
         bits = self.target.vector_bits if self.target is not None else 0
         return self.workload_key, self.target_key, self.minimum, bits
 
@@ -85,7 +85,7 @@ class FoundAnswer:
         return self.body_for(self.summary)
 
     def body_for(self, summary: bytes) -> bytes:
-        """The JSON of the answer, with the caller's description of the workload."""
+        """Return the JSON of the answer, with the caller's description of the workload."""
         return b'{"workload":' + summary + b"," + self.rest[1:]
 
 
@@ -94,9 +94,10 @@ class CacheMiss:
     """No stored answer is good enough.
 
     `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
-    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` says
-    why there is no schedule, and `try_again_at` (Unix time in seconds) when to try again. `ticket`:
-    the job that tunes the workload. `failed`: why no candidate of a search passed.
+    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` is the
+    reason why there is no schedule, and `try_again_at` (Unix time in seconds) the time of the next
+    attempt. `ticket`: the job that tunes the workload. `failed`: why no candidate of a search
+    passed.
     """
 
     workload_known: bool
@@ -130,14 +131,14 @@ class AnswerCache:
         self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
 
     def cached(self, question: Question) -> Outcome | None:
-        """The cached outcome if no query is needed to confirm it, else None."""
+        """Return the cached outcome if no query is needed to confirm it, else None."""
         entry = self._entries.get(question.identity)
         if entry is None or entry.token is None or entry.token != self._store.change_token():
             return None
         return entry.outcome
 
     def find(self, questions: Sequence[Question]) -> list[Outcome]:
-        """One outcome for each question, in order. Queries the database for those that are not
+        """Return one outcome per question, in order. Queries the database for outcomes that are not
         cached."""
         token = self._store.change_token()
         found: dict[tuple[Any, ...], Outcome] = {}
@@ -156,8 +157,8 @@ class AnswerCache:
     def _read(
         self, token: object, to_read: dict[tuple[Any, ...], Question]
     ) -> dict[tuple[Any, ...], Outcome]:
-        """Outcomes from the current rows. `token` is older than the rows: a commit in between
-        causes another read, never a stale answer."""
+        """Return outcomes from the current rows. `token` is older than the rows: a commit in
+        between causes another read, never a stale answer."""
         found = {}
         for elsewhere in (False, True):
             part = {n: q for n, q in to_read.items() if (q.minimum is not Grade.EXACT) is elsewhere}
@@ -182,7 +183,7 @@ class AnswerCache:
 
 
 def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchain) -> Outcome:
-    """The outcome that follows from the rows."""
+    """Return the outcome that follows from the rows."""
     entry, target = evidence.entry(), question.target
     if target is None:
         document = evidence.target_document()
@@ -229,7 +230,7 @@ def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchai
 
 
 def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
-    """Whether a record of another toolchain, or an imported one, may pass the check of this
+    """Return whether a record of another toolchain, or an imported one, may pass the check of this
     toolchain."""
     tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
     stale = {
@@ -247,7 +248,7 @@ def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Too
 
 
 def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Answer:
-    """The answer of a preparation."""
+    """Return the answer of a preparation."""
     return Answer(
         grade=Grade.DEFAULT,
         workload=summary,
@@ -262,7 +263,7 @@ def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Ans
 
 
 def finished(answer: Answer) -> FoundAnswer:
-    """An answer as bytes."""
+    """Return an answer as bytes."""
     document = answer.to_json()
     summary = compact(document.pop("workload"))
     rest = compact(document)
@@ -277,5 +278,5 @@ def finished(answer: Answer) -> FoundAnswer:
 
 
 def compact(document: Any) -> bytes:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

@@ -36,7 +36,7 @@ class AnswerService:
         """Continue the preparations that are in the database."""
         try:
             self.prepare_queue.waiting()
-        except StoreError as error:  # it may be usable at the next request
+        except StoreError as error:  # the database may be usable at the next request
             log.warning("what waits to be prepared is not known: %s", error)
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class AnswerService:
 
 
 def make_answer_service(store: Store, settings: Settings) -> AnswerService:
-    """The parts for one application, under the installed toolchain."""
+    """Create the components for one application, under the installed toolchain."""
     here = toolchain()
     preparers = PreparerPool(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
@@ -59,6 +59,6 @@ def make_answer_service(store: Store, settings: Settings) -> AnswerService:
 
 
 def preparer_count(requested: int | None) -> int:
-    """The number of preparers: `requested`, or one for each CPU but the last, on which
+    """Return the number of preparers: `requested`, or one for each CPU except the last, on which
     kernels are timed."""
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if requested is None else requested

@@ -1,4 +1,4 @@
-"""Schedules that failed their full check: they are never served, and messages say why."""
+"""Schedules that failed their full check: they are never served, and messages state the reason."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ UNMEASURED = "chosen without measurement"
 def safe_trace(
     workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
 ) -> tuple[Trace, str]:
-    """The schedule `chosen` without measurement, and a note. If it failed its full check under
-    `toolchain`, the untransformed expression instead. NoAnswer if that failed as well."""
+    """Return the schedule `chosen` without measurement, and a note. If it failed its full check
+    under `toolchain`, return the untransformed expression instead. Raise NoAnswer if that failed as
+    well."""
     from tilewright.schedules.trace import Trace
 
     failed = checks.refusal(chosen.to_json(), toolchain)
@@ -48,16 +49,16 @@ def safe_trace(
 def record_refusal(
     store: Store, record: TuningRecord, target_key: str, toolchain: Toolchain
 ) -> FullCheck | None:
-    """The failed check because of which a stored record is not served: of the code that was
-    measured, or of the code that `toolchain` generates for a target. None if there is none."""
+    """Return the failed check because of which a stored record is not served (of the code that was
+    measured, or of the code that `toolchain` generates for a target), or None if there is none."""
     made = store.full_checks(record.workload_key, record.target_key)
     here = store.full_checks(record.workload_key, target_key)
     return made.refusal(record.trace, record.toolchain) or here.refusal(record.trace, toolchain)
 
 
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
-    """VerificationFailed with each pin that failed and the result of its full check; nothing for
-    none."""
+    """Raise VerificationFailed with each pin that failed and the result of its full check, if there
+    is any."""
     reasons_given = [
         f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed
     ]
@@ -68,8 +69,8 @@ def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
 
 
 def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
-    """A note on stored records that `verify` could turn into an answer although `toolchain` did not
-    check them: the best, or a number of imported records; "" if there are none."""
+    """Return a note on stored records that `verify` could turn into an answer although `toolchain`
+    did not check them (the best, or a number of imported records), or "" if there are none."""
     if best is not None and not same_toolchain(best.toolchain, toolchain):
         return f"the stored best was made by {toolchain_text(best.toolchain)}"
     if best is None and claims:
@@ -79,19 +80,19 @@ def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain
 
 
 def why_none_passed(checks: FullChecks, toolchain: Toolchain) -> str:
-    """Why a search found no best; "" if no full check failed."""
+    """Return why a search found no best record, or "" if no full check failed."""
     return all_failed_message([str(failed) for failed in checks.failures(toolchain)])
 
 
 def rejection_reasons(report: Mapping[str, Any]) -> list[str]:
-    """Why each rejected candidate of a report (a document) was rejected."""
+    """Return why each rejected candidate of a report (a document) was rejected."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     return [f"{r['status']}: {r['detail']}" if r["detail"] else r["status"] for r in rejected]
 
 
 def all_failed_message(reasons: Iterable[str]) -> str:
-    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no
-    reasons."""
+    """Return `tuned, but every candidate failed the full check: ...`, each reason once, or "" for
+    no reasons."""
     reasons_given = list(reasons)
     if not reasons_given:
         return ""

@@ -28,8 +28,8 @@ class StoredAnswer:
     def answer(
         self, workload: dict[str, Any], target: dict[str, Any], form: Callable[[], Workload]
     ) -> Answer:
-        """The answer, with short descriptions of workload and target. `form` parses the workload,
-        which is needed only if the schedule rewrites it."""
+        """Return the answer, with short descriptions of workload and target. `form` parses the
+        workload, which is needed only if the schedule rewrites it."""
         record, made_for = self.stored.record, self.stored.made_for
         return Answer(
             grade=self.grade,
@@ -49,13 +49,13 @@ class StoredAnswer:
 
 
 def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
-    """What the full check of a record compared, as JSON data."""
+    """Return the scope of a record's full check (`Evidence`) as JSON data."""
     found = record.result.evidence
     return None if found is None else asdict(found)
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
-    # Start-up: few records have rewrites, and most commands need nothing else of these modules.
+    # Start-up: few records have rewrites, and most commands need nothing else from these modules.
     from tilewright.schedules.rewritten import rewritten_document
     from tilewright.schedules.trace import Trace
 
@@ -65,7 +65,7 @@ def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, 
 def find_answer(
     evidence: StoredEvidence, target: Target, minimum: Grade, toolchain: Toolchain | None
 ) -> StoredAnswer | None:
-    """The best answer from the stored rows, or None.
+    """Return the best answer from the stored rows, or None.
 
     `toolchain` None accepts records of every toolchain.
     """
@@ -90,8 +90,8 @@ def find_answer(
 def _may_be_served(
     evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
-    """Whether the record's schedule may be served: no full check of it failed, neither as compiled
-    for its own machine nor as it would be compiled for `target`."""
+    """Return whether the record's schedule may be served: no full check of it failed, neither as
+    compiled for its own machine nor as it would be compiled for `target`."""
     record = stored.record
     made = evidence.refusals(stored.made_for.key).refusal(record.trace, record.toolchain)
     here = evidence.refusals(target.key).refusal(record.trace, toolchain or record.toolchain)

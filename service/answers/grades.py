@@ -1,14 +1,13 @@
 """Answers and their grades: how closely a stored record matches the request.
 
-
 - `exact`: made for this target (same key) by this code generator and LLVM.
 - `same-cpu`: made for this CPU and features, with other threads or caches.
 - `compatible`: its code runs here because the host has all its features; or a record of another
   code generator or LLVM, which `verify` or `tune` must check before it is exact.
-- `default`: chosen without measurement; verified in full where a machine could run it.
+- `default`: chosen without measurement; verified in full if a machine could run it.
 
-Records with mocked timings (replayed, simulated) are graded by their target alone, have a note that
-says so, and are never verified.
+Records with mocked timings (replayed, simulated) are graded only by their target, have a note that
+states this, and are never verified.
 
 A better grade wins over a faster time; among equal grades the faster record wins.
 """
@@ -45,10 +44,10 @@ class Answer:
 
     `run_secs` is measured, None for a default; `run_secs_with_packing` is the time of a call that
     packs constant inputs itself, None if there are none. `verified`: the record passed the full
-    check under the installed toolchain. `evidence`: what a full check of it compared (`Evidence`),
-    None if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost
-    of a rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the
-    id of the job that tunes the workload. `pending`: more of this answer is being prepared.
+    check under the installed toolchain. `evidence`: the scope of its full check (`Evidence`), None
+    if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost of a
+    rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the id
+    of the job that tunes the workload. `pending`: more of this answer is being prepared.
     """
 
     grade: Grade
@@ -70,7 +69,7 @@ class Answer:
 
     @property
     def trace(self) -> Trace:
-        """The parsed schedule. ScheduleError if `steps` are of another version. Separate from
+        """The parsed schedule. Raise ScheduleError if `steps` are of another version. Separate from
         `steps`, because importing the parser takes as long as everything else in `best`."""
         found: Trace = import_module("tilewright.schedules.trace").Trace.from_json(self.steps)
         return found
@@ -99,7 +98,7 @@ class Answer:
         }
 
     def summary(self) -> str:
-        """One line on the origin of this schedule."""
+        """Return one line on the origin of this schedule."""
         if self.grade is Grade.DEFAULT and self.record_key is None:
             return "the schedule chosen without measurement (grade default): nothing stored"
         if self.run_secs is None:
@@ -109,12 +108,14 @@ class Answer:
 
 
 def same_toolchain(made: Toolchain, here: Toolchain) -> bool:
-    """Whether both toolchains generate the same code. The llvmlite release determines its LLVM."""
+    """Return whether both toolchains generate the same code. The llvmlite release determines its
+    LLVM."""
     return made.codegen_version == here.codegen_version and made.llvmlite == here.llvmlite
 
 
 def grade_of(made_for: Target, host: Target) -> Grade | None:
-    """The grade on `host` of a record made for `made_for`; None if its code does not run there.
+    """Return the grade on `host` of a record made for `made_for`, or None if its code does not run
+    there.
 
     Considers the target only; `choose` lowers the grade of another toolchain's record.
     """
@@ -131,7 +132,7 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 def choose(
     candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
 ) -> tuple[Grade, StoredRecord, str] | None:
-    """The best of `candidates` on `host`, with its grade and a note, or None.
+    """Return the best of `candidates` on `host`, with its grade and a note, or None.
 
     `toolchain` None accepts records of every toolchain.
     """

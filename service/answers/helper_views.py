@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 def nests(document: Document) -> Frame:
-    """The loop nests `before` and `after` the trace."""
+    """Return the loop nests `before` and `after` the trace."""
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])
     trace = Trace.from_json(document["trace"])
@@ -30,7 +30,7 @@ def nests(document: Document) -> Frame:
 
 
 def assembly(document: Document) -> Frame:
-    """The assembly of the trace for its own target."""
+    """Return the assembly of the trace for its own target."""
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])
     return Frame(
@@ -39,7 +39,7 @@ def assembly(document: Document) -> Frame:
 
 
 def limits(document: Document) -> Frame:
-    """The bound of `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
+    """Return the bound of `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
     from tilewright.tuner.machine.roofline import bound_for
 

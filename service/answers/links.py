@@ -1,4 +1,4 @@
-"""The files of a record as answers list them: name, key, size and URL."""
+"""The files of a record in answers: name, key, size and URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Links = dict[str, dict[str, Any]]
 
 
 def links(known: Iterable[Artefact]) -> Links:
-    """Name, key, size and URL by kind."""
+    """Return the name, key, size and URL of each file, by kind."""
     return {
         artefact.kind: {
             "name": artefact.name,

@@ -73,8 +73,8 @@ class Lookup:
 def read_lookup(
     store: Store, parsed_workloads: ParsedWorkloads, lookup_request: LookupIn
 ) -> Lookup:
-    """Parse a lookup. An invalid workload is the problem of its own entry only. InvalidField,
-    TargetError: there is no such target."""
+    """Parse a lookup. An invalid workload affects its own entry only. Raise InvalidField or
+    TargetError if there is no such target."""
     target = located("/target", lambda: _target(store, lookup_request))
     items = tuple(
         _read(parsed_workloads, number, one) for number, one in enumerate(lookup_request.workloads)
@@ -83,7 +83,7 @@ def read_lookup(
 
 
 def find_all(cache: AnswerCache, lookup_request: Lookup) -> dict[str, Outcome]:
-    """The outcome of every workload, by key."""
+    """Return the outcome of every workload, by key."""
     keys = list(dict.fromkeys(item.parsed.key for item in lookup_request.items if item.parsed))
     outcomes = cache.find([lookup_request.question(key) for key in keys])
     return dict(zip(keys, outcomes, strict=True))
@@ -95,7 +95,7 @@ def prepare_requests(
     lookup_request: Lookup,
     outcomes: dict[str, Outcome],
 ) -> list[PrepareRequest]:
-    """The preparations to request, each once."""
+    """Return the preparations to request, each once."""
     found: dict[str, PrepareRequest] = {}
     for item in lookup_request.items:
         key = item.parsed.key if item.parsed else ""
@@ -117,7 +117,7 @@ def prepare_requests(
 def lookup_body(
     lookup_request: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
 ) -> tuple[bytes, list[str]]:
-    """The JSON of all items, and the grade of each ("none" for a miss)."""
+    """Return the JSON of all items, and the grade of each ("none" for a miss)."""
     parts, grades = [], []
     for number, item in enumerate(lookup_request.items):
         outcome = outcomes.get(item.parsed.key) if item.parsed else None
@@ -143,7 +143,7 @@ def lookup_body(
 
 
 def bare_key(key: str) -> str:
-    """A workload or target key without `sha256:`."""
+    """Return a workload or target key without `sha256:`."""
     return key.removeprefix("sha256:")
 
 
@@ -166,7 +166,8 @@ def _read(parsed_workloads: ParsedWorkloads, number: int, one: Spelling) -> Look
 def _workload(
     store: Store, parsed_workloads: ParsedWorkloads, item: LookupEntry
 ) -> Workload | None:
-    """The workload of an item: from its document or spelling, else the stored one of its key."""
+    """Return the workload of an item: from its document or spelling, else the stored one of its
+    key."""
     if item.defines_workload:
         return parsed_workloads.read(item.parsed_workloads)
     return stored_workload(store, bare_key(str(item.parsed_workloads)))
@@ -199,18 +200,20 @@ def _miss(
 
 
 def no_answer(minimum: Grade, lacking: CacheMiss) -> NoAnswer:
-    """The error that no stored answer is good enough, with the reason if there was a search."""
+    """Return the error that no stored answer is good enough, with the reason if there was a
+    search."""
     reason = f": {lacking.failed}" if lacking.failed else ""
     return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
 
 
 def not_prepared(problem: dict[str, str]) -> NotPrepared:
-    """The error of a failed preparation."""
+    """Return the error of a failed preparation."""
     return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
 def bug(number: int, error: Exception) -> ProblemDetails:
-    """The problem of an item that triggered a bug: logged, and without effect on other items."""
+    """Return the problem of an item that triggered a bug: logged, and without effect on other
+    items."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
     return ProblemDetails(
         status=500,

@@ -1,6 +1,7 @@
 """A schedule as text to read, and as files that a C program links.
 
-Same workload, trace, target and name in, same bytes out: nothing here reads a clock or a path.
+Equal workload, trace, target and name give equal bytes: this module reads neither a clock nor a
+path.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tilewright.tuner.emit.variant import Variant
 if TYPE_CHECKING:
     from tilewright.tuner.emit.emitted import Build, EmittedKernel
 
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class BuiltFile:
 
 
 def symbol_name(requested: str | None, workload: Workload) -> str:
-    """The C name: as asked, or derived from the workload's name. UsageProblem for a name that C,
-    C++ or the C library reserves."""
+    """Return the C name: as requested, or derived from the workload's name. Raise UsageProblem for
+    a name that C, C++ or the C library reserves."""
     if requested is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
@@ -62,7 +63,7 @@ def symbol_name(requested: str | None, workload: Workload) -> str:
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
-    """The schedule as text, in the form `what` of `show --what`."""
+    """Return the schedule as text, in the form `what` of `show --what`."""
     match what:
         case "trace":
             return trace_text(trace)
@@ -94,7 +95,7 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
 
 
 def trace_text(trace: Trace) -> str:
-    """One primitive a line."""
+    """Return the schedule as text, one primitive per line."""
     return (
         "\n".join(str(step) for step in trace.steps) or "(no steps: the untransformed expression)"
     )
@@ -105,14 +106,15 @@ def _nest_text(workload: Workload, trace: Trace) -> str:
 
 
 def variant_of(answer: Answer, target: Target) -> Variant:
-    """The schedule of an answer for `target`."""
+    """Return the schedule of an answer for `target`."""
     return Variant(target.cpu, answer.trace, target, answer.record_key or "")
 
 
 def build(
     workload: Workload, variant: Variant, symbol: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
-    """The object, its header and the other requested files. DeadlineError, CompileError."""
+    """Return the object, its header and the other requested files. Raise DeadlineError or
+    CompileError."""
     _, files = emitted(workload, [variant], symbol)
     return [*files, *texts(workload, variant, symbol, ll=ll, asm=asm)]
 
@@ -120,8 +122,9 @@ def build(
 def emitted(
     workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[BuiltFile]]:
-    """One object with several variants, in order of preference, and its header. `build` compiles,
-    `build_by_deadline` if it is None. DeadlineError, CompileError, TargetError."""
+    """Return one object with several variants, in order of preference, and its header. `build`
+    compiles, `build_by_deadline` if it is None. Raise DeadlineError, CompileError or
+    TargetError."""
     from tilewright.tuner.compiling.deadline_compile import build_by_deadline
     from tilewright.tuner.emit.emitted import emit_kernel
     from tilewright.tuner.emit.header import c_header
@@ -136,7 +139,8 @@ def emitted(
 def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
-    """One variant as `stem`.ll and `stem`.s, as requested. DeadlineError, CompileError."""
+    """Return one variant as `stem`.ll and `stem`.s, as requested. Raise DeadlineError or
+    CompileError."""
     from tilewright.tuner.compiling.deadline_compile import assembly_by_deadline
     from tilewright.tuner.emit.kernel import llvm_text
 
@@ -154,7 +158,7 @@ def texts(
 
 
 def write(files: list[BuiltFile], folder: Path) -> list[dict[str, Any]]:
-    """Write each file atomically; the list of files for `--json`."""
+    """Write each file atomically; return the list of files for `--json`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:

@@ -32,10 +32,11 @@ log = logging.getLogger("tilewright.preparing")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
 Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
-"""The job that would tune a workload (request, body hash, flight key); None if no machine can."""
+"""A function that returns the job that would tune a workload (request, body hash, flight key), or
+None if no machine can."""
 
 PREPARATIONS_PER_COMMIT = 50
-"""A larger transaction would block other writers for too long."""
+"""The size of one transaction: a larger one would block other writers for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class PrepareRequest:
 
 
 def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
-    """Whether to request a preparation: there is no answer, or there are unchecked records."""
+    """Return whether to request a preparation: there is no answer, or there are unchecked
+    records."""
     if outcome.preparing:
         return False
     if outcome.untried:
@@ -60,13 +62,13 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
 
 
 def is_to_be_tried_again(outcome: Outcome) -> bool:
-    """Whether a preparation failed long enough ago to try again."""
+    """Return whether a preparation failed long enough ago to try again."""
     when = outcome.try_again_at if isinstance(outcome, CacheMiss) else None
     return when is not None and time.time() >= when
 
 
 def is_settled(outcome: Outcome) -> bool:
-    """Whether waiting would not improve the answer."""
+    """Return whether waiting would not improve the answer."""
     if isinstance(outcome, FoundAnswer) and outcome.grade is not Grade.DEFAULT:
         return True
     return not outcome.preparing
@@ -90,10 +92,10 @@ class PrepareQueue:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Request preparations; the workload keys of those refused: a quota is used up (of the
-        owner, of all, of the database), the workload is unknown, or it is past `until` (monotonic
-        clock). A first batch is always accepted, so that repeated requests finish eventually. The
-        jobs that tune the workloads belong to `owner`."""
+        """Request preparations; return the workload keys that were refused because a quota is used
+        up (of the owner, of all, of the database), the workload is unknown, or the time is after
+        `until` (monotonic clock). A first batch is always accepted, so that repeated requests
+        finish eventually. The jobs that tune the workloads belong to `owner`."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
@@ -114,17 +116,17 @@ class PrepareQueue:
         return refused
 
     def name(self, workload_key: str, target_key: str) -> str:
-        """The key of the preparation of a task."""
+        """Return the key of the preparation of a task."""
         return preparation_key(workload_key, target_key, self.toolchain)
 
     def waiting(self) -> int:
-        """The number of waiting preparations; starts preparers for them."""
+        """Start preparers for the waiting preparations; return how many wait."""
         waiting = self.store.preparations_waiting(self.toolchain)
         self.preparers.wake(waiting)
         return waiting
 
     def retry_after_secs(self) -> int:
-        """Seconds until the waiting preparations are probably finished."""
+        """Return the seconds until the waiting preparations are probably finished."""
         each = timeouts.SECS_PER_PREPARATION / max(self.preparers.processes, 1)
         return max(1, min(round(each * self.waiting()), timeouts.PREPARATION_RETRY_MAX_SECS))
 
@@ -148,7 +150,8 @@ class PrepareQueue:
 
 
 def _read(one: PrepareRequest) -> Workload | None:
-    """The workload of a request; None if this version cannot parse the stored document."""
+    """Return the workload of a request, or None if this version cannot parse the stored
+    document."""
     try:
         return one.read()
     except WorkloadError as error:
@@ -177,6 +180,6 @@ def _demand(
 
 
 def stored_workload(store: Store, key: str) -> Workload | None:
-    """The stored workload of a key, None if there is none."""
+    """Return the stored workload of a key, or None if there is none."""
     entry = store.workload(key)
     return None if entry is None else workloads.workload_of(entry.document)

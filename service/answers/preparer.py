@@ -61,7 +61,8 @@ log = logging.getLogger("tilewright.preparing")
 
 NICE = 5
 MAY_SUCCEED_LATER = frozenset({"internal_error", "compile_failed", "took_too_long"})
-"""Codes of errors that may be the machine's and not the task's: the preparation is tried again."""
+"""Codes of errors whose cause may be the machine and not the task: the preparation is tried
+again."""
 TRIES_IN_A_ROW = 2
 
 NOT_RUN = "nothing was run: this service has no such CPU"
@@ -85,7 +86,7 @@ class Steps:
 
 
 def real_steps() -> Steps:
-    """The steps on this machine."""
+    """Return the steps on this machine."""
     return Steps(choose_schedule, check_in_full, built_files, runs_here)
 
 
@@ -118,7 +119,7 @@ class Preparer:
                 used = time.monotonic()
 
     def work_once(self) -> bool:
-        """Take one step of one preparation; whether there was one."""
+        """Take one step of one preparation; return whether there was one."""
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )
@@ -153,7 +154,8 @@ class Preparer:
             self._fail(found, error)
 
     def _best_of_claims(self, found: Preparation, workload: Workload, target: Target) -> bool:
-        """Whether a record without a check by this toolchain passes, and is the best now."""
+        """Check the records that this toolchain has not checked; return whether one passed and is
+        the best now."""
         tried: list[str] = found.document.setdefault("tried", [])
         claims = {record.key: record for record in self._claims(found)}
         untried = {key: record for key, record in claims.items() if key not in tried}
@@ -219,16 +221,17 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
     def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
-        """The chosen schedule, or its replacement if it failed a full check, and a note. NoAnswer
-        if there is no replacement."""
+        """Return the chosen schedule, or its replacement if it failed a full check, and a note.
+        Raise NoAnswer if there is no replacement."""
         checks = self.store.full_checks(workload.key, target.key)
         return safe_trace(workload, trace, checks, toolchains.toolchain())
 
     def _checked(
         self, workload: Workload, trace: Trace, target: Target
     ) -> tuple[Trace, str, MeasureResult]:
-        """A schedule that may be served, with a note, and the result of its full check. A schedule
-        with wrong results, which is a bug of ours, is recorded, and the next one is tried."""
+        """Return a schedule that may be served, with a note, and the result of its full check. A
+        schedule with wrong results, which is a bug of ours, is recorded, and the next one is
+        tried."""
         while True:
             trace, note = self._safe(workload, trace, target)
             result = self.steps.check(workload, trace, target)
@@ -273,12 +276,13 @@ class Preparer:
 
 
 def choose_schedule(workload: Workload, target: Target) -> Trace:
-    """The analytic schedule, in the main thread of this process. DeadlineError, ScheduleError."""
+    """Return the analytic schedule, in the main thread of this process. Raise DeadlineError or
+    ScheduleError."""
     return analytic.default_trace(workload, target)
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
-    """Rebuild in fresh processes and check in full. Too little memory is a result too."""
+    """Rebuild in fresh processes and check in full. Too little memory is also a result."""
     from tilewright.tuner.measure.local import verify_full
 
     try:
@@ -290,7 +294,8 @@ def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureRe
 def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
-    """Object, header and LLVM IR of a verified schedule; LLVM IR of others."""
+    """Return the object, header and LLVM IR of a verified schedule; only the LLVM IR of other
+    schedules."""
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
@@ -305,7 +310,7 @@ def built_files(
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine can run code for `target`."""
+    """Return whether this machine can run code for `target`."""
     return grade_of(target, targets.this_machine()) is not None
 
 
@@ -319,7 +324,7 @@ def main() -> int:
     os.nice(NICE)
     cpus = cpu_affinity()
     if len(cpus) > 1:
-        os.sched_setaffinity(0, set(cpus[:-1]))  # serial kernels are timed on the last one
+        os.sched_setaffinity(0, set(cpus[:-1]))  # serial kernels are timed on the last CPU
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
@@ -340,7 +345,7 @@ def main() -> int:
 
 
 def _exit(number: int, frame: object) -> None:
-    """Exit; resources are closed on the way."""
+    """Exit; resources are closed during the unwinding."""
     raise SystemExit(0)
 
 

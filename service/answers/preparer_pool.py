@@ -22,8 +22,8 @@ SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
 @dataclass(slots=True)
 class PreparerPool:
     """Up to `processes` preparers on the database at `db_url`, limited to `database_bytes`. They
-    end when idle, and with their parent. While every preparer fails, as on a full disk, the next
-    one starts after a growing pause. Thread-safe."""
+    end when idle, and with their parent. If every preparer fails, as on a full disk, the next one
+    starts after an increasing pause. Thread-safe."""
 
     db_url: str
     processes: int
@@ -46,7 +46,7 @@ class PreparerPool:
                 return
             most = (
                 1 if self._failures else self.processes
-            )  # a single one tests whether it works again
+            )  # a single preparer tests whether preparing works again
             while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 
@@ -64,8 +64,8 @@ class PreparerPool:
             one.wait()
 
     def _on_end(self, code: int | None) -> None:
-        """Handle the exit code of a preparer, None if it runs. A signal came from outside, or from
-        native code."""
+        """Handle the exit code of a preparer; None means it is running. A signal came from outside,
+        or from native code."""
         if code == 0:
             self._failures = 0
         elif code is not None and code > 0:

@@ -48,7 +48,7 @@ def publish(
 
 
 def _complete(store: Store, known: Iterable[Artefact]) -> bool:
-    """Whether every file is stored and intact."""
+    """Return whether every file is stored and intact."""
     sound = {artefact.kind for artefact in known if store.blob(artefact.sha256) is not None}
     return sound >= KINDS
 
@@ -75,8 +75,8 @@ def result_document(
     report: TuneReport,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """The document of `tune --json` and of a job's `result`: the report, and the files of its best,
-    which this call stores. `warning` says why there are none."""
+    """Return the document of `tune --json` and of a job's `result`: the report, and the files of
+    its best, which this call stores. `warning` states why there are no files."""
     document = report.to_json()
     if report.best is None:
         return document

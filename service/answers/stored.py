@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
 
 
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 
 def answer(
@@ -42,10 +42,11 @@ def answer(
     *,
     any_toolchain: bool = False,
 ) -> Answer:
-    """The best answer of at least `min_grade` in the database that `--db` names. NoAnswer if none.
+    """Return the best answer of at least `min_grade` in the database that `--db` names. Raise
+    NoAnswer if none.
 
-    With `any_toolchain` a record of another code generator counts as one of this: for `verify`,
-    which rebuilds it.
+    With `any_toolchain`, a record of another code generator counts as made by the installed one;
+    `verify` uses this, because it rebuilds the record.
     """
     from tilewright.db import artefacts_of_record, full_checks_of
 
@@ -66,8 +67,8 @@ def answer(
 
 
 def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError;
-    NoAnswer if `checks` exclude every schedule."""
+    """Return the schedule chosen without measurement, in this process. Raise DeadlineError or
+    ScheduleError if LLVM or the schedule fails, NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
     return Answer(
@@ -80,8 +81,8 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
 
 
 def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:
-    """The schedule of the fastest imported record, which is not verified here; None if there is
-    none."""
+    """Return the schedule of the fastest imported record, which is not verified here, or None if
+    there is none."""
     from tilewright.db import open_store
 
     try:
@@ -93,7 +94,8 @@ def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answe
 
 
 def answer_of_record(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
-    """The schedule of record `key`, whatever machine measured it. NoAnswer, UsageProblem."""
+    """Return the schedule of record `key`, whatever machine measured it. Raise NoAnswer or
+    UsageProblem."""
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
         record = store.record(name)
@@ -122,7 +124,7 @@ def answer_of_record(db: str | None, workload: Workload, target: Target, key: st
 def _no_answer(
     db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
 ) -> NoAnswer:
-    """The error with the reason, and the command that creates an answer."""
+    """Return the error with the reason, and the command that creates an answer."""
     from tilewright.db import best_record, default_url, file_is_there, open_claims, sqlite_path
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
@@ -172,8 +174,8 @@ def _stored_answer(
     minimum: Grade,
     made_by: Toolchain | None,
 ) -> StoredAnswer | None:
-    """The acceptable stored record. An exact one is found without SQLAlchemy, whose import takes
-    longer than everything else."""
+    """Return the acceptable stored record. An exact one is found without SQLAlchemy, whose import
+    takes longer than the rest of the command."""
     from tilewright.db import best_record
 
     url = database.database_url(db)
@@ -195,8 +197,8 @@ def _stored_answer(
 
 
 def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
-    """Whether the schedule of a stored best failed its full check. Databases of versions that did
-    not record this may hold such a best."""
+    """Return whether the schedule of a stored best failed its full check. Databases of versions
+    that did not record failed checks may hold such a best."""
     from tilewright.db import full_checks_of
 
     checks = full_checks_of(url, record.workload_key, record.target_key)

@@ -1,7 +1,7 @@
 """`verify --all`: check records of other toolchains, and imported ones, with this toolchain.
 
-A record that passes is an answer of this toolchain from then on, so the same command continues
-after an interruption.
+A record that passes becomes an answer of this toolchain, so the same command continues after an
+interruption.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class UnverifiedTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTask:
-    """A task after checking its records, up to the first that passed. `error` says why none could
-    be checked."""
+    """A task after checking its records, up to the first that passed. `error` is the reason why no
+    record could be checked."""
 
     waiting: UnverifiedTask
     checks: tuple[Verification, ...] = ()
@@ -77,7 +77,8 @@ class CheckedTask:
 
 
 def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
-    """The tasks to verify on targets that fit; first those whose best is of another toolchain."""
+    """Yield the tasks to verify on targets that fit; first those whose best is of another
+    toolchain."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)
@@ -95,8 +96,8 @@ def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[U
 
 
 def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
-    """Check the records of a task until one passes. An error of the task is its own result;
-    StoreError for the database."""
+    """Check the records of a task until one passes. An error of the task is its own result. Raise
+    StoreError if the database cannot be used."""
     checks: list[Verification] = []
     try:
         workload = workloads.workload_of(work.workload_document).named(work.name)

@@ -1,4 +1,4 @@
-"""What `verify` does: rebuild a stored best, check it, and update the database.
+"""The command `verify`: rebuild a stored best, check it, and update the database.
 
 A record that computes wrong results is withdrawn and never best again. A record of another code
 generator, or with mocked timings, that passes is stored again as measured here. Missing files of a
@@ -29,7 +29,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of the check, and what it changed: `withdrawn`, or the key of the new record in
+    """The result of the check, and its effects: `withdrawn`, or the key of the new record in
     `renewed_as`."""
 
     record_key: str
@@ -91,7 +91,7 @@ def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None
 def failed_check(
     workload: Workload, target: Target, trace: Trace, result: MeasureResult
 ) -> TuningRecord:
-    """The record of a full check outside of a search: its trial is 0."""
+    """Return the record of a full check outside a search: its trial is 0."""
     return TuningRecord(
         workload_key=workload.key,
         target_key=target.key,
@@ -108,7 +108,7 @@ def failed_check(
 
 def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
     """Store a record of another toolchain, or an imported one, as measured here, with the new time;
-    its key. None if no time was measured."""
+    return its key, or None if no time was measured."""
     if result.run_secs_estimate is None:
         return None
     own = _checked_here(record, result)
@@ -136,6 +136,6 @@ def _now() -> str:
 
 
 def _ours(record: TuningRecord) -> bool:
-    """Whether the installed toolchain verified the record in full."""
+    """Return whether the installed toolchain verified the record in full."""
     same = same_toolchain(record.toolchain, toolchains.toolchain())
     return same and record.verified_level == FULL

@@ -41,7 +41,7 @@ MAGIC = b"PK\x03\x04"
 
 
 def bundle_bytes(lock: LockFile, source: Source) -> bytes:
-    """The bundle of `lock`. NotTheBytes if a file is not available."""
+    """Return the bundle of `lock`. Raise NotTheBytes if a file is not available."""
     source.refuse_failed(lock.kernels)
     members = {LOCK_NAME: lock.to_text().encode()}
     members[RECORDS_NAME] = "".join(_record_lines(lock, source)).encode()
@@ -53,13 +53,13 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
         for name, data in sorted(members.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
-            entry.create_system = 3  # else zipfile writes that of this machine
+            entry.create_system = 3  # else zipfile writes the code of this machine
             archive.writestr(entry, data)
     return out.getvalue()
 
 
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
-    """An export of the records that `lock` names and of their targets, as far as `source` has
+    """Yield an export of the records that `lock` names and of their targets, as far as `source` has
     them."""
     # Start-up: opening a bundle needs neither the database nor the workload parser.
     from tilewright.service.resolve.workloads import workload_of
@@ -93,7 +93,7 @@ def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether the file is an archive; False where it cannot be read."""
+    """Return whether the file is an archive; False if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -108,7 +108,7 @@ class Bundle:
     path: Path
 
     def lock(self) -> LockFile:
-        """The lock file it was made of. LockError."""
+        """Return the lock file that the bundle was made from. Raise LockError if it is invalid."""
         text = self._member(LOCK_NAME).decode(errors="replace")
         return check_parts(LockFile.from_text(text, str(self.path)), str(self.path))
 
@@ -121,7 +121,7 @@ class Bundle:
         return ref.check(data, f"{self.path}: {name}")
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
-        """A bundle does not know of checks that failed after it was made."""
+        """Do nothing: a bundle has no information on checks that failed after it was made."""
 
     def record(self, key: str) -> dict[str, Any] | None:
         return self._entries("record").get(key)
@@ -130,7 +130,7 @@ class Bundle:
         return self._entries("target").get(key)
 
     def records_text(self) -> str:
-        """The records, as `export` writes them."""
+        """Return the records, as `export` writes them."""
         return self._member(RECORDS_NAME).decode(errors="surrogateescape")
 
     def _entries(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -139,8 +139,8 @@ class Bundle:
         return {entry["key"]: entry[member] for entry in entries if entry.get("kind") == kind}
 
     def _member(self, name: str) -> bytes:
-        """The bytes of a member. LockError if the archive is damaged, KeyError if it has no such
-        member."""
+        """Return the bytes of a member. Raise LockError if the archive is damaged, KeyError if it
+        has no such member."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 entry = archive.getinfo(name)
@@ -156,8 +156,8 @@ class Bundle:
 
 
 def import_bundle(store: Store, path: Path) -> dict[str, Any]:
-    """Import the records and files of a bundle: files can be fetched from here then; records are
-    claims, as in any import, and never best before they are verified here."""
+    """Import the records and files of a bundle. Files can then be fetched from this database;
+    records are claims, as in any import, and never best before they are verified here."""
     bundle = Bundle(path)
     lock = bundle.lock()
     report = store.import_(bundle.records_text().splitlines(keepends=True))

@@ -28,7 +28,8 @@ _RECORD_LINE = re.compile(r"^ \* record: (.*)$", re.MULTILINE)
 
 
 def check_parts(lock: LockFile, where: str) -> LockFile:
-    """`lock`, if its parts agree; looks nothing up. Inconsistent names the first that does not."""
+    """Return `lock` if its parts agree; queries nothing else. Raise Inconsistent, which names the
+    first part that does not."""
     targets: dict[str, Target] = {}
     for key, document in lock.targets.items():
         try:
@@ -44,8 +45,8 @@ def check_parts(lock: LockFile, where: str) -> LockFile:
 
 
 def check_header(kernel: LockedKernel, header: bytes) -> None:
-    """Inconsistent if the header of `kernel`, whose bytes match the lock, names another kernel,
-    workload, object, record or toolchain."""
+    """Raise Inconsistent if the header of `kernel`, whose bytes match the lock, names another
+    kernel, workload, object, record or toolchain."""
     text = header.decode(errors="replace")
     tools = kernel.toolchain
     on_openmp = ", on OpenMP's runtime" if "openmp" in kernel.links else ".\n"
@@ -66,7 +67,7 @@ def check_header(kernel: LockedKernel, header: bytes) -> None:
 
 
 def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str, Any]) -> None:
-    """Inconsistent if an exported record is not the one that `variant` describes."""
+    """Raise Inconsistent if an exported record is not the one that `variant` describes."""
     try:
         found = TuningRecord.from_json(record)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""Makes a kernel that a build can pin: chooses a schedule for each CPU and compiles the object.
+"""Builds a kernel that a lock file can pin: chooses a schedule for each CPU and compiles the
+object.
 
 The same request and records give the same bytes, on a service and on a laptop.
 """
@@ -94,7 +95,7 @@ class BuildVariant:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel with the bytes of its files, and the descriptions of its targets by key."""
+    """A compiled kernel with the bytes of its files, and the descriptions of its targets by key."""
 
     kernel: LockedKernel
     files: tuple[objects.BuiltFile, ...]
@@ -105,8 +106,8 @@ class Built:
 def build_kernel(store: Store | None, request: BuildIn) -> Built:
     """Choose schedules and compile them. `store` None is an empty database.
 
-    NoAnswer: no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
-    UsageProblem: the request is invalid. DeadlineError, CompileError: LLVM failed.
+    Raise NoAnswer if no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
+    UsageProblem: the request is invalid. Raise DeadlineError or CompileError if LLVM failed.
     """
     workload = workloads.workload_of(request.workload)
     symbol = objects.symbol_name(request.name, workload)
@@ -136,10 +137,10 @@ def choose_variants(
     *,
     every_cpu: bool,
 ) -> list[BuildVariant]:
-    """The best schedule for each target, in the order in which a CPU is tested for them.
+    """Return the best schedule for each target, in the order in which a CPU is tested for them.
     `every_cpu` adds a variant that all CPUs can run, and chooses a schedule without measurement for
-    a target without a record of `minimum`. NoAnswer; InvalidField if one object cannot serve all.
-    """
+    a target without a record of `minimum`. Raise NoAnswer if there is no schedule, InvalidField if
+    one object cannot serve all."""
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
@@ -157,8 +158,8 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 
 def by_preference(named: Sequence[Target]) -> list[Target]:
-    """Targets in the order in which a CPU is tested for them: wide vectors first, then a CPU before
-    a level, then as given. Each once."""
+    """Return the targets in the order in which a CPU is tested for them: wide vectors first, then a
+    CPU before a level, then as given. Each once."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -168,8 +169,9 @@ def by_preference(named: Sequence[Target]) -> list[Target]:
 
 
 def baseline_targets(named: Sequence[Target]) -> list[Target]:
-    """A target that every CPU of this architecture can run, if it is x86-64. InvalidField for
-    several architectures, or several targets that code cannot distinguish at run time."""
+    """Return a target that every CPU of this architecture can run, if it is x86-64. Raise
+    InvalidField for several architectures, or several targets that code cannot distinguish at run
+    time."""
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
@@ -237,9 +239,9 @@ def _pinned(
     record_key: str | None,
     trace: list[Any] | None,
 ) -> Answer:
-    """The schedule of the pinned record, or the given schedule, whatever would be chosen today.
-    NoAnswer if the record is not stored here, VerificationFailed if the schedule failed its full
-    check."""
+    """Return the schedule of the pinned record, or the given schedule, independently of today's
+    choice. Raise NoAnswer if the record is not stored here, VerificationFailed if the schedule
+    failed its full check."""
     if record_key is None:
         checks = _checks(store, workload.key, target.key)
         if trace is None:
@@ -266,7 +268,8 @@ def _pinned(
 
 
 def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """The schedule chosen now, without measurement. NoAnswer if `checks` exclude every schedule."""
+    """Return the schedule chosen now, without measurement. Raise NoAnswer if `checks` exclude every
+    schedule."""
     chosen = analytic.default_trace(workload, target)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
 
@@ -341,14 +344,14 @@ def _toolchain() -> dict[str, Any]:
 
 
 def _description(target: Target) -> dict[str, Any]:
-    """The target's document without its probes, which are not part of its key."""
+    """Return the target's document without its probes, which are not part of its key."""
     document = target.to_json()
     del document["probes"]
     return document
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """The workload's name if it is a spelling, else its document."""
+    """Return the workload's name if it is a spelling, else its document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name
@@ -360,8 +363,8 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.BuiltFile], bool]:
-    """The files, and whether they need OpenMP. A command compiles in its own process. A thread of
-    the service, which must not block others, delegates to a helper process."""
+    """Return the files, and whether they need OpenMP. A command compiles in its own process. A
+    thread of the service, which must not block others, delegates to a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():
@@ -393,7 +396,7 @@ def _compiled(
 
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
-    """Compiles in the helper process, for `_compiled`."""
+    """Compile in the helper process, for `_compiled`."""
     from tilewright.tuner.compiling.requests import build_checked
 
     workload = Workload.from_json(document["workload"])
@@ -417,7 +420,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[BuildVariant]) -> list[dict[str, Any]]:
-    """The variants in `emit --json`, in the order in which a CPU is tested for them."""
+    """Return the variants in `emit --json`, in the order in which a CPU is tested for them."""
     return [
         {
             "cpu": part.variant.label,

@@ -1,7 +1,8 @@
 """The lock file: the kernels of a build, each pinned to records and to the bytes of its files.
 
-Made for review: one value per line, sorted, no value changes by itself. Reading it needs neither
-NumPy nor a compiler. It holds everything needed to make the same bytes again, except the records.
+The format is made for review: one value per line, sorted, and no value changes spontaneously.
+Reading it needs neither NumPy nor a compiler. It holds everything needed to make the same bytes
+again, except the records.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class FileRef:
     size_bytes: int
 
     def check(self, data: bytes, what: str) -> bytes:
-        """`data`, if it is this file. NotTheBytes."""
+        """Return `data` if its hash matches. Raise NotTheBytes otherwise."""
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise NotTheBytes(f"{what}: sha256 {found} is not the {self.sha256} that is locked")
@@ -113,7 +114,7 @@ class LockedVariant:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """LockError names what is missing or invalid."""
+        """Raise LockError, which names what is missing or invalid."""
         record_key, secs = _member(document, "record_key"), _member(document, "run_secs")
         trace, cpu = document.get("trace"), document.get("cpu", "")
         if record_key is not None and not _is_digest(record_key, "sha256:"):
@@ -182,7 +183,7 @@ class LockedKernel:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """LockError names what is missing or invalid."""
+        """Raise LockError, which names what is missing or invalid."""
         name = str(_member(document, "name"))
         if not _NAME.fullmatch(name):
             raise LockError(f"a kernel's name must be a C name, got {name[:80]!r}")
@@ -214,7 +215,7 @@ class LockFile:
         return next((kernel for kernel in self.kernels if kernel.name == name), None)
 
     def with_kernel(self, kernel: LockedKernel, targets: Mapping[str, dict[str, Any]]) -> LockFile:
-        """A copy in which `kernel` replaces the entry of the same name, if there is one."""
+        """Return a copy in which `kernel` replaces the entry of the same name, if there is one."""
         others = [other for other in self.kernels if other.name != kernel.name]
         kernels = tuple(sorted([*others, kernel], key=lambda kernel: kernel.name))
         used = {variant.target_key for kernel in kernels for variant in kernel.variants}
@@ -224,7 +225,7 @@ class LockFile:
         )
 
     def to_text(self) -> str:
-        """The text of the file: the same kernels give the same text."""
+        """Return the text of the file: the same kernels give the same text."""
         entries = [kernel.to_json() for kernel in self.kernels]
         document = {
             "version": VERSION,
@@ -235,7 +236,7 @@ class LockFile:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """Parse a lock file. LockError says what is wrong in the file `where`."""
+        """Parse a lock file. Raise LockError, which names the error in the file `where`."""
         try:
             document = json.loads(text)
             version = _member(document, "version")
@@ -255,7 +256,7 @@ class LockFile:
 
 
 def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
-    """The sha256 of an entry of a lock file and of the targets it names."""
+    """Return the sha256 of an entry of a lock file and of the targets it names."""
     content = {name: value for name, value in entry.items() if name != SEAL}
     keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
     return hashlib.sha256(
@@ -264,8 +265,8 @@ def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
 
 
 def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:
-    """Inconsistent if an entry was changed after it was written. Older versions wrote no hashes at
-    all."""
+    """Raise Inconsistent if an entry was changed after it was written. Older versions wrote no
+    hashes."""
     sealed = any(SEAL in entry for entry in entries)
     for entry in entries:
         if sealed and entry.get(SEAL) != entry_sha256(entry, targets):
@@ -337,8 +338,8 @@ def _links(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _variants(document: Mapping[str, Any]) -> tuple[LockedVariant, ...]:
-    """The variants of an object for many CPUs, whose first the entry repeats as its own; else the
-    one variant of the entry."""
+    """Return the variants of an object for many CPUs, whose first the entry repeats as its own;
+    else the one variant of the entry."""
     own = LockedVariant.from_json(document)
     if "variants" not in document:
         return (own,)
@@ -355,8 +356,8 @@ LINE_WIDTH = 100
 
 
 def _lines(value: Any, indent: str) -> str:
-    """JSON with sorted members. A value without nested parts is one line if it fits, or if it is no
-    object; everything else has a line for each part."""
+    """Format JSON with sorted members. A value without nested parts is one line if it fits, or if
+    it is not an object; any other value has one line per part."""
     parts = list(value.values()) if isinstance(value, Mapping) else value
     if not isinstance(parts, list | tuple) or not any(map(_has_parts, parts)):
         line = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)

@@ -23,8 +23,8 @@ NOTHING_NOW = ("record_key",)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one kernel: "added", "kept", "moved", or "stale" (kept, though the answer is
-    another now). `fields` names the fields that differ."""
+    """The change of one kernel: "added", "kept", "moved", or "stale" (kept, although the answer is
+    different now). `fields` names the fields that differ."""
 
     name: str
     what: str
@@ -48,8 +48,8 @@ class LockUpdate:
 
 
 def read_lock(path: Path) -> LockFile | None:
-    """The lock file at `path`, None if there is none. LockError, also if its parts contradict each
-    other; UsageProblem."""
+    """Return the lock file at `path`, or None if there is none. LockError, also if its parts
+    contradict each other. Raise UsageProblem if the file cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def read_lock(path: Path) -> LockFile | None:
 
 
 def write_lock(path: Path, lock: LockFile) -> None:
-    """Write a lock file atomically, following a symbolic link. UsageProblem."""
+    """Write a lock file atomically, following a symbolic link. Raise UsageProblem if that fails."""
     try:
         write_atomically(path.resolve(), lock.to_text().encode())
     except OSError as error:
@@ -70,7 +70,7 @@ def write_lock(path: Path, lock: LockFile) -> None:
 def locked(
     lock: LockFile, requests: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
 ) -> LockUpdate:
-    """`lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
+    """Return `lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
     already keeps its records, unless it computes something else now, its schedule failed a full
     check since, or `upgrade` is set. `upgrade` also requests all other kernels again."""
     changes = []
@@ -97,7 +97,7 @@ def locked(
 
 
 def checked(lock: LockFile, builder: Builder) -> LockUpdate:
-    """Compare the pinned kernels with those that would be locked now."""
+    """Compare the pinned kernels with the kernels that would be locked now."""
     changes = []
     for kernel in lock.kernels:
         try:
@@ -111,8 +111,8 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
 
 
 def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing
-    up."""
+    """Return why a build cannot use `lock` for the requested kernels, one sentence each, without a
+    query."""
     problems = []
     for document in requests:
         old = lock.kernel(str(document["name"]))
@@ -131,19 +131,19 @@ def _spelled(kernel: LockedKernel) -> str:
 
 
 def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
-    """Whether the generated code would differ now. Another database has its own record of the same
-    schedule, with another time in the header: that alone does not make a pin stale."""
+    """Return whether the generated code would differ now. Another database has its own record of
+    the same schedule, with another time in the header: that alone does not make a pin stale."""
     return old.object != new.object
 
 
 def differing_fields(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
-    """The fields in which two entries of a lock file differ."""
+    """Return the fields in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
 
 
 def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
-    """Whether the schedule failed a full check since it was pinned."""
+    """Return whether the schedule failed a full check since it was pinned."""
     try:
         builder.refuse_failed([kernel])
     except VerificationFailed:
@@ -152,7 +152,7 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
 
 
 def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
-    """Whether the request differs from what was locked."""
+    """Return whether the request differs from the locked request."""
 
     def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]

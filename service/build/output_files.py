@@ -16,7 +16,7 @@ from .source import Source
 
 PC_NAME = "tilewright-kernels.pc"
 MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
-"""Texts in every header, and in those of kernels for several threads."""
+"""Texts in every header, and in the headers of kernels for several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class OutputFile:
 
 
 def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
-    """The kernels with these names, all of them for no names. LockError."""
+    """Return the kernels with these names; all kernels if `names` is empty. Raise LockError for an
+    unknown name."""
     kernels = []
     for name in names:
         kernel = lock.kernel(name)
@@ -41,15 +42,15 @@ def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
 
 
 def collected_files(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
-    """Every file of the named kernels from `source`, checked. Raises NotTheBytes before anything is
-    written."""
+    """Return every file of the named kernels from `source`, checked. Raises NotTheBytes before
+    anything is written."""
     kernels = chosen(lock, names)
     source.refuse_failed(kernels)
     return [file for kernel in kernels for file in _gathered(lock, kernel, source)]
 
 
 def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[OutputFile]:
-    """The files of one kernel, compared with its entry."""
+    """Return the files of one kernel, compared with its entry."""
     for variant in kernel.variants:
         record = None if variant.record_key is None else source.record(variant.record_key)
         if record is not None:
@@ -63,8 +64,8 @@ def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Outp
 
 
 def pkg_config(kernels: Mapping[str, bool]) -> str:
-    """The pkg-config file of `kernels` (name, whether it needs OpenMP). It stays valid if the
-    folder is moved."""
+    """Return the pkg-config file of `kernels` (name, whether it needs OpenMP). It stays valid if
+    the folder is moved."""
     objects = " ".join(f"${{prefix}}/{name}.o" for name in sorted(kernels))
     openmp = " -fopenmp" if any(kernels.values()) else ""
     names = ", ".join(sorted(kernels))
@@ -79,7 +80,7 @@ def pkg_config(kernels: Mapping[str, bool]) -> str:
 
 
 def kernels_in(folder: Path) -> dict[str, bool]:
-    """The kernels in a folder, from their headers: name, and whether it needs OpenMP."""
+    """Return the kernels in a folder, from their headers: name, and whether it needs OpenMP."""
     found = {}
     for header in folder.glob("*.h"):
         text = header.read_text(encoding="utf-8", errors="replace")
@@ -93,8 +94,9 @@ def _has_object(header: Path) -> bool:
 
 
 def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
-    """Write each file atomically, and a pkg-config file for every kernel in the folder, also those
-    of earlier commands; the list of files for `--json`. UsageProblem."""
+    """Write each file atomically, and a pkg-config file for every kernel in the folder, including
+    kernels of earlier commands; return the list of files for `--json`. Raise UsageProblem if a file
+    cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder):
@@ -112,5 +114,5 @@ def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
 
 
 def cmake_dir() -> Path:
-    """The folder to give as `Tilewright_DIR`, or in `CMAKE_PREFIX_PATH`."""
+    """Return the folder to give as `Tilewright_DIR`, or in `CMAKE_PREFIX_PATH`."""
     return Path(__file__).parent / "cmake"

@@ -28,7 +28,7 @@ class RefusedPin:
 
 
 def refused_pins(store: Store, kernels: Iterable[LockedKernel]) -> list[RefusedPin]:
-    """The kernels that must not be used any more. Records that are not stored here prove
+    """Return the kernels that must not be used any more. Records that are not stored here prove
     nothing."""
     return [
         RefusedPin(kernel.name, failed)
@@ -52,7 +52,7 @@ def _failed(store: Store, kernel: LockedKernel, variant: LockedVariant) -> FullC
 
 
 def _made_by(kernel: LockedKernel) -> Toolchain:
-    """The toolchain that made the object. LockError."""
+    """Return the toolchain that made the object. Raise LockError if the entry does not name it."""
     codegen, llvmlite = kernel.toolchain.get("codegen"), kernel.toolchain.get("llvmlite")
     if not isinstance(codegen, int) or not isinstance(llvmlite, str):
         raise LockError(f"{kernel.name}: toolchain names no code generator and no llvmlite")

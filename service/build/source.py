@@ -20,22 +20,24 @@ Document = dict[str, Any]
 
 
 class Source(Protocol):
-    """The interface that `fetch` and bundles use."""
+    """A source of the files and records of locked kernels, which `fetch` and bundles use."""
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
-        """The bytes of `name`, one of `kernel.files`. NotTheBytes if they are not available."""
+        """Return the bytes of `name`, one of `kernel.files`. Raise NotTheBytes if they are not
+        available."""
         ...
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
-        """VerificationFailed if a schedule of `kernels` is known to have failed a full check."""
+        """Raise VerificationFailed if a schedule of `kernels` is known to have failed a full
+        check."""
         ...
 
     def record(self, key: str) -> Document | None:
-        """A record's document as in an export, None if it is not available."""
+        """Return a record's document as in an export, or None if it is not available."""
         ...
 
     def target(self, key: str) -> Document | None:
-        """The description of the target a record was made for."""
+        """Return the description of the target a record was made for."""
         ...
 
 
@@ -43,13 +45,14 @@ class Builder(Source, Protocol):
     """A source that can also build the currently best kernel."""
 
     def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
-        """The kernel of a `BuildIn` document, and the descriptions of its targets by key. NoAnswer,
-        WorkloadError, and other errors of the request."""
+        """Return the kernel of a `BuildIn` document, and the descriptions of its targets by key.
+        NoAnswer, WorkloadError, and other errors of the request."""
         ...
 
 
 def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
-    """The `BuildIn` document whose answer `kernel` is; with `pinned` for the same records."""
+    """Return the `BuildIn` document that produces `kernel`; with `pinned`, from the same
+    records."""
     request: Document = {
         "name": kernel.name,
         "workload": kernel.workload,

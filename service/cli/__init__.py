@@ -12,11 +12,11 @@ from tilewright.service.cli.root import run
 
 GC_THRESHOLD = 100_000
 """Allocations of a fast command before the garbage collector runs. With Python's default of 700 it
-would scan the imported modules again and again, and none of that is garbage."""
+would scan the imported modules repeatedly, although they are never garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit the process with its exit code."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`>&-`)
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for good

@@ -231,17 +231,17 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _workload_key(text: str) -> str:
-    """The key of a workload, which is given as its key or in any spelling."""
+    """Return the key of a workload, which is given as its key or in any spelling."""
     return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
 
 
 def _target_key(text: str, threads: int | None) -> str:
-    """The key of a target, which is given as its key, as `native` or as a file."""
+    """Return the key of a target, which is given as its key, as `native` or as a file."""
     return _key(text) or read_target(text, threads, probe=False).key
 
 
 def _key(text: str) -> str | None:
-    """The 64 digits of a key, None if `text` is not a key."""
+    """Return the 64 digits of a key, or None if `text` is not a key."""
     digits = text.removeprefix("sha256:")
     return digits if re.fullmatch("[0-9a-f]{64}", digits) else None
 

@@ -15,13 +15,13 @@ Rows: TypeAlias = Sequence[tuple[str, str]]
 
 
 def plain(rows: Rows) -> str:
-    """Lines of a name and a value; the values are aligned."""
+    """Format lines of a name and a value, with aligned values."""
     width = max((len(name) for name, _ in rows), default=0)
     return "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
 
 
 def answer_rows(answer: Document) -> Rows:
-    """A stored or default answer."""
+    """Return the rows that show a stored or default answer."""
     workload = answer["workload"]
     flops = float(workload.get("flops") or 0)
     rows = [("workload", workload_title(workload)), ("grade", grade_text(answer))]
@@ -50,13 +50,14 @@ def workload_title(workload: Document) -> str:
 
 
 def evidence_rows(found: Document) -> list[tuple[str, str]]:
-    """What a full check compared, if that is known."""
+    """Return the rows that show the scope of a full check, if it is known."""
     evidence = found.get("evidence")
     return [("compared", str(Evidence(**evidence)))] if evidence else []
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
-    """The rewrites, their proven error, and the error that was measured."""
+    """Return the rows that show the rewrites, their proven error, and the error that was
+    measured."""
     found = rewritten["error_found"]
     error = (
         f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
@@ -71,7 +72,8 @@ def threads_text(count: int) -> str:
 
 
 def packing_rows(found: Document) -> list[tuple[str, str]]:
-    """The time of a call that packs constant inputs itself, if it was measured."""
+    """Return the rows that show the time of a call that packs constant inputs itself, if it was
+    measured."""
     secs = found.get("run_secs_with_packing")
     return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
 

@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSlot:
-    """Where a value belongs: parameter `name` of the command, or of its parameter `group`."""
+    """The destination of a value: parameter `name` of the command, or of its parameter `group`."""
 
     group: str
     name: str
@@ -38,7 +38,7 @@ class ArgumentSlot:
 
 
 def run_quickly(arguments: Sequence[str]) -> bool:
-    """Run the command if it is fast and unambiguous; whether it was run."""
+    """Run the command if it is fast and unambiguous; return whether it was run."""
     if not arguments or arguments[0] not in FAST_COMMANDS:
         return False
     name, *words = arguments
@@ -51,7 +51,7 @@ def run_quickly(arguments: Sequence[str]) -> bool:
 
 
 def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments of `function` in `words`; None if Typer must parse them."""
+    """Return the arguments of `function` in `words`, or None if Typer must parse them."""
     groups = groups_of(function)
     slots = list(slots_of(function))
     options = [(p.spec, p) for p in slots if isinstance(p.spec, Option)]
@@ -83,14 +83,14 @@ def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] 
 
 
 def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
-    """The parameters of `function` that are groups of options."""
+    """Return the parameters of `function` that are groups of options."""
     hints = get_type_hints(function)
     names = signature(function).parameters
     return {n: hints[n] for n in names if isinstance(hints[n], type) and is_dataclass(hints[n])}
 
 
 def slots_of(function: Callable[..., None]) -> list[ArgumentSlot]:
-    """The slot of each argument of `function`."""
+    """Return the slot of each argument of `function`."""
     groups = groups_of(function)
     found = []
     hints = get_type_hints(function, include_extras=True)
@@ -110,7 +110,7 @@ def _slot(group: str, name: str, hint: Any) -> ArgumentSlot:
 
 
 def _parsed(slot: ArgumentSlot, text: str) -> Any:
-    """The value of one argument; None if Typer must parse it."""
+    """Return the value of one argument, or None if Typer must parse it."""
     (kind,) = {a for a in get_args(slot.type) if a is not NoneType} or {slot.type}
     if get_origin(kind) is list or get_origin(slot.type) is list:
         return [text]
@@ -132,7 +132,7 @@ def _parsed(slot: ArgumentSlot, text: str) -> Any:
 def _grouped(
     groups: Mapping[str, type[Any]], slots: Sequence[ArgumentSlot], found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments as the function takes them, with the groups built."""
+    """Return the arguments as the function takes them, with the groups built."""
     values = {p.name: found[p.name] for p in slots if not p.group and p.name in found}
     for name, group in groups.items():
         own = {p.name: found[p.name] for p in slots if p.group == name and p.name in found}

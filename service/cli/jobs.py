@@ -122,12 +122,13 @@ def add_commands(app: typer.Typer) -> None:
 def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
-    # Somebody waits at the terminal: give up sooner than a program would.
+    # A user waits at the terminal: give up sooner than a program would.
     return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they arrive; the finished job. Ctrl-C leaves the job running."""
+    """Show the job's trials as they arrive; return the finished job. Ctrl-C leaves the job
+    running."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 
@@ -161,6 +162,6 @@ def _print_job(job: Job, output: Output) -> None:
 
 
 def _leave(job: Job) -> None:
-    """Exit code 1 for a job that ended without success."""
+    """Exit with code 1 if the job ended without success."""
     if job.done and job.state != "SUCCEEDED":
         raise typer.Exit(ExitCode.FAILED)

@@ -133,7 +133,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def key_document(key: ApiKey) -> dict[str, Any]:
-    """A key as JSON, without its secret and the hash of that."""
+    """Return a key as JSON, without its secret and the secret's hash."""
     return {
         "id": key.id,
         "owner": key.owner,

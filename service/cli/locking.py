@@ -194,7 +194,8 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _read(file: Path, *, needed: bool) -> LockFile:
-    """The lock file; an empty one if there is none, UsageProblem if it is `needed`."""
+    """Return the lock file, or an empty one if it does not exist. Raise UsageProblem if it is
+    `needed`."""
     found = read_lock(file)
     if found is None and needed:
         raise UsageProblem(
@@ -206,8 +207,8 @@ def _read(file: Path, *, needed: bool) -> LockFile:
 
 @contextmanager
 def _only_writer(file: Path, common: Common) -> Iterator[None]:
-    """A lock from reading the file to writing it: else the pins of another command could be
-    lost."""
+    """Hold a lock from reading the file to writing it: otherwise the pins of a concurrent command
+    could be lost."""
     notice = f"tilewright: another command writes {file}; waiting for it"
     with ExitStack() as stack:
         try:
@@ -219,7 +220,8 @@ def _only_writer(file: Path, common: Common) -> Iterator[None]:
 
 
 def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, common: Common) -> None:
-    """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
+    """Run `export FILE --bundle LOCKFILE`. Raise UsageProblem for an invalid lock file, NotTheBytes
+    if a file is not available."""
     from tilewright.service.build.bundle import bundle_bytes
     from tilewright.service.cli.render import facts
 
@@ -240,7 +242,7 @@ def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, commo
 
 
 def target_list(cpus: str | None, target: str) -> list[str | dict[str, Any]]:
-    """The targets of `--cpu LIST`, or else of `--target`, as a request names them."""
+    """Return the targets of `--cpu LIST`, or else of `--target`, as a request names them."""
     if cpus is None:
         return [_target(target)]
     return [_target(name) for name in split_names(cpus)]
@@ -252,7 +254,7 @@ def _target(name: str) -> str | dict[str, Any]:
 
 
 def _kernel(text: str) -> dict[str, Any]:
-    """`[NAME=]WORKLOAD` as fields of a request."""
+    """Parse `[NAME=]WORKLOAD` as fields of a request."""
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
     workload = workload_payload(WorkloadSpelling(workload=spelled))
@@ -260,7 +262,7 @@ def _kernel(text: str) -> dict[str, Any]:
 
 
 def _default_name(workload: str | dict[str, Any]) -> str:
-    """The default name, as in `emit`."""
+    """Return the default name, as in `emit`."""
     spelled = workload if isinstance(workload, str) else str(workload.get("name", ""))
     return re.sub(r"[^A-Za-z0-9_]+", "_", spelled.split(":")[0]).strip("_")[:50] or "kernel"
 
@@ -301,7 +303,7 @@ def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
 def _report_pins(
     lock: LockFile, requests: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
-    """`lock --locked`. Exits with NO_ANSWER if a build cannot use the file."""
+    """Run `lock --locked`. Exit with NO_ANSWER if a build cannot use the file."""
     from tilewright.service.cli.render import facts
 
     problems = not_pinned(lock, requests)

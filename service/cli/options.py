@@ -46,7 +46,8 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Calla
 def _flatten(
     function: Callable[..., None],
 ) -> tuple[dict[str, type[Any]], list[inspect.Parameter]]:
-    """The groups among `function`'s parameters, and its parameters with the groups flattened."""
+    """Return the groups among `function`'s parameters, and its parameters with the groups
+    flattened."""
     hints = get_type_hints(function, vars(sys.modules[function.__module__]), include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -72,7 +73,7 @@ def _flatten(
 
 
 def _for_typer(hint: Any) -> Any:
-    """An annotation for Typer, made from one of `tilewright.service.argument_specs`."""
+    """Return an annotation for Typer, made from one of `tilewright.service.argument_specs`."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)

@@ -23,7 +23,7 @@ PIPE_COLUMNS = 120
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints a result. With `as_json`, stdout carries exactly one JSON document."""
+    """Prints a result. With `as_json`, stdout gets exactly one JSON document."""
 
     as_json: bool = False
 
@@ -33,13 +33,14 @@ class Output:
         return not self.as_json and sys.stderr.isatty() and not os.environ.get("CI")
 
     def console(self) -> Console:
-        """A console for results on stdout, coloured only on a terminal."""
+        """Return a console for results on stdout, coloured only on a terminal."""
         from rich.console import Console
 
         return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
     def notes(self) -> Console:
-        """A console for progress and remarks on stderr, so that a pipe gets results alone."""
+        """Return a console for progress and remarks on stderr, so that a pipe gets results
+        alone."""
         from rich.console import Console
 
         return Console(
@@ -93,15 +94,15 @@ class Output:
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
     def remark(self, text: str) -> None:
-        """One line on stderr; nothing with `as_json`."""
+        """Print one line to stderr; nothing with `as_json`."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
 
 @contextmanager
 def flushed_stdout() -> Iterator[None]:
-    """Flushes stdout at the end of the block. CannotWrite if it cannot be written. A reader that
-    left (`| head`) is no error; `root.run` handles it."""
+    """Flush stdout at the end of the block. Raise CannotWrite if it cannot be written. A reader
+    that closed the pipe (`| head`) is no error; `root.run` handles it."""
     try:
         yield
         sys.stdout.flush()
@@ -113,7 +114,7 @@ def flushed_stdout() -> Iterator[None]:
 
 
 def drop_stdout() -> None:
-    """Discard everything that is written to stdout from here on."""
+    """Discard everything that is written to stdout from now on."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(null)

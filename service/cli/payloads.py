@@ -23,7 +23,7 @@ from tilewright.service.resolve.workloads import read_workload
 
 
 def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
-    """The `workload` field of a job."""
+    """Return the `workload` field of a job."""
     check_one_spelling(spelling)
     check_allowed_error(spelling.allow_error)  # JSON has no NaN
     if spelling.constant:
@@ -50,12 +50,12 @@ def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
 
 
 def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:
-    """The document of a workload that the service cannot parse by itself."""
+    """Return the document of a workload that the service cannot parse by itself."""
     return read_workload(spelling).to_json()
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:
-    """The `target` field of a job; a text that is no file may be the name of a machine of a
+    """Return the `target` field of a job; a text that is not a file may name a machine of a
     fleet."""
     if spec == "native" or not (spec.endswith(".json") or Path(spec).exists()):
         return spec

@@ -25,11 +25,11 @@ class Reporter(Protocol):
     """Receives the events of a run, in its thread."""
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """A trial, as JSON data."""
+        """Handle a trial, as JSON data."""
         ...
 
     def on_activity(self, activity: Activity) -> None:
-        """An activity that begins."""
+        """Handle an activity that begins."""
         ...
 
 
@@ -47,10 +47,10 @@ def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Report
 
 class _Silent:
     def on_event(self, event: dict[str, Any]) -> None:
-        """Nobody is to hear of it."""
+        """Ignore the event."""
 
     def on_activity(self, activity: Activity) -> None:
-        """Nobody is to hear of it."""
+        """Ignore the activity."""
 
 
 def _plain(flops: float) -> Iterator[Reporter]:
@@ -143,7 +143,7 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
     from rich.text import Text
 
     class Left(ProgressColumn):
-        """Counts down to the last predicted end."""
+        """A countdown to the last predicted end."""
 
         def render(self, task: Any) -> Text:
             end = task.fields["end"]

@@ -29,13 +29,13 @@ from tilewright.service.units import byte_size, clock, duration, percent, quanti
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
 """A report mentions that the prior was wrong if `prior_trust` is below the first and
-`gain_over_prior` at least the second. The trust alone is not enough: where the prior's choice is
+`gain_over_prior` at least the second. The trust alone is not sufficient: if the prior's choice is
 nearly optimal, a search measures more and more equally fast candidates, which no prior
 distinguishes."""
 
 
 def facts(rows: Rows) -> Text:
-    """Lines of a name and a value; the values are aligned."""
+    """Render lines of a name and a value, with aligned values."""
     width = max((len(name) for name, _ in rows), default=0)
     text = Text(overflow="fold")
     for number, (name, value) in enumerate(rows):
@@ -45,7 +45,7 @@ def facts(rows: Rows) -> Text:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-    """A table; the first `words` columns are left-aligned, the others are numbers,
+    """Render a table; the first `words` columns are left-aligned, the others are numbers,
     right-aligned."""
     from rich import box
 
@@ -58,7 +58,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
 
 
 def database_stats(document: Document) -> RenderableType:
-    """The result of `db stats`; empty kinds and owners are left out."""
+    """Render the result of `db stats`; empty kinds and owners are omitted."""
     tables = [
         [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
         for name, one in document["tables"].items()
@@ -89,14 +89,14 @@ def database_stats(document: Document) -> RenderableType:
 
 
 def failures_text(by_status: Document) -> str:
-    """`2 wrong_result, 1 run_timeout`, most frequent first; empty if nothing failed."""
+    """Format `2 wrong_result, 1 run_timeout`, most frequent first; empty if no candidate failed."""
     failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
     return ", ".join(f"{n} {status}" for n, status in failed)
 
 
 def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
-    """The result of a tuning run. `again` is the workload as the user spelled it; with `mocked` no
-    kernel was built or run."""
+    """Render the result of a tuning run. `again` is the workload as the user spelled it; with
+    `mocked` no kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
     trials = report["trials"]
@@ -159,14 +159,14 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 
 
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
-    """A line for each candidate that failed the full check."""
+    """Render a line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     pairs = zip(rejected, rejection_reasons(report), strict=True)
     return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
-    """A note if the search abandoned the analytic prior because of measurements."""
+    """Render a note if the search abandoned the analytic prior because of measurements."""
     trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
     if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
@@ -179,7 +179,7 @@ def _phases(report: Document) -> str:
 
 
 def trial_line(event: Document, flops: float) -> str:
-    """One trial, for logs and pipes."""
+    """Render one trial, for logs and pipes."""
     result = event["result"]
     what = speed(flops, result["run_secs_estimate"]) if result["status"] == "ok" else (
         result["status"] + (f": {result['detail']}" if result.get("detail") else "")
@@ -192,7 +192,7 @@ def trial_line(event: Document, flops: float) -> str:
 
 
 def best_text(event: Document, flops: float) -> str:
-    """`258 GFLOP/s, 98% of the bound`, or `none yet`."""
+    """Format `258 GFLOP/s, 98% of the bound`, or `none yet`."""
     if event["best_run_secs"] is None:
         return "none yet"
     fraction = event["fraction_of_bound"]
@@ -201,7 +201,7 @@ def best_text(event: Document, flops: float) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """The kernel and its peers, each at its fastest, with the interval of the speed-up."""
+    """Render the kernel and its peers, each at its fastest, with the interval of the speed-up."""
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
@@ -232,7 +232,7 @@ def bench_table(document: Document, flops: float) -> RenderableType:
 
 
 def job_facts(job: Document) -> RenderableType:
-    """One job of a service."""
+    """Render one job of a service."""
     progress = job.get("progress") or {}
     workload = job["workload"]
     flops = float(workload.get("flops") or 0)
@@ -286,7 +286,7 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
 
 
 def verified_facts(document: Document) -> RenderableType:
-    """The result of `verify`."""
+    """Render the result of `verify`."""
     rows = [
         ("verified", "yes, rebuilt in a fresh process"),
         ("record", str(document["record_key"])),
@@ -299,7 +299,7 @@ def verified_facts(document: Document) -> RenderableType:
 
 
 def emitted_facts(document: Document) -> RenderableType:
-    """The files `emit` wrote."""
+    """Render the files `emit` wrote."""
     files = [
         (f["path"], f"{byte_size(f['bytes'])}  sha256 {f['sha256'][:16]}...")
         for f in document["files"]
@@ -317,7 +317,7 @@ def emitted_facts(document: Document) -> RenderableType:
 
 
 def findings_table(findings: Sequence[Document]) -> RenderableType:
-    """The findings of `doctor`, coloured by severity."""
+    """Render the findings of `doctor`, coloured by severity."""
     from rich import box
 
     colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -335,7 +335,7 @@ def findings_table(findings: Sequence[Document]) -> RenderableType:
 
 
 def fleet_table(machines: Sequence[Document]) -> RenderableType:
-    """The machines of a fleet, grouped by kind of CPU."""
+    """Render the machines of a fleet, grouped by kind of CPU."""
     from rich import box
 
     if not machines:
@@ -367,7 +367,7 @@ def _first(figures: Sequence[float] | None) -> str:
 
 
 def operators_table(operators: Sequence[Document]) -> RenderableType:
-    """The operator library."""
+    """Render the operator library."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -386,7 +386,7 @@ def operators_table(operators: Sequence[Document]) -> RenderableType:
 
 
 def target_facts(target: Document) -> RenderableType:
-    """A hardware description with its probes, one column per thread count."""
+    """Render a hardware description with its probes, one column per thread count."""
     caches = ", ".join(
         f"{byte_size(c['bytes'])}{' shared' if c['shared'] else ''}" for c in target["caches"]
     )

@@ -38,9 +38,9 @@ def tune_with_progress(
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
-    The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
-    verified, stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second exits at
-    once.
+    The first Ctrl-C or SIGTERM ends the search after the trial in flight: the incumbent is
+    verified, stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second exits
+    immediately.
     """
     from tilewright.service.jobs import tuning
     from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
@@ -85,8 +85,8 @@ def tune_with_progress(
 
 
 def _describe(workload: Workload, output: Output) -> None:
-    """Print what the workload computes before time is spent on it, and what would reduce the
-    work."""
+    """Print the workload's computation before time is spent on it, and the options that would
+    reduce the work."""
     from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
@@ -100,7 +100,8 @@ def _describe(workload: Workload, output: Output) -> None:
 
 
 def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
-    """The arguments that name the workload and its stored answer, to be typed again."""
+    """Return the command-line arguments that select the same workload, target, threads and
+    database, quoted for a shell."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:
         words += ["--tensor", tensor]
@@ -126,14 +127,14 @@ _INTERRUPTED = (
 
 
 WORTH_A_HINT = 1.5
-"""Work reduction from which on the permission to regroup is worth a hint."""
+"""The reduction of work from which a hint on the permission to regroup is printed."""
 
 
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
 def _print_wait(text: str) -> None:
-    """Print what the run waits for."""
+    """Print the resource or process that the run waits for."""
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
         sys.stderr.flush()
@@ -143,7 +144,7 @@ def _print_wait(text: str) -> None:
 def interrupt_events(control: Control) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt. After
     the first, the run is aborted after `INTERRUPTED_TUNE_SECS`, or sooner if its current step
-    leaves nothing behind."""
+    stores no result."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread receives signals

@@ -31,16 +31,17 @@ from tilewright.service.logs import configure
 from tilewright.service.settings import Settings
 
 WORKER_SHARE = 0.8
-"""Fraction of the drain time in which the worker may end by itself; then it is killed."""
+"""The fraction of the drain time after which a worker that has not ended is killed."""
 
 
 def serve(settings: Settings, output: Output) -> int:
-    """Serve until stopped; the exit code. CannotServe, StoreError before it starts."""
+    """Serve until stopped; return the exit code. Raise CannotServe or StoreError before it
+    starts."""
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db or None)
-    # A request waits no longer for a lock than its client does; others try again.
+    # A request waits for a lock no longer than its client does; the client then tries again.
     with (
         listener,
         open_store(db_url, timeout_secs=settings.store_secs) as store,
@@ -103,7 +104,8 @@ def _print_address(
 
 @contextmanager
 def fleet_processes(settings: Settings) -> Iterator[None]:
-    """The fleet's scheduler, and this machine as a member, while the service runs. CannotServe."""
+    """The fleet's scheduler, and this machine as a member, while the service runs. Raise
+    CannotServe if they cannot start."""
     if not settings.fleet:
         yield
         return
@@ -118,7 +120,7 @@ def fleet_processes(settings: Settings) -> Iterator[None]:
 
 
 def check_folder(folder: Path | None) -> None:
-    """CannotServe if `--measurer-folder` is not a folder."""
+    """Raise CannotServe if `--measurer-folder` is not a folder."""
     if folder is not None and not folder.is_dir():
         raise CannotServe(
             f"--measurer-folder {folder}: no such folder",
@@ -127,7 +129,7 @@ def check_folder(folder: Path | None) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; CannotServe with the reason if it cannot be opened."""
+    """Return a listening socket. Raise CannotServe with the reason if it cannot be opened."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -147,9 +149,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that, when stopped, ends event streams, long polls and the worker at once, and
-    itself after `drain_secs` whatever requests still do: they have acknowledged nothing that could
-    be lost."""
+    """A server that, when stopped, ends event streams, long polls and the worker immediately, and
+    itself after `drain_secs` even if requests are still running: they have acknowledged nothing
+    that could be lost."""
 
     def __init__(
         self,
@@ -165,7 +167,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is loaded by now is permanent: full garbage collections during long answers skip it.
+        # The objects that exist now are permanent: full garbage collections during long answers
+        # skip them.
         gc.collect()
         gc.freeze()
         systemd.notify(systemd.READY)

@@ -61,7 +61,7 @@ class ServiceSource:
         return {name: value for name, value in document.items() if name not in ("key", "artefacts")}
 
     def target(self, key: str) -> dict[str, Any] | None:
-        """None: targets are in the lock file, and a service serves none."""
+        """Return None: targets are in the lock file, and a service serves none."""
         return None
 
 

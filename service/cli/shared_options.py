@@ -35,7 +35,7 @@ LeastGrade = Annotated[
 
 
 def split_names(cpus: str) -> list[str]:
-    """The distinct names in the list. UsageProblem if there are none."""
+    """Return the distinct names in the list. Raise UsageProblem if there are none."""
     names = [name.strip() for name in cpus.split(",") if name.strip()]
     if not names:
         raise UsageProblem("--cpu takes names such as x86-64-v3,x86-64-v4,native")

@@ -35,7 +35,7 @@ def notify(word: str) -> None:
 
 
 def watchdog_secs() -> float | None:
-    """How long the manager (`WatchdogSec=`) lets this process be silent; None for no limit."""
+    """Return how many seconds this process may be silent (`WatchdogSec=`), or None for no limit."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
@@ -43,8 +43,8 @@ def watchdog_secs() -> float | None:
 
 
 async def stay_alive() -> None:
-    """Report twice per watchdog period that the event loop runs. A task of that loop, so that a
-    process that no longer answers is restarted."""
+    """Report twice per watchdog period that the event loop runs. This is a task of the loop itself,
+    so that a process whose loop hangs is restarted."""
     allowed = watchdog_secs()
     while allowed is not None:
         notify(ALIVE)

@@ -26,7 +26,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 
 def build(command: str = "") -> typer.Typer:
-    """The application with the commands of the module of `command`, or with all of them for
+    """Return the application with the commands of the module of `command`, or with all of them for
     anything else: modules that are not needed are not imported."""
     app = typer.Typer(
         name="tilewright",
@@ -56,7 +56,7 @@ def build(command: str = "") -> typer.Typer:
 
 
 def run_tree(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. UsageProblem for invalid arguments."""
+    """Run one command; return its exit code. Raise UsageProblem for invalid arguments."""
     app = build(arguments[0] if arguments else "")
     try:
         code = app(args=list(arguments), prog_name="tilewright", standalone_mode=False)

@@ -43,7 +43,8 @@ def verify_everything(machine: MachineOptions, common: Common) -> None:
 
 
 def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
-    """Whether a target is the named machine, for the requested number of threads, or for any."""
+    """Return whether a target is the named machine, for the requested number of threads, or for
+    any."""
     named = targets.read_target(machine.target, machine.threads, probe=False)
     threads = machine.threads
     wanted = range(1, named.cores + 1) if threads is None else (threads,)

@@ -8,9 +8,9 @@
         print(job.best)
 
 `AsyncClient` has the same methods as coroutines. A call takes at most `timeout_secs`, tries again
-included: connection failures, 429 and 503 are tried again after `Retry-After` or a growing pause
-with some chance in it. Every submission carries an `Idempotency-Key`, so trying again never makes
-a second job. Importing this package loads no HTTP library yet.
+included: connection failures, 429 and 503 are tried again after `Retry-After` or an increasing
+random pause. Every submission has an `Idempotency-Key`, so trying again never makes a second job.
+Importing this package loads no HTTP library yet.
 """
 
 from __future__ import annotations

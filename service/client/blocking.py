@@ -30,7 +30,7 @@ T = TypeVar("T")
 def _one(
     method: Callable[Concatenate[ClientCore, P], Call[T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """A method of the core as one that returns its result."""
+    """Convert a method of the core to one that returns its result."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,7 +43,7 @@ def _one(
 def _many(
     method: Callable[Concatenate[ClientCore, P], ResultStream[T]],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """A method of the core as one that iterates over its results."""
+    """Convert a method of the core to one that iterates over its results."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -53,12 +53,12 @@ def _many(
 
 
 class Client:
-    """Talks to one service: at `url`, else TILEWRIGHT_URL, else on this machine. Use it as a
-    context manager, or call `close`. `api_key` None takes TILEWRIGHT_API_KEY.
+    """A client of one service: at `url`, else TILEWRIGHT_URL, else on this machine. Use it as a
+    context manager, or call `close`. If `api_key` is None, TILEWRIGHT_API_KEY is used.
 
-    A call takes at most `timeout_secs` with all its tries, and what it asked the service to wait.
-    Raises `Unreachable` when nobody answers, `Refused` when the service says no. `transport`,
-    `sleep` and `clock` are for tests.
+    A call takes at most `timeout_secs` including its retries, plus the time that it requested the
+    service to wait. Raise `Unreachable` when no service responds, `Refused` when the service
+    responds with an error. `transport`, `sleep` and `clock` are for tests.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Client:
         self.close()
 
     def _drive(self, steps: ResultStream[T]) -> Iterator[T]:
-        """Carry out each step of a call; the results, as they come."""
+        """Carry out each step of a call; yield the results as they arrive."""
         import httpx2  # Start-up: as above
 
         with ExitStack() as response:

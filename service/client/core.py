@@ -44,8 +44,8 @@ DEFAULT_URL = "http://127.0.0.1:8470"
 
 @dataclass(frozen=True, slots=True)
 class ClientCore:
-    """The service at `url`. A call takes at most `timeout_secs` with all its tries, and what the
-    service was asked to wait."""
+    """The calls of the service at `url`. A call takes at most `timeout_secs` including its retries,
+    plus the time that the service was requested to wait."""
 
     url: str
     timeout_secs: float
@@ -67,9 +67,10 @@ class ClientCore:
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Call[Job]:
-        """Ask for a tuning job; the job, or the one already in flight for the same work.
+        """Submit a tuning job; the result is the job, or the job already in flight for the same
+        task.
 
-        What is None takes the service's default. With `validate_only` nothing is queued and the
+        A None argument takes the service's default. With `validate_only` nothing is queued and the
         job has no id.
         """
         budget = {"trials": trials, "seconds": seconds}
@@ -93,15 +94,16 @@ class ClientCore:
         yield Result(Job.from_json((yield from self._document(request))))
 
     def status(self, job_id: str, *, wait_secs: float = 0.0) -> Call[Job]:
-        """The job now, or as soon as it changes to done within `wait_secs`."""
+        """Request the current state of the job, or its final state if it finishes within
+        `wait_secs`."""
         yield Result((yield from self._job(job_id, wait_secs)))
 
     def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Call[Job]:
-        """The finished job. TimeoutError if it is not done after `timeout_secs`. Goes on while the
-        service starts again."""
+        """Wait for the job and return it when finished. Raise TimeoutError if it is not finished
+        after `timeout_secs`. Continues while the service restarts."""
         deadline = None if timeout_secs is None else self.clock() + timeout_secs
         outage = Outage(0, self.clock)
-        wait_secs = 0.0  # the first request returns at once: then the service is known to answer
+        wait_secs = 0.0  # the first request returns immediately: it shows that the service responds
         while True:
             try:
                 job = yield from self._job(job_id, wait_secs)
@@ -122,25 +124,25 @@ class ClientCore:
                 wait_secs = min(deadline - self.clock(), wait_secs)
 
     def jobs(self, *, state: str | None = None, page_size: int = 100) -> ResultStream[Job]:
-        """Every job, newest first, page by page."""
+        """Request every job, newest first, page by page."""
         params = {"page_size": page_size, **({"state": state} if state else {})}
         return self._pages(Request("GET", "/v1/jobs", params=params), "jobs", Job.from_json)
 
     def cancel(self, job_id: str) -> Call[Job]:
-        """Ask for the job to stop; what it found is kept. A job that other owners want too goes on
-        for them: `sharing` then says that this key's owner has withdrawn."""
+        """Request the end of the job; its results are kept. A job with other owners continues for
+        them: `sharing` then reports that this key's owner has withdrawn."""
         request = Request("POST", f"/v1/jobs/{_segment(job_id)}:cancel")
         yield Result(Job.from_json((yield from self._document(request))))
 
     def trials(self, job_id: str) -> ResultStream[dict[str, Any]]:
-        """Every trial of the job with status and samples, in order."""
+        """Request every trial of the job with status and samples, in order."""
         return self._pages(Request("GET", f"/v1/jobs/{_segment(job_id)}/trials"), "trials", dict)
 
     def best(
         self, workload_key: str, target_key: str, *, min_grade: str = "exact", etag: str = ""
     ) -> Call[Best | None]:
-        """The best known answer; None if it is still the one `etag` names. Refused if there is
-        none (code "no_answer")."""
+        """Request the best known answer; the result is None if `etag` still names it. Raise Refused
+        if there is none (code "no_answer")."""
         request = Request(
             "GET",
             f"/v1/best/{_segment(workload_key)}/{_segment(target_key)}",
@@ -161,7 +163,8 @@ class ClientCore:
         threads: int | None = None,
         min_grade: str = "exact",
     ) -> Call[list[dict[str, Any]]]:
-        """One item a workload, in order: `{"found": true, "answer": {...}}` or a miss."""
+        """Look up workloads; the result has one item per workload, in order: `{"found": true,
+        "answer": {...}}` or a miss."""
         body: dict[str, Any] = {
             "workloads": list(workloads),
             "target": target,
@@ -173,42 +176,42 @@ class ClientCore:
         yield Result(document["items"])
 
     def build(self, asked: Mapping[str, Any]) -> Call[dict[str, Any]]:
-        """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
-        answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
+        """Build a kernel's object: `asked` is the body of `POST /v1/builds`. The `kernel` of the
+        response is an entry of a lock file, whose files `blob` downloads."""
         request = Request("POST", "/v1/builds", body=dict(asked))
         yield Result((yield from self._document(request, timeouts.CLIENT_BUILD_SECS)))
 
     def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> Call[list[dict[str, Any]]]:
-        """The entries of a lock file that are not to be used any more: their schedules failed a
-        full check since they were pinned."""
+        """Request the entries of a lock file that must not be used any more because their schedules
+        failed a full check since they were pinned."""
         body = {"kernels": [dict(kernel) for kernel in kernels]}
         document = yield from self._document(Request("POST", "/v1/builds:check", body=body))
         yield Result(document["refused"])
 
     def publish(self, lines: str | bytes) -> Call[dict[str, Any]]:
-        """Have the service store what `tilewright export` wrote, as claims that it verifies when
-        somebody asks for them: how many records are `new` and `known`, and each refused line."""
+        """Upload an export of `tilewright export`, as claims that the service verifies on demand;
+        the result has the numbers of `new` and `known` records, and each refused line."""
         content = lines.encode() if isinstance(lines, str) else lines
         headers = {"Content-Type": "application/x-ndjson"}
         request = Request("POST", "/v1/records", content=content, headers=headers)
         yield Result((yield from self._document(request)))
 
     def record(self, record_key: str) -> Call[dict[str, Any]]:
-        """One stored measurement."""
+        """Request one stored measurement."""
         request = Request("GET", f"/v1/records/{_segment(record_key)}")
         yield Result((yield from self._document(request)))
 
     def blob(self, key: str) -> Call[bytes]:
-        """The bytes named `sha256:HEX`, checked against their name."""
+        """Download the bytes named `sha256:HEX`, and check them against their name."""
         response = yield from self._response(Request("GET", f"/v1/blobs/{_segment(key)}"))
         if hashlib.sha256(response.content).hexdigest() != key.removeprefix("sha256:"):
             raise Refused(502, {"code": "damaged", "detail": f"{key}: the bytes do not match"})
         yield Result(response.content)
 
     def events(self, job_id: str, *, after: str = "") -> ResultStream[Event]:
-        """The job's events from after event `after`, live, until the job is done.
+        """Follow the job's events after event `after`, live, until the job is finished.
 
-        A broken connection is resumed where it broke.
+        A broken connection is resumed after the last event.
         """
         request = Request(
             "GET",
@@ -262,8 +265,9 @@ class ClientCore:
         return (yield from self._response(request, extra_secs)).document(self.url)
 
     def _response(self, request: Request, extra_secs: float = 0.0) -> Exchange[Response]:
-        """The response to a request, which is sent again where that may help, until its time is
-        over. `extra_secs` is what the service was asked to wait, beyond the timeout."""
+        """Return the response to a request, which is retried if that may help, until its time is
+        over. `extra_secs` is the time that the service was requested to wait, in addition to the
+        timeout."""
         allowed_secs = self.timeout_secs + extra_secs
         deadline = self.clock() + allowed_secs
         attempt = 0
@@ -287,7 +291,7 @@ class ClientCore:
             attempt += 1
 
     def _once(self, request: Request, deadline: float) -> Exchange[Response]:
-        """One try. A body that trickles in ends it at `deadline`."""
+        """Make one attempt, which ends at `deadline` even if the body arrives slowly."""
         timeout_secs = max(deadline - self.clock(), timeouts.CLIENT_LAST_TRY_SECS)
         head: Response = yield replace(request, timeout_secs=timeout_secs)
         return (yield from _whole(head, lambda: self.clock() > deadline))
@@ -305,7 +309,8 @@ def resume(
     reply: Response | bytes | None = None,
     failure: ConnectionFailed | None = None,
 ) -> Step[T] | None:
-    """The next step of a call after what the last one came to; None at its end."""
+    """Resume a call with the reply or failure of its last step; return its next step, or None at
+    its end."""
     try:
         return steps.send(reply) if failure is None else steps.throw(failure)
     except StopIteration:
@@ -313,18 +318,18 @@ def resume(
 
 
 def service_url(url: str | None) -> str:
-    """`url`, else TILEWRIGHT_URL, else this machine's service."""
+    """Return `url`, else TILEWRIGHT_URL, else the URL of this machine's service."""
     return os.environ.get("TILEWRIGHT_URL") or DEFAULT_URL if url is None else url
 
 
 def headers_for(api_key: str | None) -> dict[str, str]:
-    """The headers of every request. `api_key` None: TILEWRIGHT_API_KEY."""
+    """Return the headers of every request. `api_key` None: TILEWRIGHT_API_KEY."""
     key = os.environ.get("TILEWRIGHT_API_KEY") if api_key is None else api_key
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _whole(head: Response, is_late: Callable[[], bool] = lambda: False) -> Exchange[Response]:
-    """The response with its body. ConnectionFailed once `is_late`."""
+    """Return the response with its body. Raise ConnectionFailed when `is_late` returns True."""
     chunks: list[bytes] = []
     while (chunk := (yield ReadChunk())) is not None:
         chunks.append(chunk)

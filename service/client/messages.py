@@ -1,4 +1,5 @@
-"""What the client's core exchanges with a driver, and what responses mean. No input or output."""
+"""The messages between the client's core and a driver, and the interpretation of responses. No
+input or output."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Send this; the reply is a `Response` without its body.
+    """A request to send; the reply is a `Response` without its body.
 
-    `body` is sent as JSON, `content` as it is. At most `timeout_secs` may pass without a byte.
+    `body` is sent as JSON, `content` unchanged. At most `timeout_secs` may pass without a byte.
     """
 
     method: str
@@ -30,7 +31,7 @@ class Request:
     timeout_secs: float = 0.0
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the HTTP library's `stream`."""
+        """Return the arguments of the HTTP library's `stream`."""
         secs = self.timeout_secs
         return {
             "method": self.method,
@@ -45,12 +46,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """Read more of the response; the reply is bytes, or None at its end."""
+    """A request for more of the response; the reply is bytes, or None at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Close the response and wait."""
+    """A request to close the response and wait."""
 
     secs: float
 
@@ -63,8 +64,8 @@ class Result(Generic[T]):
 
 
 class ConnectionFailed(Exception):  # noqa: N818  # the name says the condition
-    """A request could not be sent, or its response not be read. The driver raises it in the core,
-    which decides whether to try again. `is_permanent`: the URL itself is wrong."""
+    """A request could not be sent, or its response could not be read. The driver raises it in the
+    core, which decides whether to try again. `is_permanent`: the URL itself is wrong."""
 
     def __init__(
         self, message: str, *, timed_out: bool = False, is_permanent: bool = False
@@ -75,7 +76,7 @@ class ConnectionFailed(Exception):  # noqa: N818  # the name says the condition
 
     @classmethod
     def because(cls, error: Exception) -> Self:
-        """What an error of the HTTP library comes to."""
+        """Convert an error of the HTTP library."""
         name = type(error).__name__
         failure = cls(
             str(error) or name,
@@ -95,17 +96,19 @@ class Response:
     content: bytes = b""
 
     def is_final(self, method: str) -> bool:
-        """Whether this is what was requested: a document, bytes, or that nothing changed."""
+        """Return whether this is the requested result: a document, bytes, or that nothing
+        changed."""
         return self.status_code == 304 or (
             200 <= self.status_code < 300 and not self.is_pending(method)
         )
 
     def is_pending(self, method: str) -> bool:
-        """Whether the service is still preparing the answer."""
+        """Return whether the service is still preparing the answer."""
         return method == "GET" and self.status_code == 202
 
     def document(self, url: str) -> dict[str, Any]:
-        """The JSON object in the body. Refused where something else than a service responded."""
+        """Return the JSON object in the body. Raise Refused if the responder is not this
+        service."""
         found = self._json()
         if isinstance(found, dict):
             return found
@@ -114,7 +117,7 @@ class Response:
         raise Refused(self.status_code, {"code": "not_a_service", "detail": text})
 
     def refused(self) -> Refused:
-        """The error of a response that is not final."""
+        """Return the error of a response that is not final."""
         if 300 <= self.status_code < 400:
             where = self.headers.get("location", "elsewhere")
             text = f"the service redirects to {where}: name that as its URL"
@@ -133,7 +136,8 @@ class Response:
 
 
 class EventParser:
-    """Server-sent events from the bytes of a stream; comments (heartbeats) are skipped."""
+    """A parser of server-sent events from the bytes of a stream; comments (heartbeats) are
+    skipped."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -141,7 +145,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that `chunk` completes."""
+        """Return the events that `chunk` completes."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         found = (self._feed_line(line.removesuffix(b"\r").decode()) for line in lines)
         return [event for event in found if event is not None]

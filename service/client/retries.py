@@ -1,4 +1,4 @@
-"""When a client tries again, and for how long."""
+"""Retries of a client: when, and for how long."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from tilewright.service import timeouts
 from tilewright.service.errors import Refused, Unreachable
 
 RETRY_STATUSES = frozenset({429, 502, 503, 504})
-"""The service asks to come back, or a proxy finds no service behind it, as while one starts again.
-Every request may be sent twice: submissions carry a key, the others change nothing or are
+"""Statuses with which a service requests a retry, or a proxy reports no service, as during a
+restart. Every request may be sent twice: submissions have a key, the others change nothing or are
 idempotent."""
 
 
 def may_recover(error: Unreachable | Refused) -> bool:
-    """Whether a service that is about to start again fails like this."""
+    """Return whether a restarting service fails with this error."""
     return isinstance(error, Unreachable) or error.status in RETRY_STATUSES
 
 
 def pause_secs(attempt: int, retry_after: str = "") -> float:
-    """`Retry-After` where given, else doubling from 0.2 s; random, so that clients spread out."""
+    """Return the seconds to pause: `Retry-After` if given, else doubling from 0.2 s, and random, so
+    that clients spread out."""
     requested = _retry_after_secs(retry_after)
     if requested is not None:
         return requested * (1 + 0.1 * random.random())
@@ -30,7 +31,7 @@ def pause_secs(attempt: int, retry_after: str = "") -> float:
 
 
 def _retry_after_secs(text: str) -> float | None:
-    """Seconds, or the time to a date; None for neither."""
+    """Return seconds, or the seconds until a date, or None if `text` is neither."""
     if text.isdigit():
         return float(text)
     try:
@@ -42,8 +43,8 @@ def _retry_after_secs(text: str) -> float | None:
 
 
 class Outage:
-    """How long a service may be away: for `tries` failures where it never answered, else for
-    `CLIENT_OUTAGE_SECS`, since it may be starting again."""
+    """The limit on how long a service may be unreachable: `tries` failures if it never responded,
+    else `CLIENT_OUTAGE_SECS`, since it may be restarting."""
 
     def __init__(self, tries: int, clock: Callable[[], float]) -> None:
         self._tries = tries
@@ -53,11 +54,11 @@ class Outage:
         self.failures = 0
 
     def end(self) -> None:
-        """The service answered."""
+        """Record that the service responded."""
         self._has_answered, self._since, self.failures = True, None, 0
 
     def lasts_too_long(self) -> bool:
-        """Count one more failure; whether to give up."""
+        """Count one more failure; return whether to give up."""
         self.failures += 1
         if not self._has_answered:
             return self.failures > self._tries

@@ -1,4 +1,4 @@
-"""What the service answers, as values. Unknown fields stay in `document`."""
+"""The service's responses as values. Unknown fields stay in `document`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the service last told it. `best` is None until one is known; `queue` has `position`
-    and `reason` of a job that waits, `sharing` how many `owners` want it and whether this key's has
-    `withdrawn`. The id of a job that was only validated is "None"."""
+    """A job as last reported by the service. `best` is None until one is known; `queue` has
+    `position` and `reason` of a job that waits; `sharing` has the number of `owners` and whether
+    this key's owner has `withdrawn`. The id of a job that was only validated is "None"."""
 
     id: str
     state: str
@@ -27,7 +27,7 @@ class Job:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """The job of an answer."""
+        """Return the job of an answer."""
         return cls(
             id=str(document["id"]),
             state=str(document["state"]),
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best known answer. `etag` makes the next question cheap; `artefacts["object"]["key"]`
+    """The best known answer. `etag` makes the next request cheap; `artefacts["object"]["key"]`
     names the object file for `Client.blob`."""
 
     grade: str
@@ -67,7 +67,7 @@ class Best:
 
     @classmethod
     def from_json(cls, document: dict[str, Any], headers: Mapping[str, str]) -> Self:
-        """The answer of a body and its headers."""
+        """Return the answer of a body and its headers."""
         return cls(
             grade=str(document["grade"]),
             record_key=document["record_key"],

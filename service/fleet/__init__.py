@@ -1,1 +1,1 @@
-"""The processes of a fleet: Dask's scheduler beside `serve`, and a worker on each machine."""
+"""The processes of a fleet: Dask's scheduler, started by `serve`, and a worker on each machine."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
-    # A silent machine is dropped after this time; one whose connection closed, at once.
+    # A silent machine is dropped after this time; one whose connection closed, immediately.
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
     # A request is for one machine: Dask must not move it by its estimate of the duration.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
@@ -44,7 +44,8 @@ _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 
 def scheduler(address: str) -> RestartingProcess:
-    """A scheduler at `address` that is restarted; machines and jobs reconnect by themselves."""
+    """Return a scheduler at `address` that is restarted; machines and jobs reconnect
+    automatically."""
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
@@ -56,8 +57,8 @@ def scheduler(address: str) -> RestartingProcess:
 
 
 def wait_for_scheduler(address: str) -> None:
-    """Wait until the scheduler listens at `address`, so that the first job finds it. CannotServe if
-    it does not start; its log has the reason."""
+    """Wait until the scheduler listens at `address`, so that the first job finds it. Raise
+    CannotServe if it does not start; its log has the reason."""
     from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     end = time.monotonic() + timeouts.SCHEDULER_START_SECS
@@ -74,14 +75,15 @@ def wait_for_scheduler(address: str) -> None:
 
 
 def local_machine(address: str) -> RestartingProcess:
-    """Keeps this machine in the fleet at `address`, from a process that first describes the
-    machine."""
+    """Return a process that keeps this machine in the fleet at `address`, started by a process that
+    first describes the machine."""
     command = module_command("tilewright.service.fleet.worker", address)
     return RestartingProcess("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
 def machine(address: str, description: MachineDescription) -> RestartingProcess:
-    """Keeps this machine in the fleet of the scheduler at `address`, which may start later."""
+    """Return a process that keeps this machine in the fleet of the scheduler at `address`, which
+    may start later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
 
@@ -111,8 +113,9 @@ def machine(address: str, description: MachineDescription) -> RestartingProcess:
 
 
 def address_towards(scheduler: str) -> str:
-    """This machine's address on the route to `scheduler`: the only one on which its worker listens.
-    By default a Dask worker listens on all of them, and whoever reaches it runs code on it."""
+    """Return this machine's address on the route to `scheduler`: the only one on which its worker
+    listens. By default a Dask worker listens on all addresses, and any client that reaches it runs
+    code on it."""
     host, _, port = scheduler.partition("://")[2].rpartition(":")
     try:
         family, kind, _, _, where = socket.getaddrinfo(
@@ -126,8 +129,8 @@ def address_towards(scheduler: str) -> str:
 
 
 def check_exposure(address: str, *, unprotected: bool) -> str:
-    """A scheduler's address in Dask's notation. CannotServe if other machines reach it without
-    certificates, unless `unprotected`. MeasurerError if it is invalid."""
+    """Return a scheduler's address in Dask's notation. Raise CannotServe if other machines reach it
+    without certificates, unless `unprotected`. Raise MeasurerError if it is invalid."""
     from tilewright.tuner.measure.fleet.address import parse_address
 
     where = parse_address(address)

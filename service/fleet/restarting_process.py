@@ -20,7 +20,7 @@ log = logging.getLogger("tilewright.fleet")
 class RestartingProcess:
     """Runs `command` (built again for each start) until `stop`; use as a context manager.
 
-    The process has a group of its own, which is stopped as a whole: SIGTERM, `patience_secs`,
+    The process has a separate process group, which is stopped as a whole: SIGTERM, `patience_secs`,
     SIGKILL.
     """
 
@@ -45,7 +45,7 @@ class RestartingProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process, None if there is none."""
+        """The id of the running process, or None if there is none."""
         with self._lock:
             return self._process.pid if self._process is not None else None
 
@@ -67,7 +67,7 @@ class RestartingProcess:
             self._stopping.wait(pause_secs)
 
     def stop(self) -> None:
-        """Stop the process for good. Safe to call from a signal handler's thread."""
+        """Stop the process permanently. Safe to call from a signal handler's thread."""
         self._stopping.set()
         with self._lock:
             process = self._process

@@ -30,10 +30,11 @@ def join(
     on_wait: Callable[[str], None] = lambda text: None,
     parent: int | None = None,
 ) -> int:
-    """Describe this machine, join the fleet at `address`, and stay until the end; the exit code.
+    """Describe this machine, join the fleet at `address`, and stay until the end; return the exit
+    code.
 
     Ends with SIGTERM, SIGINT, or the process `parent`. A measurement in progress is given to
-    another machine. MeasurerError, TargetError, FleetError if it cannot join.
+    another machine. Raise MeasurerError, TargetError or FleetError if it cannot join.
     """
     from tilewright.tuner.measure.fleet.address import parse_address
     from tilewright.tuner.measure.fleet.describe import describe
@@ -64,7 +65,7 @@ def join(
 
 
 def _missing(address: str) -> str:
-    """Why this machine cannot join now; "" if the scheduler listens."""
+    """Return why this machine cannot join now, or "" if the scheduler listens."""
     from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     try:

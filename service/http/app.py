@@ -54,7 +54,7 @@ PAGES = (
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Helper processes run as long as the application serves."""
+    """Run helper processes as long as the application serves."""
     answers: AnswerService = app.state.service.answers
     await run_sync(answers.start)
     try:
@@ -68,8 +68,8 @@ def create_app(
     store: Store,
     worker: Callable[[], WorkerHealth | None] = lambda: None,
 ) -> FastAPI:
-    """The API on `store`, which the caller closes. No job runs in this process; `worker` returns
-    the health of the worker process."""
+    """Return the API on `store`, which the caller closes. No job runs in this process; `worker`
+    returns the health of the worker process."""
     app = FastAPI(
         title="Tilewright",
         version=API_VERSION,

@@ -1,6 +1,6 @@
-"""Saves bytes: 304 for what the client has, gzip for long responses without an ETag.
+"""Saves bandwidth: 304 for responses that the client has, gzip for long responses without an ETag.
 
-A strong ETag promises the same bytes, so a response that has one is sent unchanged.
+A strong ETag promises the same bytes, so a response with an ETag is sent unchanged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ KEPT_AT_304 = frozenset(
 
 
 def etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether `If-None-Match` matches `etag` (with its quotes) or is `*`; weak comparison (RFC
-    9110, section 13.1.2)."""
+    """Return whether `If-None-Match` matches `etag` (with its quotes) or is `*`; weak comparison
+    (RFC 9110, section 13.1.2)."""
     if if_none_match is None:
         return False
     wanted = etag.removeprefix("W/")
@@ -28,9 +28,9 @@ def etag_matches(if_none_match: str | None, etag: str) -> bool:
 
 
 def private_responses(send: Send) -> Send:
-    """`send` for responses that required a key: no shared cache may store them, whatever else they
-    say about caching (RFC 9111, section 5.2.2.7). A request with a cookie needs that to be
-    explicit."""
+    """Wrap `send` for responses that required a key: no shared cache may store them, whatever their
+    caching headers are (RFC 9111, section 5.2.2.7). A request with a cookie needs an explicit
+    header."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -96,8 +96,8 @@ class GzipResponses:
         await self._packing(scope, receive, _unmarked(send))
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application; its responses with an ETag are marked as encoded already, so that gzip
-        leaves them."""
+        """Call the application; its responses with an ETag are marked as encoded already, so that
+        gzip leaves them."""
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,9 +1,10 @@
 """Limits on connections: their number, how long each may be silent, and which to close when there
 are too many.
 
-uvicorn limits requests, not connections: one that never completes a request's head is kept for
-ever, and without free descriptors asyncio logs each failed accept (410 MB of log in 75 s from 1,000
-half-open connections). Here the connection that has been idle longest is closed for a new one.
+uvicorn limits requests, not connections: a connection that never completes a request's head stays
+open for ever, and without free descriptors asyncio logs each failed accept (410 MB of log in 75 s
+from 1,000 half-open connections). Here the connection that has been idle longest is closed for a
+new one.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ log = logging.getLogger("tilewright.connections")
 
 DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and connections just accepted
 ACCEPTED_AT_ONCE = 50
-WAITING = 1024  # connections that the kernel queues until they are accepted
+WAITING = 1024  # the kernel's queue of connections until they are accepted
 UNSENT_BYTES = 64 << 10
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class ThrottledWarning:
-    """Logs a warning at most once a minute, with the number of repetitions left out."""
+    """Logs a warning at most once a minute, with the number of repetitions omitted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,7 +75,7 @@ THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
 class ConnectionPool:
-    """The connections between requests, the one idle longest first."""
+    """The connections between requests, the longest idle connection first."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
@@ -84,7 +85,8 @@ class ConnectionPool:
         self.full = ThrottledWarning()
 
     def enter(self, protocol: BoundedProtocol) -> bool:
-        """Count a new connection; False if the limit is reached and no connection is idle."""
+        """Count a new connection; return False if the limit is reached and no connection is
+        idle."""
         if len(self.all) >= self.limit:
             self.full(f"{self.limit} connections are open: idle ones are closed for new ones")
             oldest = next(iter(self.idle), None)
@@ -102,10 +104,11 @@ class ConnectionPool:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a timeout for everything a client can delay.
+    """HTTP/1.1 with a timeout for everything that a client can delay.
 
-    `header_secs` for the head of a request, from its first byte or from the connection; `idle_secs`
-    from a response to the next request; `send_secs` for a client that does not read its response.
+    `header_secs` limits the head of a request, from its first byte or from the connection;
+    `idle_secs` limits the time from a response to the next request; `send_secs` limits a client
+    that does not read its response.
     """
 
     pool: ConnectionPool  # set in the subclass that `protocol_class` makes for one server
@@ -205,8 +208,9 @@ class Listener(socket.socket):
         self._throttled_warning = ThrottledWarning()
 
     def listen(self, backlog: int = WAITING, /) -> None:
-        # Inherited by every connection: the kernel buffers no more than this for a client that does
-        # not read (megabytes otherwise). Bytes in flight are not counted, so nobody is slowed down.
+        # Every connection inherits this limit: the kernel buffers no more than this for a client
+        # that does not read (megabytes otherwise). Bytes in flight are not counted, so no client is
+        # slowed down.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         # asyncio also uses its own backlog as the number of accepts per wake-up.
         super().listen(max(backlog, WAITING))
@@ -241,7 +245,7 @@ class Listener(socket.socket):
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """The arguments of `uvicorn.Config` on connections."""
+    """Return the arguments of `uvicorn.Config` on connections."""
     return {
         "http": protocol_class(settings.limits),
         "ws": "none",
@@ -253,12 +257,12 @@ def options(settings: Settings) -> dict[str, Any]:
 
 
 def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
-    """The protocol class of one server, with its own count of connections."""
+    """Return the protocol class of one server, with its own count of connections."""
     return type("TilewrightProtocol", (BoundedProtocol,), {"pool": ConnectionPool(limits)})
 
 
 def connection_limit(wanted: int) -> int:
-    """The possible number of connections, after raising the descriptor limit as far as
+    """Return the possible number of connections, after raising the descriptor limit as far as
     permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + DESCRIPTORS_KEPT_FREE

@@ -24,13 +24,14 @@ _JOB_ID = re.compile(JOB_ID_PATTERN)
 
 
 def state_of(request: Request) -> ServiceState:
-    """The state that `create_app` made."""
+    """Return the state that `create_app` made."""
     state: ServiceState = request.app.state.service
     return state
 
 
 async def service_state(request: Request) -> ServiceState:
-    """The same as a dependency. Asynchronous, because FastAPI runs other functions in a thread."""
+    """FastAPI dependency that returns `state_of(request)`. It is asynchronous because FastAPI runs
+    synchronous dependencies in a thread."""
     return state_of(request)
 
 
@@ -38,8 +39,8 @@ State = Annotated[ServiceState, Depends(service_state)]
 
 
 async def caller(request: Request) -> Principal:
-    """The caller, authenticated by `Guard`; a route need not check anything. Asynchronous, because
-    FastAPI runs other functions in a thread."""
+    """FastAPI dependency that returns the caller, whom `Guard` has authenticated; routes check
+    nothing. It is asynchronous because FastAPI runs synchronous dependencies in a thread."""
     principal: Principal = request.state.principal
     return principal
 
@@ -48,7 +49,8 @@ Caller = Annotated[Principal, Depends(caller)]
 
 
 async def waited(request: Request) -> WaitTime:
-    """The route's record of intentional waiting. Asynchronous, as above."""
+    """FastAPI dependency that returns the record of the request's intentional waiting. It is
+    asynchronous, as `service_state`."""
     return wait_time_of(request.scope)
 
 
@@ -61,7 +63,8 @@ NDJSON = "application/x-ndjson"
 def body_reader(
     limit_of: Callable[[RequestLimits], int], media: str = "application/json"
 ) -> Callable[[Request], Awaitable[bytes]]:
-    """A dependency that reads a body of type `media`, cut off at the limit while it streams in."""
+    """Return a dependency that reads a body of type `media` and stops at the limit while the body
+    streams in."""
 
     async def read_body(request: Request) -> bytes:
         limit = limit_of(state_of(request).limits)
@@ -87,7 +90,8 @@ LinesBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_byte
 
 
 def parse_body(body: bytes, max_values: int) -> Any:
-    """The strict JSON of a request whose size is checked. BadRequest for an empty body."""
+    """Parse a request's body as strict JSON; its size is already checked. Raise BadRequest for an
+    empty body."""
     if not body.strip():
         raise BadRequest("the body is empty; a JSON object is needed", code="malformed_json")
     return workloads.parse_json(body, max_bytes=len(body), max_values=max_values)
@@ -118,7 +122,7 @@ def wait_secs(
         Query(description="Respond when the job is finished, at the latest after this time: 30s."),
     ] = None,
 ) -> float:
-    """`?wait=30s` in seconds, clamped to the limit."""
+    """Parse `?wait=30s` as seconds, clamped to the limit."""
     if wait is None:
         return 0.0
     match = _WAIT.fullmatch(wait)
@@ -139,7 +143,7 @@ def page_size(
         int | None, Query(description="At most this many; clamped to 1..1000. Default 50.")
     ] = None,
 ) -> int:
-    """`?page_size=`, clamped to the permitted range."""
+    """Return `?page_size=`, clamped to the permitted range."""
     limits = state.limits
     if page_size is None:
         return limits.page_size
@@ -153,14 +157,14 @@ PageToken = Annotated[
 
 
 def checked_key(text: str, what: str) -> str:
-    """A 64-digit key with or without `sha256:`; NotFound for invalid text."""
+    """Return a 64-digit key with or without `sha256:`. Raise NotFound for invalid text."""
     if not _KEY.fullmatch(text):
         raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in small letters")
     return text
 
 
 def checked_job_id(text: str) -> str:
-    """A job id; NotFound for invalid text."""
+    """Return a job id. Raise NotFound for invalid text."""
     if not _JOB_ID.fullmatch(text):
         raise NotFound(f"job {text[:60]!r}: no such job")
     return text

@@ -28,7 +28,8 @@ from tilewright.service.problems import ProblemDetails, problem_of
 def problem_response(
     problem: ProblemDetails, request: Request, headers: dict[str, str] | None = None
 ) -> Response:
-    """The response for a problem: a page if the request accepts one, else a problem document."""
+    """Return the response for a problem: a page if the request accepts one, else a problem
+    document."""
     request.state.problem_code = problem.code
     if wants_page(request):
         hidden = replace(problem, detail=redacted(problem.detail))
@@ -46,7 +47,7 @@ def problem_response(
 
 
 def refusal(error: TilewrightError, request: Request) -> Response:
-    """The response for an error of ours, with the headers of its status."""
+    """Return the response for an error of ours, with the headers of its status."""
     problem = problem_of(error)
     headers = {}
     match problem.status:
@@ -65,7 +66,7 @@ def refusal(error: TilewrightError, request: Request) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of ours, FastAPI's and Starlette's with a problem document."""
+    """Respond to every error of ours, FastAPI's and Starlette's with a problem document."""
 
     @app.exception_handler(TilewrightError)
     def ours(request: Request, error: Exception) -> Response:

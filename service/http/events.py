@@ -1,7 +1,7 @@
 """A job's events as server-sent events.
 
 A stream has no queue: events that are not sent yet are in the database, so a slow reader costs
-nothing, and a reader that left resumes with `Last-Event-ID`.
+nothing, and a reader that disconnected resumes with `Last-Event-ID`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("tilewright.http")
 
 
 async def always() -> bool:
-    """The check for streams without a key."""
+    """Return True: the check for streams without a key."""
     return True
 
 
@@ -31,7 +31,7 @@ async def job_events(
     after: int,
     still_admitted: Callable[[], Awaitable[bool]] = always,
 ) -> AsyncGenerator[bytes, None]:
-    """Every event after event `after`, then new ones as they occur, then one `done`.
+    """Yield every event after event `after`, then new ones as they occur, then one `done`.
 
     A comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
     its key does.
@@ -59,7 +59,7 @@ async def job_events(
 
 class EventStream(StreamingResponse):
     """A stream that counts against a limit while it is sent, and is closed when its reader accepts
-    nothing for `EVENT_READER_SECS`. TooBusy before it begins if the limit is reached."""
+    nothing for `EVENT_READER_SECS`. Raise TooBusy before it begins if the limit is reached."""
 
     media_type = "text/event-stream"
 

@@ -1,10 +1,10 @@
 """Feeds of job events: one poll of the database serves all followers.
 
-While anybody follows, one task polls the database for changes, less often with many followers,
+While there are followers, one task polls the database for changes, less often with many followers,
 because each poll sends the new events to all of them. Events of a job are read and encoded once for
 all followers and kept in a buffer of limited size. A follower that is further behind reads from the
-history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and none
-misses an event: the database is authoritative.
+history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and no
+reader misses an event: the database is authoritative.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BATCH = 128
 NEWEST = 2**62
-"""An id later than every event: a follower from here gets only the newest."""
+"""An id later than every event: a follower that starts here gets only new events."""
 
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 HISTORY_BYTES = 8 << 20
@@ -51,8 +51,8 @@ class History:
         self._bytes = 0
 
     async def after(self, job_id: str, event_id: int) -> EventFrames:
-        """The piece after the event, from the cache or the database. Empty if there are no later
-        events."""
+        """Return the piece after the event, from the cache or the database. Empty if there are no
+        later events."""
         place = (job_id, event_id)
         if place in self._pieces:
             self._pieces.move_to_end(place)
@@ -102,20 +102,21 @@ class Feed:
         self._changed = asyncio.Event()
 
     async def changed_since(self, version: int, within_secs: float) -> None:
-        """Wait for a change after `version`, at most so long."""
+        """Wait for a change after `version`, at most `within_secs`."""
         if self.version == version and within_secs > 0:
             with anyio.move_on_after(within_secs):
                 await self._changed.wait()
 
     async def is_over(self) -> bool:
-        """Whether the job is finished or does not exist (any more). Read once for each version."""
+        """Return whether the job is finished or does not exist (any more). Read once for each
+        version."""
         async with self._looking:
             job = await self._job_now()
         return job is None or job.done
 
     async def since(self, after: int) -> EventFrames:
-        """The frames after event `after`, at most `BATCH`, and the id of the last; empty if there
-        are none."""
+        """Return the frames after event `after`, at most `BATCH`, and the id of the last; empty if
+        there are none."""
         async with self._arriving:  # simultaneous followers share one read
             if self._is_behind(after):
                 piece = await self._history.after(self._job_id, after)
@@ -132,8 +133,8 @@ class Feed:
         return self._pieces[after]
 
     def _is_behind(self, after: int) -> bool:
-        """Whether the buffer does not reach back to `after`. An id of the future, as after
-        restoring the database, needs the history as well, since no buffer begins there."""
+        """Return whether the buffer starts after `after`. An id from the future, as after restoring
+        the database, needs the history as well, since no buffer begins there."""
         return self._start is None or after < self._start
 
     async def _job_now(self) -> StoredJob | None:
@@ -184,12 +185,12 @@ class Feeds:
         self._seen = 0
 
     def knows(self, job_id: str) -> bool:
-        """Whether the job has followers, so it exists."""
+        """Return whether the job has followers, so it exists."""
         return job_id in self._feeds
 
     @asynccontextmanager
     async def of(self, job_id: str) -> AsyncIterator[Feed]:
-        """The job's feed, during the block."""
+        """Provide the job's feed during the block."""
         if self._poller is None or self._poller.done():
             self._feeds.clear()
             self._history = History(self._store)
@@ -251,12 +252,12 @@ def _read(store: Store, job_id: str, after: int) -> EventFrames:
 
 
 def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
-    """Frames as one piece; its id is `after` if there are none."""
+    """Return the frames as one piece; its id is `after` if there are none."""
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 
 def frame_of(kind: str, data: dict[str, Any], event_id: int | None = None) -> bytes:
-    """One event on the wire. JSON holds no line break, so `data` is one line."""
+    """Encode one event for the wire. JSON contains no line break, so `data` is one line."""
     identity = f"id: {event_id}\n" if event_id is not None else ""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return f"{identity}event: {kind}\ndata: {text}\n\n".encode()

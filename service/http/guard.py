@@ -45,8 +45,8 @@ class Guard:
     """Admits a request, with `request.state.principal` set, and `request.state.still_admitted` for
     long responses.
 
-    Every decision is made here, by the table in `route_rules.py`: a route has nothing to call and
-    so nothing to forget.
+    Every decision is made here, by the table in `route_rules.py`: a route calls no check, so it
+    cannot omit one.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Guard:
         await refusal(full, Request(scope))(scope, receive, send)
 
     async def _still_admitted(self, text: str | None) -> bool:
-        """Whether the key is still valid, for a response that goes on after the check."""
+        """Return whether the key is still valid, for a response that continues after the check."""
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:
@@ -131,7 +131,7 @@ class Guard:
         return principal
 
     async def _check(self, principal: Principal, scope: Scope, found: RouteMatch) -> None:
-        """NotAllowed, NotFound or MethodNotAllowed if the key does not permit the request."""
+        """Raise NotAllowed, NotFound or MethodNotAllowed if the key does not permit the request."""
         everything = principal.visible_owner is None
         if found.rule is None:
             if everything:
@@ -187,15 +187,15 @@ class _Body:
 
 
 def _path(scope: Scope) -> str:
-    """The path without the prefix of a proxy."""
+    """Return the path without the prefix of a proxy."""
     path: str = scope["path"]
     root = scope.get("root_path") or ""
     return path.removeprefix(root) if root and path.startswith(root + "/") else path
 
 
 def key_text(headers: Headers) -> str | None:
-    """The key in a request: `Authorization: Bearer KEY`, else a browser's cookie; None if there is
-    neither, "" if it is malformed."""
+    """Return the key in a request: `Authorization: Bearer KEY`, else a browser's cookie. Return
+    None if there is neither, "" if it is malformed."""
     stated = headers.get("authorization")
     if stated is not None:
         scheme, _, text = stated.partition(" ")

@@ -40,7 +40,7 @@ class JobAges:
     _since: dict[str, float] = field(default_factory=dict)
 
     def of(self, oldest: Oldest) -> dict[str, float]:
-        """Age in seconds for each state of `oldest`; other jobs are forgotten."""
+        """Return the age in seconds for each state of `oldest`; other jobs are forgotten."""
         moment = self.clock()
         self._since = {
             name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
@@ -56,7 +56,7 @@ WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 class Metrics:
     """`tilewright_http_*` by method, route and status; counts of this process's worker; state of
     the database, read on each scrape and omitted if it cannot be read. `docs/operations.md` lists
-    them. Durations are of monotonic clocks."""
+    them. Durations are measured with monotonic clocks."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -192,7 +192,7 @@ class Metrics:
         self._store_errors.inc(counts["store_errors"])
 
     def look_at(self, store: Store, limit_bytes: int) -> bool:
-        """Read the counts of the database; False if it cannot be read."""
+        """Read the counts of the database; return False if it cannot be read."""
         try:
             records, found = store.counts().records, open_jobs(store)
             oldest, prepared = store.oldest_jobs(), store.preparation_counts()
@@ -214,8 +214,8 @@ class Metrics:
         return True
 
     def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
-        """The text format. `with_store` includes what `look_at` read just now. The gauges of a
-        worker are omitted if there is none."""
+        """Return the text format. `with_store` includes what `look_at` read just now. The gauges of
+        a worker are omitted if there is none."""
         role = Role.REPLICA if worker is None else worker.role
         for one in Role:
             self._role.labels(str(one)).set(one is role)

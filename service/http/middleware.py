@@ -116,7 +116,7 @@ class OriginFilter:
 
 
 class HeadAsGet:
-    """Answers HEAD like GET, without the body."""
+    """Responds to HEAD like GET, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,14 +129,14 @@ class HeadAsGet:
         answered = False
 
         async def left() -> Message:
-            # With the head sent, there is nothing to wait for: an event stream ends here.
+            # After the head there is nothing more to send: an event stream ends here.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def head(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                scope["method"] = "HEAD"  # as the outer middleware knows it
+                scope["method"] = "HEAD"  # as the outer middleware recorded it
                 await send(message)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 

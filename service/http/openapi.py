@@ -1,4 +1,4 @@
-"""Completes the OpenAPI document with what FastAPI does not know: keys and scopes, workloads,
+"""Completes the OpenAPI document with facts that FastAPI does not know: keys and scopes, workloads,
 names, waits, cursors."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NOTATION: Document = {
 
 
 def complete(document: Document) -> Document:
-    """`document`, completed."""
+    """Return `document` with the additional facts."""
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["key"] = SCHEME
     schemas = components.setdefault("schemas", {})
@@ -81,8 +81,8 @@ def complete(document: Document) -> Document:
 
 
 def workload_schemas() -> dict[str, Document]:
-    """The schema of workload documents, with its parts as separate schemas (`Workload`, ...) and
-    the scalar functions of this version."""
+    """Return the schema of workload documents, with its parts as separate schemas (`Workload`, ...)
+    and the scalar functions of this version."""
     text = (
         resources.files("tilewright.service.http")
         .joinpath("workload.schema.json")
@@ -113,7 +113,7 @@ def _complete_operation(operation: Document, rule: Rule | None) -> None:
 
 
 def _with_workloads(schema: Document) -> Document:
-    """A request's schema in which free objects are replaced by what they contain."""
+    """Return a request's schema in which free objects are replaced by their schemas."""
     properties = dict(schema["properties"])
     forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
                              for name in ("Workload", "WorkloadNotation")]  # fmt: skip

@@ -1,8 +1,8 @@
 """Host names of a service, and origins of pages that may call it.
 
-A browser sends requests wherever a page tells it to. Two headers that the browser itself writes
-reveal this: `Host` (a page that points its own name at this address shows that name) and
-`Sec-Fetch-Site`, or `Origin`, which say where the page came from.
+A browser sends requests to any address that a page names. Two headers that the browser itself
+writes reveal the page: `Host` (a page that points its own name at this address shows that name) and
+`Sec-Fetch-Site`, or `Origin`, which name the page's origin.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SAFE = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """The host names of a service: `listed` ones, addresses (`local_only`: of this machine alone),
-    and with `any_name` all others.
+    """The host names of a service: the `listed` ones, IP addresses (with `local_only`, only this
+    machine's), and with `any_name` all others.
 
-    Addresses are safe: only the owner of a name can point it somewhere else.
+    IP addresses are safe: only the owner of a name can point it to another machine.
     """
 
     listed: frozenset[str]
@@ -36,7 +36,7 @@ class HostNames:
     any_name: bool
 
     def admit(self, host: str) -> bool:
-        """Whether a request for `host` (with or without a port) is for this service."""
+        """Return whether a request for `host` (with or without a port) is for this service."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -51,7 +51,7 @@ class HostNames:
 
 
 def host_names(settings: Settings) -> HostNames:
-    """The host names under these settings."""
+    """Return the host names under these settings."""
     listed = {"localhost", *(name.strip("[]").lower() for name in settings.allow_host)}
     if not settings.loopback:
         listed |= {settings.host.lower(), socket.gethostname().lower()}
@@ -80,7 +80,7 @@ class TrustedProxies:
 
 
 def host_of(headers: Headers, client: str, proxies: TrustedProxies) -> str:
-    """The host name to which the client sent the request."""
+    """Return the host name to which the client sent the request."""
     if proxies.networks and proxies.trust(client):
         forwarded = headers.get("x-forwarded-host")
         if forwarded:
@@ -89,9 +89,11 @@ def host_of(headers: Headers, client: str, proxies: TrustedProxies) -> str:
 
 
 def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[str]) -> str | None:
-    """A description of the page of another origin that sends the request; None if there is none.
+    """Return a description of the page of another origin that sends the request, or None if there
+    is none.
 
-    Following a link from another origin is no request of a page; everything else a page sends is.
+    Following a link from another origin does not count as a request of a page; every other request
+    of a page does.
     """
     origin = headers.get("origin")
     if origin is not None and origin in allowed:
@@ -112,8 +114,8 @@ def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[
 
 
 def _same(origin: str, host: str) -> bool:
-    """Whether an origin and `host` are the same. A proxy may have removed TLS: the scheme only
-    determines the default port."""
+    """Return whether an origin and `host` are the same. A proxy may have removed TLS: the scheme
+    only determines the default port."""
     try:
         parts = urlsplit(origin)
     except ValueError:

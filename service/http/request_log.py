@@ -17,10 +17,11 @@ from tilewright.service.http.wait_time import wait_time_of
 log = logging.getLogger("tilewright.http")
 
 LINES_A_SECOND = 50
-"""More lines would cost more than the responses; the next line has the number left out."""
+"""The limit on log lines per second. More lines would cost more than the responses; the next line
+has the number omitted."""
 
 UNAVAILABLE = frozenset({502, 503, 507})
-"""No bugs: these are the responses while a database is away or full."""
+"""Statuses that are not bugs: the responses while a database is away or full."""
 
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate", b"baggage"})
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -110,7 +111,7 @@ def _describe(span: Any, scope: Scope, message: Message) -> None:
 
 
 def _trace_headers(scope: Scope) -> dict[str, str]:
-    """The caller's trace headers, if any."""
+    """Return the caller's trace headers, if any."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -126,7 +127,7 @@ def _given_id(scope: Scope) -> str:
 
 
 def _job_id(scope: Scope, message: Message) -> str:
-    """The job of a request: in its path, or created by it."""
+    """Return the job of a request: in its path, or created by it."""
     location = dict(message["headers"]).get(b"location", b"").decode("latin-1")
     found = _JOB.search(scope["path"]) or _JOB.search(location)
     return found[1] if found else ""

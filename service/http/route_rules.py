@@ -18,8 +18,8 @@ from tilewright.service.access.keys import KeyScope
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`scope` None: public, without reading the database. `streams`: the response goes on, so an
-    owner may only have a limited number open."""
+    """Access rule of a route. `scope` None: public, without reading the database. `streams`: the
+    response is long-lived, so the number of open ones per owner is limited."""
 
     scope: KeyScope | None
     streams: bool = False
@@ -86,7 +86,7 @@ RULES: dict[tuple[str, str], Rule] = {
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
     """The table's entry for a request: `rule` is None if the path or method is not listed.
-    `methods` are those of the path, `parameters` the path's."""
+    `methods` are the methods of the path, `parameters` its parameters."""
 
     rule: Rule | None
     methods: tuple[str, ...]
@@ -107,7 +107,7 @@ class Rules:
         ]
 
     def find(self, method: str, path: str) -> RouteMatch:
-        """The most literal path pattern that lists `method`."""
+        """Return the most literal path pattern that lists `method`."""
         if method == "HEAD":
             method = "GET"
         methods: list[str] = []
@@ -126,7 +126,7 @@ class Rules:
 
 
 def _literal(path: str) -> int:
-    """Number of literal characters in a path pattern."""
+    """Return number of literal characters in a path pattern."""
     return len("".join(part.rpartition("}")[2] for part in path.split("{")))
 
 

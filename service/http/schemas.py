@@ -168,7 +168,7 @@ class LookupOut(BaseModel):
 
 
 def schema_ref(model: type[BaseModel]) -> dict[str, str]:
-    """A reference to `model` in the OpenAPI document, which `request_schemas` adds."""
+    """Return a reference to `model` in the OpenAPI document, which `request_schemas` adds."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
@@ -200,7 +200,7 @@ DESCRIPTIONS = {
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a route, for OpenAPI."""
+    """Return the error responses of a route, for OpenAPI."""
     return {
         status: {
             "description": DESCRIPTIONS[status],

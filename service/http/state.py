@@ -31,8 +31,8 @@ WRITERS = 8
 must not wait for writers."""
 
 THREADS_AT_ONCE = 4
-"""Computing threads of one interpreter slow each other down. Lookups have their own, so that a long
-one does not delay single requests."""
+"""Computing threads of one interpreter slow each other down. Lookups have separate threads, so that
+a long lookup does not delay single requests."""
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ class ServiceState:
         return self.settings.limits
 
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
-        """Run `function`, which writes to the database, in a thread. Unavailable if too many others
-        wait before it, or if the write would be lost."""
+        """Run `function`, which writes to the database, in a thread. Raise Unavailable if too many
+        other writers wait, or if the write would be lost."""
         problem = self.identity.problem()
         if problem:
             raise Unavailable(problem, code="database_replaced")

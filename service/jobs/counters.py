@@ -22,7 +22,7 @@ class Counters:
         self._store_errors = 0
 
     def trial(self, status: str) -> None:
-        """A trial was measured."""
+        """Count a measured trial."""
         with self._lock:
             self._trials[status] += 1
 
@@ -32,7 +32,7 @@ class Counters:
             self._jobs.append((state, secs, run_secs))
 
     def machine_wait(self, job_id: str, *, waits: bool) -> None:
-        """A job begins or stops waiting for the machine, which another process uses."""
+        """Record that a job begins or stops waiting for the machine, which another process uses."""
         with self._lock:
             self._count_waits()
             if waits:
@@ -41,12 +41,12 @@ class Counters:
                 self._waits_since.pop(job_id, None)
 
     def store_error(self) -> None:
-        """The database could not be used."""
+        """Count an error of the database."""
         with self._lock:
             self._store_errors += 1
 
     def take(self) -> dict[str, Any]:
-        """The counts as JSON data; resets them."""
+        """Return the counts as JSON data; resets them."""
         with self._lock:
             self._count_waits()
             counts = {

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def job_document(
     job: StoredJob, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The job's JSON. `best` is the verified best of a finished job; `place` is the result of
-    `queue.position_of`, `sharing` its owners as the caller may see them. `queued_secs` is the time
-    before its first worker, `elapsed_secs` from submission to the end including waits, which
-    `progress.wall_secs` excludes; None before."""
+    """Return the job's JSON. `best` is the verified best of a finished job; `place` is the result
+    of `queue.position_of`, `sharing` its owners as the caller may see them. `queued_secs` is the
+    time before its first worker, `elapsed_secs` from submission to the end including waits, which
+    `progress.wall_secs` excludes; both are None before that time."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -45,24 +45,24 @@ def job_document(
 
 
 def _secs(start: datetime, end: datetime | None) -> float | None:
-    """Seconds from `start` to `end`, None before the end."""
+    """Return the seconds from `start` to `end`, or None before the end."""
     return None if end is None else round(max((end - start).total_seconds(), 0.0), 3)
 
 
 def measurer_name(spec: str) -> str:
-    """`simulated:slow.json`: the folder is not shown."""
+    """Return the measurer without the folder of its file: `simulated:slow.json`."""
     kind, colon, path = spec.partition(":")
     return f"{kind}{colon}{path.rpartition('/')[2]}"
 
 
 def moment(at: datetime | None) -> str | None:
-    """RFC 3339 in UTC."""
+    """Format a time as RFC 3339 in UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
-    """One trial of a job: its status, every sample, the schedule, and the result of its full check
-    among `checks` (those of its task); None if it was not checked in full."""
+    """Return one trial of a job: its status, every sample, the schedule, and the result of its full
+    check among `checks` (the checks of its task), or None if it was not checked in full."""
     document = record.to_json()
     check = checks.check(record.trace, record.toolchain)
     return {

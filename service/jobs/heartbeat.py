@@ -30,8 +30,8 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes to `fd` every `WORKER_HEARTBEAT_SECS`, from the first role on until `stop`; None
-    disables it."""
+    """Writes to `fd` every `WORKER_HEARTBEAT_SECS`, from the first role until `stop`; None disables
+    it."""
 
     fd: int | None
     counters: Counters

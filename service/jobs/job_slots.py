@@ -1,4 +1,4 @@
-"""Limits on the jobs that a worker runs at once, on its machine and on its fleet."""
+"""Limits on the jobs that a worker runs concurrently, on its machine and on its fleet."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from tilewright.service import timeouts
 
 MOST_ON_A_FLEET = 16
-"""One process runs the search of all of them: more would only wait for its core."""
+"""One process runs the search of all of these jobs: more jobs would only wait for its core."""
 
 
 @dataclass(slots=True)
 class JobSlots:
-    """The open jobs of one kind, by id, and their owners. `count` is the number of slots, besides
-    those for owners who have no other job (`queue.choose`)."""
+    """The open jobs of one kind, by id, and their owners. `count` is the number of slots, without
+    the slots for owners who have no other job (`queue.choose`)."""
 
     count: Callable[[], int]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class JobSlots:
     oldest: str = ""
 
     def open_owners(self) -> list[str]:
-        """The owner of each open job; finished jobs are dropped."""
+        """Return the owner of each open job; finished jobs are dropped."""
         self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
         self.owners = {name: self.owners.get(name, "") for name in self.threads}
         return list(self.owners.values())

@@ -3,8 +3,8 @@ trial.
 
 A trial's record is stored before the trial is reported. The rest (that the trial belongs to the
 job, its event, the progress) follows within `JOURNAL_FLUSH_SECS`, in one transaction for all trials
-since the last. A process that dies in between loses only the event of a trial whose record is
-stored: the job finds the record when it resumes.
+since the last transaction. A process that dies in between loses only the event of a trial whose
+record is stored: the job finds the record when it resumes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class Journal:
         activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
-        """Buffer an entry. `event` is of `kind`, `candidate` is what the search proposed at
-        `trial`, `progress` updates its fields, `activity` is what the job begins to do, `failures`
-        is that of `report_job`. Flushes if it is due: StoreError, StaleLease."""
+        """Buffer an entry. `event` is of `kind`, `candidate` is the candidate that the search
+        proposed at `trial`, `progress` updates its fields, `activity` is the activity that begins,
+        `failures` is the argument of `report_job`. Flushes if it is due; then StoreError or
+        StaleLease may be raised."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -75,7 +76,8 @@ class Journal:
             self.flush()
 
     def flush(self, *, if_due: bool = False) -> None:
-        """Store the buffer. StoreError keeps it for another try. StaleLease."""
+        """Store the buffer. If StoreError is raised, the buffer is retained for another attempt.
+        Raise StaleLease if the lease was lost."""
         with self._lock:
             news = self._trials or self._events or self._failures is not None
             if not news and self._is_reported:

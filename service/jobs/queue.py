@@ -1,11 +1,11 @@
 """Scheduling: which waiting job starts next, and the queue positions shown to users.
 
-A few jobs are open at once and share the machine in time slices (`time_slices`), so a short job
-ends soon whatever else runs. Of the waiting jobs, those of owners with the fewest open jobs come
-first, and an owner without an open job gets a slot even if all are taken: the number and declared
-cost of other owners' jobs delay nobody. Among these, one slot always goes to the oldest job, so
-that none starves; the others go to the job with the fewest trials; the last slot is reserved for
-short jobs. A higher priority precedes all of this.
+A few jobs are open concurrently and share the machine in time slices (`time_slices`), so a short
+job ends soon whatever other jobs run. Of the waiting jobs, those of owners with the fewest open
+jobs come first, and an owner without an open job gets a slot even if all are taken: the number and
+declared cost of other owners' jobs delay no owner. Among these jobs, one slot always goes to the
+oldest job, so that none starves; the others go to the job with the fewest trials; the last slot is
+reserved for short jobs. A higher priority precedes all of this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUSPECT_FAILURES = 5
 
 
 def rest_secs(failures: int) -> float:
-    """How long a worker must live before it takes a job with this many failures.
+    """Return the seconds that a worker must live before it takes a job with this many failures.
 
     This separates jobs that kill their worker from workers killed by something else: a worker that
     dies during the rest did not die of this job, which is then not counted.
@@ -36,9 +36,10 @@ def rest_secs(failures: int) -> float:
 
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
-    """The order in which jobs will start if no other arrives: resumed jobs first, those with most
-    failures last; then the oldest new job, then those with the fewest trials, each group by
-    priority, as `waiting` is ordered; one job of each owner, then a second of each, and so on."""
+    """Return the order in which jobs will start if no other arrives: resumed jobs first, those with
+    most failures last; then the oldest new job, then the new jobs with the fewest trials, each
+    group by priority, as `waiting` is ordered; one job of each owner, then a second of each, and so
+    on."""
     lost = sorted((job for job in waiting if job.lost), key=lambda job: job.failures)
     new = [job for job in waiting if not job.lost]
     lined_up = [*new[:1], *sorted(new[1:], key=_shortest)]
@@ -61,9 +62,9 @@ def choose(
     open_owners: Sequence[str],
     has_oldest: bool,
 ) -> WaitingJob | None:
-    """The job to start now, given the owners of open jobs and whether the slot of the oldest is
-    taken; None if all must wait. Up to `slots` additional jobs may be open if each is its owner's
-    only one."""
+    """Return the job to start now, given the owners of open jobs and whether the slot of the oldest
+    is taken, or None if all must wait. Up to `slots` additional jobs may be open if each is its
+    owner's only one."""
     counts = Counter(open_owners)
     if len(open_owners) >= slots:
         alone = [job for job in waiting if not counts[job.owner]]
@@ -83,8 +84,8 @@ def choose(
 
 
 def position_of(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
-    """The job's position in the queue, from 1, and why it waits; None if it does not wait. Jobs of
-    a fleet and of this machine wait in separate queues."""
+    """Return the job's position in the queue, from 1, and why it waits, or None if it does not
+    wait. Jobs of a fleet and of this machine wait in separate queues."""
     fleet = any(job.fleet for job in waiting if job.id == job_id)
     same = [job for job in waiting if job.fleet == fleet]
     for position, job in enumerate(order(same), start=1):
@@ -101,5 +102,5 @@ def position_of(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] |
 
 
 def open_jobs(store: Store) -> dict[str, int]:
-    """The number of unfinished jobs by state."""
+    """Return the number of unfinished jobs by state."""
     return {str(state): n for state, n in store.job_counts().items() if not state.final}

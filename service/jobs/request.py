@@ -36,7 +36,7 @@ class JobRequest:
     options: TuneOptions
 
     def to_json(self) -> dict[str, Any]:
-        """The normal form, as stored."""
+        """Return the normal form, as stored."""
         return {
             "workload": self.workload.to_json(),
             "workload_summary": workloads.workload_summary(self.workload),
@@ -51,7 +51,7 @@ class JobRequest:
 
     @property
     def flight_key(self) -> str:
-        """Equal for equal tasks, whatever names were used."""
+        """A value that is equal for equal tasks, independent of their names."""
         form = self.to_json()
         identity = {
             "workload": self.workload.key,
@@ -62,7 +62,8 @@ class JobRequest:
 
 
 def read_job(document: Any, settings: Settings) -> JobRequest:
-    """Parse the body of a request. InvalidField, WorkloadError, TargetError with pointers."""
+    """Parse the body of a request. Raise InvalidField, WorkloadError or TargetError, with
+    pointers."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: check_size(workload, settings))
@@ -77,7 +78,7 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         seed=body.seed,
         measurer=measurer,
     )
-    # In a fleet the target is another machine's; this one may be of another kind.
+    # In a fleet, the target may be a machine of another kind than this one.
     native = body.target == "native" and measurer != FLEET
     if not native:
         located("/target", lambda: tuning.check_measurable(target, options.measurer))
@@ -101,8 +102,8 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 
 
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
-    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. MeasurementAborted
-    by `control`, because the machine may have to be probed."""
+    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. The machine may
+    have to be probed, so `control` may raise MeasurementAborted."""
     # Start-up: registering a job measures nothing.
     from tilewright.tuner.measure.measurer_spec import measured_target
 
@@ -124,10 +125,11 @@ def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = 
 
 
 def checked_measurer(spec: str, settings: Settings) -> str:
-    """`spec` with its file below the service's folder; InvalidField for any other file.
+    """Return `spec` with its file below the service's folder. Raise InvalidField for any other
+    file.
 
-    A fleet is always the service's own: an address would let a client choose what the service
-    connects to.
+    A fleet is always the service's own: with an address, a client could choose the server that the
+    service connects to.
     """
     if spec == REAL:
         return spec
@@ -166,12 +168,12 @@ def checked_measurer(spec: str, settings: Settings) -> str:
 
 
 def _below(root: Path, name: str) -> Path | None:
-    """The file `name` below `root`; None if there is none."""
+    """Return the file `name` below `root`, or None if there is none."""
     # A NUL or a bare dot has a special meaning for the file system.
     if "\0" in name or not name:
         return None
     try:
         path = (root / name).resolve()
         return path if path.is_relative_to(root) and path.is_file() else None
-    except OSError:  # a name that is too long, a loop of links
+    except OSError:  # a name that is too long, or a loop of links
         return None

@@ -54,8 +54,8 @@ class _Draining(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What all jobs of a worker share. `run` and `publish` are the real functions; tests replace
-    them. `stop` ends all jobs."""
+    """The values that all jobs of a worker share. `run` and `publish` are the real functions; tests
+    replace them. `stop` ends all jobs."""
 
     store: Store
     lease_secs: float
@@ -69,7 +69,7 @@ class JobContext:
     yield_policy: YieldPolicy = field(default_factory=YieldPolicy)
 
     def must_yield(self) -> bool:
-        """Whether ticket jobs yield to answers that are being prepared."""
+        """Return whether ticket jobs yield to answers that are being prepared."""
         name = toolchains.toolchain_name(toolchains.toolchain())
         return self.yield_policy.is_due(lambda: self.store.preparations_waiting(name))
 
@@ -114,7 +114,7 @@ class JobRun:
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
-            # Log lines carry the job's id.
+            # Log lines contain the job's id.
             heartbeat = threading.Thread(
                 target=copy_context().run, args=(self._keep_lease,), daemon=True
             )
@@ -126,7 +126,7 @@ class JobRun:
                 log.warning(
                     "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
                 )
-            except Exception:  # its end cannot be stored; other jobs go on
+            except Exception:  # its end cannot be stored; other jobs continue
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
                 self._means.counters.machine_wait(self._job.id, waits=False)
@@ -147,7 +147,7 @@ class JobRun:
             with self._control.paused():
                 stopped = self._means.stop.wait(pause_secs)
             if stopped:
-                return  # the next worker resumes it at once
+                return  # the next worker resumes it immediately
             pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:
@@ -211,7 +211,7 @@ class JobRun:
         return report
 
     def _give_up(self) -> None:
-        """End the job as FAILED, with the best of its trials: all of them are known, so this only
+        """End the job as FAILED, with the best of its trials: all trials are known, so this only
         checks the best once more."""
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
@@ -224,7 +224,7 @@ class JobRun:
         report = self._tune(request, replace(request.options, budget=known))
         self._finish(request, report, error=LOST_TOO_OFTEN)
 
-    # -- turns
+    # -- time slices
 
     def _yield_slice(self) -> None:
         """Pass the machine on if this job's time slice is over."""
@@ -238,7 +238,8 @@ class JobRun:
         return self._is_ticket and self._means.must_yield()
 
     def _yield_to_preparations(self) -> None:
-        """A ticket job waits while answers are prepared: its own may be among them."""
+        """Wait, as a ticket job, while answers are prepared: the answer for its own task may be
+        among them."""
         self._turns.step_aside(
             self._job.id,
             self._must_yield,
@@ -246,13 +247,13 @@ class JobRun:
         )
 
     def _wait_for_slice(self, before: int) -> None:
-        """While other jobs have the machine: whether to go on waiting."""
+        """Wait while other jobs have the machine; raises when the job must stop waiting."""
         others = "1 other job is" if before == 1 else f"{before} other jobs are"
         self._check_while_waiting(f"its turn: {others} before it")
 
     def _check_while_waiting(self, waits_for: str) -> None:
-        """Whether to go on waiting. _Draining, MeasurementAborted: a cancelled job does not wait to
-        have its best checked."""
+        """Raise _Draining or MeasurementAborted if the wait must end: a cancelled job does not wait
+        for the check of its best."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
@@ -260,7 +261,7 @@ class JobRun:
         self._report_wait(waits_for)
 
     def _report_wait(self, text: str) -> None:
-        """Report what the job waits for, "" for nothing."""
+        """Report the resource that the job waits for, or "" for none."""
         if self._lost.is_set():
             return
         for_machine = text.startswith("waiting for the machine")
@@ -274,8 +275,8 @@ class JobRun:
             self._mark_started()
 
     def _mark_started(self) -> None:
-        """From here on the death of this process counts against the job, unless it was killed from
-        outside; so this is stored before the job's work begins."""
+        """Store that from now on the death of this process counts against the job, unless it was
+        killed from outside. This is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._has_started = True
@@ -335,7 +336,7 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; none for a cancelled job."""
+        """Return the files of the best; none for a cancelled job."""
         if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built on demand")
         return self._means.publish(*args)
@@ -370,10 +371,10 @@ class JobRun:
     # -- while it runs
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Record a stored trial, then decide whether to go on.
+        """Record a stored trial, then decide whether to continue.
 
         Trials of an earlier run, or of this job before its worker died, arrive in large numbers and
-        are no news: they are listed and counted, without events.
+        are already known: they are listed and counted, without events.
         """
         if not event["reused"]:
             self._failures = 0
@@ -425,7 +426,7 @@ class JobRun:
 
     def _keep_lease(self) -> None:
         """Renew the lease, flush the journal, and check four times a second whether the job is to
-        end: native work that does not end by itself is killed."""
+        end: native code that does not return is killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
         pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
@@ -468,8 +469,8 @@ class JobRun:
             self._abandon()
 
     def _abandon(self) -> None:
-        """End the cancelled job while its thread cannot be interrupted: the thread ends by itself,
-        and finds that the job is no longer its own."""
+        """End the cancelled job while its thread cannot be interrupted. When the thread's call
+        returns, it finds that its lease is lost, and ends."""
         if self._over.is_set() or self._lost.is_set():
             return
         try:
@@ -483,15 +484,15 @@ class JobRun:
 
 
 def _secs_used_before(job: StoredJob) -> float:
-    """Seconds of the budget that earlier leases used, but at most half of it: the rest may have to
-    check the best once more."""
+    """Return the seconds of the budget that earlier leases used, but at most half of it: the rest
+    may be needed to check the best once more."""
     seconds = (job.request.get("budget") or {}).get("seconds")
     used_secs = float(job.progress.get("used_secs") or 0.0)
     return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
 def _event_without_samples(event: dict[str, Any]) -> dict[str, Any]:
-    """A trial as an event: without samples, which `trials` has."""
+    """Return a trial as an event: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
     shortened = {name: value for name, value in event.items() if name != "candidate"}
     return {**shortened, "result": result}

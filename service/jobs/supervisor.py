@@ -39,8 +39,8 @@ Counts = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """Health of the worker. `reason` says why it is not `ready`. `role` is its last role: a standby
-    worker is as ready as a leader."""
+    """Health of the worker. `reason` states why it is not `ready`. `role` is its last role: a
+    standby worker is as ready as a leader."""
 
     ready: bool
     pid: int | None
@@ -114,7 +114,7 @@ class Supervisor:
         return WorkerHealth(False, pid, deaths, reason, role)
 
     def begin_stop(self) -> None:
-        """Ask the worker to drain, without waiting."""
+        """Request the worker to drain, without waiting."""
         self._stopping.set()
         with self._lock:
             if self._process is not None:
@@ -198,7 +198,7 @@ class Supervisor:
         return code
 
     def _read_heartbeats(self, beats: io.FileIO) -> bool:
-        """Read heartbeats until the worker ends; True if it must be killed."""
+        """Read heartbeats until the worker ends; return True if it must be killed."""
         silent_secs, unfinished, has_lived = 0.0, b"", False
         while True:
             before = time.monotonic()
@@ -232,13 +232,14 @@ class Supervisor:
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's environment without what a worker does not need and others may read in /proc:
-    a client's key, the URL of the database with its password."""
+    """Return this process's environment without variables that a worker does not need and other
+    users may read in /proc: a client's key, and the URL of the database with its password."""
     return {n: v for n, v in os.environ.items() if n not in ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")}
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for lack of memory; 0 if it does not say."""
+    """Return how many processes the kernel has killed for lack of memory; 0 if it does not report
+    it."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -247,7 +248,7 @@ def out_of_memory_kills() -> int:
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL to the rest of a process group."""
+    """Send SIGKILL to the remaining processes of a group."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Ticket jobs: they tune workloads that somebody asked for and nobody tuned."""
+"""Ticket jobs: they tune workloads that a lookup requested and no job has tuned."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Tickets = Callable[[Workload], Ticket | None]
 
 
 def tickets_for(target: Target, trials: int) -> Tickets:
-    """A function that makes the ticket job of a workload on `target`: request, body hash and flight
-    key; None if no machine of this service can measure it."""
+    """Return a function that makes the ticket job of a workload on `target`: request, body hash and
+    flight key, or None if no machine of this service can measure it."""
     host = targets.this_machine()
     if grade_of(target, host) is None:
         return lambda workload: None
@@ -35,4 +35,4 @@ def tickets_for(target: Target, trials: int) -> Tickets:
 
 
 def no_tickets(workload: Workload) -> None:
-    """For callers who may not submit jobs."""
+    """Return None: callers who may not submit jobs get no ticket."""

@@ -1,10 +1,10 @@
 """Time slices: jobs take turns on one machine.
 
-Owners share the machine by the seconds they have really used, whatever their jobs declare: the next
-slice goes to the owner with the least use, and round-robin among that owner's jobs. A slice that
-takes longer than it should, in a call that cannot be interrupted, is charged: the others have the
-machine until they have used as much. An owner that arrives, or returns, starts level with the
-others: unused time is no credit.
+Owners share the machine by the seconds they have used, whatever budgets their jobs declare: the
+next slice goes to the owner with the least use, and round-robin among that owner's jobs. A slice
+that takes longer than it should, in a call that cannot be interrupted, is charged: the other owners
+get the machine until they have used as much. An owner that arrives, or returns, starts level with
+the others: unused time is no credit.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class TimeSlices:
                 self._leave(name)
 
     def slice_is_over(self, name: str) -> bool:
-        """Whether `name` has the machine, its slice is long enough, and another participant is
-        next."""
+        """Return whether `name` has the machine, its slice is long enough, and another participant
+        is next."""
         with self._changed:
             mine = self._first == name and self._clock() - self._began >= self._turn_secs
             return mine and self._next() != name
@@ -115,7 +115,7 @@ class TimeSlices:
         chosen = self._next()
         self._charge()
         assert self._first is not None
-        self._owners[self._first] = self._owners.pop(self._first)  # to the end
+        self._owners[self._first] = self._owners.pop(self._first)  # move to the end
         self._begin(chosen)
 
     def _begin(self, name: str) -> None:
@@ -128,12 +128,12 @@ class TimeSlices:
         self._used_secs[owner] = self._used(owner)
 
     def _used(self, owner: str) -> float:
-        """An owner's use so far, including the current slice."""
+        """Return an owner's use so far, including the current slice."""
         under_way = self._first is not None and self._owners[self._first] == owner
         return self._used_secs[owner] + (self._clock() - self._began if under_way else 0.0)
 
     def _line(self) -> list[str]:
-        """All participants in the order of their next slices."""
+        """Return all participants in the order of their next slices."""
         names = [name for name in self._owners if name != self._first]
         names += [] if self._first is None else [self._first]  # last among equals
         return sorted(names, key=lambda name: self._used(self._owners[name]))
@@ -142,7 +142,8 @@ class TimeSlices:
         return self._line()[0]
 
     def _before(self, name: str) -> int:
-        """The number of participants before `name`: the current one and those that come next."""
+        """Return the number of participants before `name`: the current participant and the next
+        ones."""
         if self._first == name:
             return 0
         line = [other for other in self._line() if other != self._first]

@@ -1,6 +1,6 @@
 """One tuning run with its database, for `tune` and for a service's worker.
 
-Same workload, target and options in, same stored result out.
+Equal workload, target and options give an equal stored result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TuneOptions:
 
 
 def check_measurable(target: Target, measurer: str) -> None:
-    """TargetError if `measurer` would have to run code here that this machine cannot run."""
+    """Raise TargetError if `measurer` would have to run code here that this machine cannot run."""
     from tilewright.tuner.machine.native_target import native_target
 
     if measurer != REAL:
@@ -71,9 +71,9 @@ def tune_into(
     begun: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is stored; an exception in
-    it ends the run. `should_stop` ends it after a trial, with the best so far verified. `control`
-    is that of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's value)
-    and record keys of trials that an earlier worker reported."""
+    it ends the run. `should_stop` ends it after a trial, and the incumbent is verified. `control`
+    is the argument of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's
+    value) and record keys of trials that an earlier worker reported."""
     from tilewright.schedules.space import Candidate
     from tilewright.tuner.tuning import tune
 
@@ -107,8 +107,8 @@ def whole_document(
     control: Control,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """`result_document`, whose wall time includes building the files of the best. If the seconds of
-    the run are over, the files are built on demand later."""
+    """Return `result_document`, whose wall time includes building the files of the best. If the
+    time budget of the run is used up, the files are built on demand later."""
 
     def publish_in_time(*args: Any) -> Published:
         if control.killed_in_secs <= 0.0:
@@ -135,7 +135,7 @@ def register(store: Store, workload: Workload, target: Target) -> None:
 
 
 def event_document(event: TrialEvent) -> dict[str, Any]:
-    """A trial event as JSON data."""
+    """Return a trial event as JSON data."""
     document = asdict(event)
     document["result"]["status"] = str(event.result.status)
     document["result"]["run_secs"] = list(event.result.run_secs)

@@ -1,7 +1,7 @@
 """The worker: leases jobs from the database and runs a few of them in time slices.
 
-Everything a job reports is in the database before, so this process may die at any moment: the next
-coordinator resumes its jobs from their records at once.
+Every report of a job is stored in the database first, so this process may die at any moment: the
+next coordinator resumes its jobs from their records immediately.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("tilewright.worker")
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """Settings of a worker. `db_url` "" is the user's own database; `beat_fd` receives its
-    heartbeats (None: nobody); with `standby` it waits while another worker coordinates.
+    heartbeats (None: no heartbeats); with `standby` it waits while another worker coordinates.
     `blameless`: the previous worker was killed from outside, not by a job."""
 
     db_url: str
@@ -107,7 +107,7 @@ class Worker:
             thread.join()
 
     def work_once(self) -> bool:
-        """Run one waiting job in this thread; whether there was one."""
+        """Run one waiting job in this thread; return whether there was one."""
         leased = self._lease()
         if leased is None:
             return False
@@ -116,7 +116,7 @@ class Worker:
         return True
 
     def _open_one(self) -> bool:
-        """Start one more job if a slot is free; whether it did."""
+        """Start one more job if a slot is free; return whether one was started."""
         leased = self._lease()
         if leased is None:
             return False
@@ -128,8 +128,8 @@ class Worker:
         return True
 
     def _lease(self) -> tuple[StoredJob, JobSlots, str] | None:
-        """The next job, its kind of slots, and its owner: a fleet's jobs use no slots of this
-        machine."""
+        """Return the next job, its kind of slots, and its owner: a fleet's jobs use no slots of
+        this machine."""
         lived_secs = self.context.clock() - self._since
         waiting = [
             job
@@ -219,9 +219,9 @@ def coordinate(
     blameless: bool = False,
     take_role: Callable[[Role], None] = lambda role: None,
 ) -> bool:
-    """Become the only coordinator, which ends the leases of its dead predecessor; False if stopped
-    first. With `standby` it waits while another coordinator lives, or the server is away;
-    `take_role` is called when a role begins. StoreHeld names the other coordinator."""
+    """Become the only coordinator, which ends the leases of its dead predecessor; return False if
+    stopped first. With `standby` it waits while another coordinator lives, or the server is away;
+    `take_role` is called when a role begins. Raise StoreHeld, which names the other coordinator."""
     stands_by = False
     while not stop.is_set():
         try:

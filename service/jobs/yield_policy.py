@@ -1,5 +1,5 @@
-"""Priority of preparations over the jobs that tune the same workloads: somebody waits for the
-preparation."""
+"""Priority of preparations over the jobs that tune the same workloads, because a client waits for
+the preparation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class YieldPolicy:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_due(self, waiting: Callable[[], int]) -> bool:
-        """Whether to yield: `waiting`, the number of unfinished preparations, is positive and has
-        not been so for too long. It is called a few times a second at most."""
+        """Return whether to yield: `waiting()`, the number of unfinished preparations, is positive
+        and has not been positive for too long. `waiting` is called a few times per second at
+        most."""
         with self._lock:
             now = self.clock()
             if now - self._looked > self.most_secs:
-                self._since = None  # nobody called meanwhile: the old start proves nothing
+                self._since = None  # no call for a while: the start of the period is outdated
             if now - self._looked >= self.look_secs:
                 self._looked = now
                 if not _some(waiting):
@@ -40,7 +41,8 @@ class YieldPolicy:
 
 
 def _some(waiting: Callable[[], int]) -> bool:
-    """Whether any preparation waits; False for an unusable database, so that no job is held up."""
+    """Return whether any preparation waits; False for an unusable database, so that no job is
+    delayed."""
     try:
         return waiting() > 0
     except TilewrightError:

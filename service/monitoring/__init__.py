@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def monitoring_dir() -> Path:
-    """The folder of `grafana.json` and `alerts.yml`."""
+    """Return the folder of `grafana.json` and `alerts.yml`."""
     return Path(__file__).parent

@@ -1,1 +1,1 @@
-"""Resolves what commands and requests name: workloads, targets, toolchains."""
+"""Resolves the names in commands and requests: workloads, targets, toolchains."""

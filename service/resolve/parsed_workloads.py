@@ -34,8 +34,8 @@ class ParsedWorkloads:
         self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
     def parsed_name(self, spelled: str | dict[str, Any]) -> ParsedName:
-        """The key and summary of the workload `spelled`. WorkloadError if it is invalid or too
-        large."""
+        """Return the key and summary of the workload `spelled`. Raise WorkloadError if it is
+        invalid or too large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
         # Texts of a string and a document differ: one begins with a quotation mark.
         digest = hashlib.sha256(text.encode()).digest()
@@ -48,7 +48,7 @@ class ParsedWorkloads:
         return known
 
     def read(self, spelled: str | dict[str, Any]) -> Workload:
-        """The workload itself. WorkloadError as for `parsed_name`."""
+        """Return the workload itself. WorkloadError as for `parsed_name`."""
         workload = workloads.workload_of(spelled)
         check_size(workload, self._settings)
         return workload

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def call_function(file: str, name: str) -> Workload:
-    """The result of FUNCTION in FILE.py. UsageProblem, WorkloadError.
+    """Return the result of FUNCTION in FILE.py. Raise UsageProblem or WorkloadError.
 
     Output of the file goes to stderr: stdout may be promised to one JSON document.
     """
@@ -49,7 +49,7 @@ def call_function(file: str, name: str) -> Workload:
         raise UsageProblem(
             f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
         )
-    workload.normalised()  # refuses what does not describe a computation
+    workload.normalised()  # refuses a result that is not a computation
     return workload if workload.name else workload.named(name)
 
 
@@ -77,7 +77,7 @@ def _functions(module: ModuleType) -> str:
 
 @contextmanager
 def _reported(what: str, file: str) -> Iterator[None]:
-    """Turns any exception of the user's code into a UsageProblem; our own errors pass."""
+    """Convert any exception of the user's code into a UsageProblem; errors of Tilewright pass."""
     try:
         yield
     except SyntaxError as error:
@@ -94,7 +94,7 @@ def _reported(what: str, file: str) -> Iterator[None]:
 
 
 def _place(error: Any, file: str) -> str:
-    """The last line of `file` in the traceback."""
+    """Return the last line of `file` in the traceback."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

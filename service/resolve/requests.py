@@ -90,7 +90,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(model: type[M], document: Any) -> M:
-    """`document` parsed as a `model`; InvalidField names the first error."""
+    """Parse `document` as a `model`. Raise InvalidField, which names the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -99,12 +99,13 @@ def read_model(model: type[M], document: Any) -> M:
 
 
 def json_pointer(location: Sequence[str | int]) -> str:
-    """RFC 6901: `/budget/trials`."""
+    """Return the JSON pointer (RFC 6901) of a location: `/budget/trials`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
 
 
 def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
-    """An error of Pydantic in our format: the field, what is accepted, what was found."""
+    """Return an error of Pydantic in our format: the field, the accepted values, the found
+    value."""
     if kind == "extra_forbidden":
         return InvalidField(
             f"{_where(loc)}: there is no such field",
@@ -143,7 +144,7 @@ def _short(value: object) -> str:
 
 
 def check_size(workload: Workload, settings: Settings) -> None:
-    """WorkloadError "too_large" for more memory or work than this service accepts."""
+    """Raise WorkloadError "too_large" for more memory or work than this service accepts."""
     # Start-up: reading settings needs no workload.
     from tilewright.schedules.workload.size import check_limits
 
@@ -158,7 +159,7 @@ T = TypeVar("T")
 
 
 def located(pointer: str, make: Callable[[], T]) -> T:
-    """The result of `make`; its errors get `pointer` as a prefix of their own."""
+    """Return the result of `make`; the pointers of its errors are prefixed with `pointer`."""
     try:
         return make()
     except TilewrightError as error:

@@ -79,14 +79,14 @@ class WorkloadSpelling:
 
     @property
     def notation(self) -> str | None:
-        """The index notation, with or without `--expr`; None for other spellings."""
+        """The index notation, with or without `--expr`, or None for other spellings."""
         if self.expr is None and self.workload is not None and _ASSIGNMENT.match(self.workload):
             return self.workload
         return self.expr
 
 
 def check_one_spelling(spelling: WorkloadSpelling) -> None:
-    """UsageProblem unless there is exactly one of WORKLOAD and --expr."""
+    """Raise UsageProblem unless there is exactly one of WORKLOAD and --expr."""
     if (spelling.workload is None) == (spelling.expr is None):
         raise UsageProblem(
             "give one workload: WORKLOAD (such as matmul:M=512,N=512,K=512) or --expr TEXT",
@@ -97,8 +97,8 @@ def check_one_spelling(spelling: WorkloadSpelling) -> None:
 
 
 def assignments(values: list[str] | None, option: str) -> dict[str, str]:
-    """`["A=f32[2,2]"]` as a dict. UsageProblem for a text that is not NAME=VALUE, or a repeated
-    name."""
+    """Parse `["A=f32[2,2]"]` as a dict. Raise UsageProblem for a text that is not NAME=VALUE, or a
+    repeated name."""
     found: dict[str, str] = {}
     for text in values or []:
         name, equals, value = text.partition("=")
@@ -112,7 +112,7 @@ def assignments(values: list[str] | None, option: str) -> dict[str, str]:
 
 
 def ranges(values: list[str] | None) -> dict[str, int]:
-    """`["r=3"]` as a dict of extents."""
+    """Parse `["r=3"]` as a dict of extents."""
     found: dict[str, int] = {}
     for name, value in assignments(values, "--range").items():
         if not value.isascii() or not value.isdigit() or len(value) > 18:
@@ -122,7 +122,7 @@ def ranges(values: list[str] | None) -> dict[str, int]:
 
 
 def read_text(path: Path) -> str:
-    """A file's text; UsageProblem if it cannot be read."""
+    """Return a file's text. Raise UsageProblem if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -131,7 +131,8 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """A file's JSON, parsed as strictly as by the service; InvalidField if it is invalid."""
+    """Return a file's JSON, parsed as strictly as by the service. Raise InvalidField if it is
+    invalid."""
     try:
         return parse_json_text(read_text(path))
     except WorkloadError as error:
@@ -139,5 +140,5 @@ def read_json(path: Path) -> Any:
 
 
 def is_python(text: str) -> bool:
-    """Whether a workload is spelled `FILE.py:FUNCTION`."""
+    """Return whether a workload is spelled `FILE.py:FUNCTION`."""
     return ".py:" in text

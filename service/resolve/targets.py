@@ -1,4 +1,5 @@
-"""Targets as commands and requests name them, and limits of this machine."""
+"""Parsing of targets in commands and requests, checks against this machine's memory and CPU, and
+the kinds of measurers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ FILE_MEASURERS = ("replay", "simulated")
 def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
-    """The target that a user names. Measures nothing without `probe`. TargetError."""
+    """Return the target that a user names. Measures nothing without `probe`. Raise TargetError for
+    an invalid target."""
     from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
@@ -27,15 +29,16 @@ def read_target(
 
 @cache
 def this_machine(threads: int = 1) -> Target:
-    """The machine of this process, without probes, detected once. TargetError."""
+    """Return the machine of this process, without probes, detected once. Raise TargetError if it
+    cannot be described."""
     from tilewright.tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
-    """The target of a request's `target` field, without probes; reads no file. TargetError, also
-    for a description that makes LLVM abort: a helper process tries it, once."""
+    """Return the target of a request's `target` field, without probes; reads no file. Raise
+    TargetError, also for a description that makes LLVM abort: a helper process tries it, once."""
     from tilewright.schedules.target import Target
     from tilewright.tuner.machine.x86_levels import is_level, level_target
 
@@ -58,30 +61,32 @@ def _check_known(target: Target) -> None:
 
 
 def is_mocked(measurer: str) -> bool:
-    """Whether a measurer's times are not of a real machine."""
+    """Return whether a measurer's times do not come from a real machine."""
     return measurer.partition(":")[0] in FILE_MEASURERS
 
 
 def fleet_of(measurer: str) -> str:
-    """The address of the fleet in `measurer`; "" if there is none."""
+    """Return the address of the fleet in `measurer`, or "" if there is none."""
     kind, _, address = measurer.partition(":")
     return address if kind == "dask" else ""
 
 
 def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
-    """The target of a request's `target` field, for a job of a fleet. TargetError, FleetError."""
+    """Return the target of a request's `target` field, for a job of a fleet. Raise TargetError or
+    FleetError."""
     from tilewright.tuner.measure.fleet.machines import fleet_status, target_at, with_fleet_probes
 
     if isinstance(spec, str):
         return target_at(fleet, spec, threads)
     target = target_of(spec, threads)
     if target.probes.peak_gflops:
-        return target  # with its owner's probes, whether or not such a machine is in the fleet now
+        return target  # with its owner's probes, whether or not it is in the fleet now
     return with_fleet_probes(fleet_status(fleet), target)
 
 
 def check_fits(workload: Workload) -> None:
-    """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
+    """Raise WorkloadError "too_large" if the workload's tensors need more than half of this
+    machine's memory."""
     import psutil
 
     from tilewright.schedules.workload.size import check_limits
@@ -90,14 +95,14 @@ def check_fits(workload: Workload) -> None:
 
 
 def check_measurer(spec: str) -> None:
-    """MeasurerError if the file of timings in `spec` cannot be used."""
+    """Raise MeasurerError if the file of timings in `spec` cannot be used."""
     from tilewright.tuner.measure.measurer_spec import parse_measurer
 
     parse_measurer(spec)
 
 
 def target_summary(target: Target) -> dict[str, Any]:
-    """The summary of a target in answers."""
+    """Return the summary of a target in answers."""
     return {
         "key": target.key,
         "cpu": target.cpu,

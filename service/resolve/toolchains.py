@@ -14,7 +14,7 @@ _ASK = "import llvmlite.binding as b; print('.'.join(map(str, b.llvm_version_inf
 
 @cache
 def toolchain() -> Toolchain:
-    """The installed toolchain, without loading LLVM; `llvm` is "" (llvmlite determines it).
+    """Return the installed toolchain, without loading LLVM; `llvm` is "" (llvmlite determines it).
 
     Detected once: a process keeps the code it has loaded, whatever is installed later.
     """
@@ -22,20 +22,20 @@ def toolchain() -> Toolchain:
 
 
 def toolchain_name(made_by: Toolchain) -> str:
-    """A toolchain in keys: code generator and llvmlite."""
+    """Return a toolchain in keys: code generator and llvmlite."""
     return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
 
 
 @cache
 def llvm_version() -> str:
-    """The release of LLVM in llvmlite, "" if there is none. A separate process detects it: LLVM
-    takes 50 MB of each process that loads it."""
+    """Return the release of LLVM in llvmlite, or "" if there is none. A separate process detects
+    it: LLVM takes 50 MB of each process that loads it."""
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def real_toolchain() -> Toolchain:
-    """The complete installed toolchain, as records name it. Loads LLVM."""
+    """Return the complete installed toolchain, as records name it. Loads LLVM."""
     # Start-up: naming the toolchain of a query loads no measuring code.
     from tilewright.tuner.emit.object_code import toolchain
 

@@ -1,4 +1,4 @@
-"""Workloads as commands and requests name them.
+"""Parsing of workloads in commands and requests.
 
 The parsers are imported when they are used, so that a query does not load the modules for tuning.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def read_workload(spelling: WorkloadSpelling) -> Workload:
-    """The workload as typed, in normal form; reads files, and calls functions in them.
-    WorkloadError, UsageProblem."""
+    """Return the workload as typed, in normal form; reads files, and calls functions in them. Raise
+    WorkloadError or UsageProblem."""
     check_one_spelling(spelling)
     return _parsed(spelling, read_file=_read_file, load_function=call_function)
 
@@ -42,7 +42,8 @@ def _parsed(spelling: WorkloadSpelling, **files: Any) -> Workload:
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
-    """The workload of a request's `workload` field; reads no file. WorkloadError."""
+    """Return the workload of a request's `workload` field; reads no file. Raise WorkloadError if it
+    is invalid."""
     from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
@@ -53,7 +54,7 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:
-    """The summary of a workload in answers."""
+    """Return the summary of a workload in answers."""
     return {
         "key": workload.key,
         "name": workload.name,
@@ -63,8 +64,8 @@ def workload_summary(workload: Workload) -> dict[str, Any]:
 
 
 def computed_lines(workload: Workload) -> list[str]:
-    """What a workload computes, in words: its outputs with types and shapes, and which reads
-    outside of inputs are zero."""
+    """Describe the computation of a workload in words: its outputs with types and shapes, and which
+    reads outside the inputs are zero."""
     from tilewright.schedules.workload.padding import padded_reads
 
     outputs = ", ".join(
@@ -80,7 +81,8 @@ def flops_of(workload: Workload) -> float:
 
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
-    """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
+    """Parse strict JSON: no duplicate keys, NaN or deep nesting. Raise WorkloadError, which says
+    where."""
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 
 
@@ -89,7 +91,8 @@ def _read_file(name: str) -> bytes:
 
 
 def operator_documents(name: str | None) -> list[dict[str, Any]]:
-    """The operator library, or the one operator asked for. WorkloadError if it is not in it."""
+    """Return the operator library, or only the operator `name`. Raise WorkloadError if it does not
+    exist."""
     from tilewright.schedules.operators import OPERATORS, operator
 
     chosen = OPERATORS.values() if name is None else [operator(name)]

@@ -77,7 +77,7 @@ def docs(request: Request) -> HTMLResponse:
 
 
 def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
-    """The operations by their tags, in the order the routes were added."""
+    """Return the operations by their tags, in the order the routes were added."""
     found = [
         (operation.get("tags", [""])[0], _operation(method, path, operation, openapi))
         for path, methods in openapi["paths"].items()
@@ -92,7 +92,7 @@ def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def pieces(text: str) -> Pieces:
-    """Text with `code` between backticks."""
+    """Split text into pieces; `code` is between backticks."""
     return tuple((part, bool(n % 2)) for n, part in enumerate(text.split("`")) if part)
 
 
@@ -119,7 +119,7 @@ def _operation(
 
 
 def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
-    """The description of a parameter or of its type."""
+    """Return the description of a parameter or of its type."""
     schema = _resolved(parameter.get("schema", {}), openapi)
     text = parameter.get("description") or schema.get("description") or ""
     choices = schema.get("enum") or next(
@@ -131,7 +131,7 @@ def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
 
 
 def _outcome(answer: Mapping[str, Any]) -> str:
-    """The description of a response; FastAPI's default has no content."""
+    """Return the description of a response; FastAPI's default has no content."""
     text = str(answer.get("description", ""))
     return "Done: the document below `200` in `/openapi.json`." if _is_bare(text) else text
 

@@ -41,7 +41,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Every file by its name."""
+    """Return every file by its name."""
     found: dict[str, Asset] = {}
     for path in sorted(FOLDER.iterdir()):
         media_type = MEDIA_TYPES.get(path.suffix)
@@ -53,7 +53,7 @@ def assets() -> dict[str, Asset]:
 
 
 def asset_url(name: str) -> str:
-    """The URL of a file of `static/`. KeyError if it does not exist."""
+    """Return the URL of a file of `static/`. Raise KeyError if it does not exist."""
     return assets()[name].url
 
 

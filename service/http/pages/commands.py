@@ -20,7 +20,8 @@ class Command:
 
 @lru_cache(maxsize=1024)
 def spelling(name: str, key: str) -> str | None:
-    """The workload of `key` as a shell argument; None if its name is not its spelling."""
+    """Return the name of the workload `key` quoted for a shell, or None if the name does not parse
+    to that workload."""
     try:
         return shlex.quote(name) if workloads.workload_of(name).key == key else None
     except TilewrightError:
@@ -30,9 +31,10 @@ def spelling(name: str, key: str) -> str | None:
 def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
-    """Commands for a record: show it and, if it is the best here, emit and verify it.
+    """Return the commands for a record: show it and, if it is the best here, emit and verify it.
 
-    `native`: the record is of the machine this service runs on; another target needs a file first.
+    With `native`, the record belongs to the machine that this service runs on; for any other
+    target, the commands read the target from the file `target.json`.
     """
     found = spelling(name, workload_key)
     where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"

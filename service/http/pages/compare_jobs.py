@@ -30,8 +30,8 @@ def compare(
     a: Annotated[str, Query(max_length=40)] = "",
     b: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
-    """Two jobs: `?a=JOB&b=JOB`. The rules only check jobs in paths, so another owner's job is
-    hidden here."""
+    """Render the jobs `?a=JOB&b=JOB`. `route_rules` checks the owner of jobs only in paths, so this
+    function hides jobs of other owners itself."""
     if not (a and b) or a == b:
         raise InvalidField(
             "compare: two jobs are needed",
@@ -51,13 +51,13 @@ def compare(
 
 @router.get("/jobs/{job_id}/compare")
 def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> RedirectResponse:
-    """The target of the form on a job's page."""
+    """Redirect to the comparison, from the form on a job's page."""
     checked = checked_job_id(b) if b else ""
     return RedirectResponse(f"/jobs/compare?a={checked_job_id(job_id)}&b={checked}", 303)
 
 
 def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLine]:
-    """Other jobs of the same workload, newest first."""
+    """Return other jobs of the same workload, newest first."""
     key = view.row.workload_key
     found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, caller.visible_owner)
     return [
@@ -66,7 +66,7 @@ def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLin
 
 
 def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
-    """The id of a job that the caller may see. NotFound."""
+    """Return the id of a job that the caller may see. Raise NotFound for any other job."""
     checked_job_id(job_id)
     owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
@@ -75,7 +75,7 @@ def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
 
 
 def pairs(left: JobView, right: JobView) -> tuple[Pair, ...]:
-    """The facts of two jobs, line by line."""
+    """Return the facts of two jobs, line by line."""
     return tuple(
         Pair(name, one, two)
         for (name, one), (_, two) in zip(_facts(left), _facts(right), strict=True)

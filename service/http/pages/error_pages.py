@@ -16,8 +16,8 @@ UNAUTHORISED = 401
 
 
 def wants_page(request: Request) -> bool:
-    """Whether the client wants a page: it names `text/html` and prefers it to JSON, as browsers do
-    and programs do not."""
+    """Return whether the client wants a page: it names `text/html` and prefers it to JSON, as
+    browsers do and programs do not."""
     if wants_part(request):
         return True
     weights = dict(_accepted(request.headers.get("accept", "")))
@@ -29,7 +29,7 @@ def wants_page(request: Request) -> bool:
 def problem_page(
     problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
-    """The page of a problem, or only its part for htmx."""
+    """Render the page of a problem, or only its part for htmx."""
     return page(
         request,
         "_problem.html" if wants_part(request) else "problem.html",
@@ -44,7 +44,8 @@ def problem_page(
 
 
 def _path_of(request: Request) -> str:
-    """The requested path, to be requested again with a key; "" for requests with a body."""
+    """Return the requested path, to be requested again with a key, or "" for requests with a
+    body."""
     if request.method not in ("GET", "HEAD"):
         return ""
     query = request.url.query

@@ -47,5 +47,5 @@ def machines(request: Request, state: State) -> HTMLResponse:
 
 
 def _address(state: ServiceState) -> str:
-    """The address of the fleet's scheduler, "" if there is none."""
+    """Return the address of the fleet's scheduler, or "" if there is none."""
     return state.settings.fleet

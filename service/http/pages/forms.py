@@ -17,7 +17,7 @@ Fields = dict[str, str]
 
 
 async def read_form(request: Request) -> Fields:
-    """The fields of a form, each once. BadRequest, TooLarge, UnsupportedMedia."""
+    """Return the fields of a form, each once. Raise BadRequest, TooLarge or UnsupportedMedia."""
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media not in (MEDIA_TYPE, ""):  # a form without fields may have no type
         raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}: send {MEDIA_TYPE}")

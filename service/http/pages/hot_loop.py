@@ -1,7 +1,7 @@
 """Finds the hot loop in an assembly listing.
 
 The hot loop is the innermost loop with the most vector arithmetic: a jump back to a label without
-another such jump in between. This reads text and runs nothing.
+another such jump in between. The analysis reads text and runs no code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HotLoop:
 
 
 def hot_loop(assembly: str) -> HotLoop | None:
-    """The hot loop of a listing in LLVM's syntax; None if there is no loop."""
+    """Return the hot loop of a listing in LLVM's syntax, or None if there is no loop."""
     lines = assembly.splitlines()
     labels: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
@@ -59,6 +59,6 @@ def _measured(lines: list[str], first: int, last: int) -> HotLoop:
 
 
 def _instruction(line: str) -> tuple[str, str]:
-    """Mnemonic and operands; empty for directives, comments and labels."""
+    """Return the mnemonic and operands; empty for directives, comments and labels."""
     match = _INSTRUCTION.match(line)
     return (match[1], match[2]) if match else ("", "")

@@ -1,12 +1,12 @@
 """Importance of knobs: how much of the variation between trials each explains.
 
 For each knob the trials are grouped by its value. The importance is the share of the variance of
-the ranks of their times that lies between the groups (eta squared of Kruskal and Wallis, 1952;
-ranks, because a single slow trial would dominate the variance of times). Small groups differ by
-chance: random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
+the ranks of their times that is between the groups (eta squared of Kruskal and Wallis, 1952; ranks,
+because a single slow trial would dominate the variance of times). Small groups differ by chance:
+random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
 subtracted (epsilon squared; Kelley 1935). This is correlation within the trials of one search, one
 knob at a time, not causation: a search that draws candidates it expects to be fast moves knobs
-together, and these share what they explain.
+together, and these knobs share the explained variance.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Importance:
 
 
 def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
-    """The varied knobs, the most important first; empty for too few trials. `trials` are settings
-    by name and seconds of passed trials."""
+    """Return the varied knobs, the most important first; empty for too few trials. `trials` are
+    settings by name and seconds of passed trials."""
     if len(trials) < LEAST_TRIALS:
         return []
     times = [secs for _, secs in trials]
@@ -68,19 +68,19 @@ def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
 
 
 def _most_by_chance(freedom: int) -> float:
-    """The share that chance exceeds with probability 0.01: the quantile of chi squared, the
+    """Return the share that chance exceeds with probability 0.01: the quantile of chi squared, the
     statistic's asymptotic distribution (Wilson and Hilferty, 1931)."""
     part = 2.0 / (9.0 * freedom)
     return freedom * (1.0 - part + ONE_IN_A_HUNDRED * math.sqrt(part)) ** 3
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value; equal values share the mean of their ranks."""
+    """Return the rank of each value; equal values share the mean of their ranks."""
     order = sorted(values)
     return [(bisect_left(order, value) + bisect_right(order, value)) / 2 for value in values]
 
 
 def _spread(values: Sequence[float]) -> float:
-    """The sum of squared deviations from the mean."""
+    """Return the sum of squared deviations from the mean."""
     middle = fmean(values)
     return sum((value - middle) ** 2 for value in values)

@@ -34,10 +34,10 @@ class Inspector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What function `what` of `tilewright.service.answers.helper_views` makes of `document`.
-        `key` names the document permanently.
+        """Return the result of function `what` of `tilewright.service.answers.helper_views` for
+        `document`. `key` identifies the document permanently.
 
-        TooBusy; DeadlineError; CompileError; ScheduleError.
+        Raise TooBusy, DeadlineError, CompileError or ScheduleError.
         """
         name = (what, key)
         known = self._recall(name)
@@ -85,5 +85,5 @@ _shared = Inspector(_ask_helper)
 
 
 def shared() -> Inspector:
-    """The inspector of this process; its helper ends with the process."""
+    """Return the inspector of this process; its helper ends with the process."""
     return _shared

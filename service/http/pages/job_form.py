@@ -68,7 +68,7 @@ class FormView:
 def form_view(
     settings: Settings, fields: Fields, problem: ProblemDetails | None = None
 ) -> FormView:
-    """The form, filled in with `fields`."""
+    """Return the form, filled in with `fields`."""
     wrong = ""
     if problem is not None:
         places = [f for pointer, f in FIELD_OF.items() if problem.pointer.startswith(pointer)]
@@ -92,7 +92,7 @@ KERNEL = 3
 
 @cache
 def operators() -> tuple[OperatorChoice, ...]:
-    """Every operator of the library."""
+    """Return every operator of the library."""
     return tuple(_operator(document) for document in workloads.operator_documents(None))
 
 
@@ -107,13 +107,13 @@ def _operator(document: Mapping[str, Any]) -> OperatorChoice:
 
 
 def measurers(settings: Settings) -> tuple[str, ...]:
-    """Every measurer that a job may use here."""
+    """Return every measurer that a job may use here."""
     fleet = (FLEET,) if settings.fleet else ()
     return ("local", *fleet, *measurer_files(settings.measurer_folder))
 
 
 def measurer_files(folder: Path | None) -> tuple[str, ...]:
-    """Files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
+    """Return the files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
     if folder is None:
         return ()
     kinds = {".json": "simulated", ".jsonl": "replay"}
@@ -128,7 +128,7 @@ MOST_QUERY = 4000
 
 
 def again(job: StoredJob) -> str:
-    """The query of the form that submits `job` again."""
+    """Return the query of the form that submits `job` again."""
     form, summary = job.request, job.request["workload_summary"]
     return form_query({
         "workload": spelled(str(summary.get("name")), str(summary.get("key")), form["workload"]),
@@ -143,19 +143,19 @@ def again(job: StoredJob) -> str:
 
 
 def form_query(fields: Mapping[str, Any]) -> str:
-    """The query that fills in the form with `fields` (None: empty); "" if it is too long
+    """Return the query that fills in the form with `fields` (None: empty), or "" if it is too long
     for a URL."""
     query = urlencode({name: value for name, value in fields.items() if value is not None})
     return query if len(query) <= MOST_QUERY else ""
 
 
 def spelled(name: str, key: str, document: Any) -> str:
-    """The workload of `key`: its name if that is a spelling, else its document."""
+    """Return the workload of `key`: its name if that is a spelling, else its document."""
     return name if spelling(name, key) else json.dumps(document)
 
 
 def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
-    """The body of `POST /v1/jobs` for a form; empty fields are omitted."""
+    """Return the body of `POST /v1/jobs` for a form; empty fields are omitted."""
     document: dict[str, Any] = {"workload": _workload(fields, stored)}
     if fields.get("target"):
         text = fields["target"]
@@ -177,7 +177,7 @@ def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
 
 
 def _workload(fields: Fields, stored: Stored) -> Spelled:
-    """An operator's spelling, pasted text, or index notation with its tensors."""
+    """Return an operator's spelling, pasted text, or index notation with its tensors."""
     text = fields.get("workload", "")
     if not text:
         raise InvalidField(
@@ -195,7 +195,7 @@ def _workload(fields: Fields, stored: Stored) -> Spelled:
 
 
 def _pairs(text: str, name: str) -> dict[str, str]:
-    """`A=f32[2,2] B=f32[2,2]`, on one line or on several."""
+    """Parse `A=f32[2,2] B=f32[2,2]`, on one line or on several."""
     found: dict[str, str] = {}
     try:
         words = shlex.split(text.replace(";", " "))
@@ -212,7 +212,7 @@ def _pairs(text: str, name: str) -> dict[str, str]:
 
 
 def _json(text: str, pointer: str) -> Any:
-    """A JSON object within the form's size limit."""
+    """Parse a JSON object within the form's size limit."""
     found = workloads.parse_json(text.encode(), max_bytes=len(text.encode()), max_values=10_000)
     if not isinstance(found, dict):
         raise InvalidField(f"{pointer[1:]}: a JSON object is needed", pointer=pointer)

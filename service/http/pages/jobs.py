@@ -44,7 +44,8 @@ Token = Annotated[str | None, Query(max_length=200)]
 def _listed(
     state: State, caller: Caller, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
-    """Jobs of one state, or all of them; then unfinished jobs come first, on the first page."""
+    """Return the jobs of one state, or all jobs. Of all jobs, unfinished ones come first, on the
+    first page."""
     owner = caller.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
@@ -96,7 +97,7 @@ def new_job(request: Request, state: State) -> HTMLResponse:
 
 @router.post("/jobs")
 async def submit(request: Request, state: State, caller: Caller, fields: Form) -> Response:
-    """Submit a job; the form again, with the problem, if it is refused."""
+    """Submit a job; render the form again, with the problem, if it is refused."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, caller, document)
@@ -111,7 +112,7 @@ async def submit(request: Request, state: State, caller: Caller, fields: Form) -
 async def _submit(
     state: ServiceState, caller: Principal, document: dict[str, Any], *, validate_only: bool = False
 ) -> dict[str, Any]:
-    """The job of `POST /v1/jobs` with this body: a page goes through the same checks."""
+    """Return the job of `POST /v1/jobs` with this body: a page goes through the same checks."""
     body = json.dumps(document).encode()
     return await api.submit(state, caller, body, Response(), validate_only)
 
@@ -203,7 +204,7 @@ def trials(
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(state: State, caller: Caller, job_id: str, fields: Form) -> Response:
-    """Stop the job, or withdraw from it where others want it too; what it found is kept."""
+    """Stop the job, or withdraw from it if it has other owners; its results are kept."""
     await api.cancel(state, caller, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
@@ -233,7 +234,7 @@ def _shown(
 
 
 def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
-    """Statuses: ok first, then the most frequent."""
+    """Return the statuses: ok first, then the most frequent."""
     return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
 
 
@@ -246,7 +247,7 @@ def _result(state: ServiceState, job: StoredJob) -> dict[str, Any]:
 
 
 def _roofline(view: JobView) -> Roofline | None:
-    """The roofline of a finished job, with the rates used for its bound."""
+    """Return the roofline of a finished job, with the rates used for its bound."""
     if view.result is None or view.best is None:
         return None
     target = view.result["target"]
@@ -264,8 +265,8 @@ def _roofline(view: JobView) -> Roofline | None:
 
 
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
-    """A trial for the charts. `at` is seconds since the job began: the run's own clock starts again
-    when a worker resumes it."""
+    """Return a trial for the charts. `at` is seconds since the job began: the run's own clock
+    starts again when a worker resumes it."""
     data = event.data
     begun = job.started_at or job.created_at
     return {

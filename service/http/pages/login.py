@@ -56,8 +56,8 @@ def logout(fields: Form) -> Response:
 
 def path_here(text: str) -> str:
     """`text` if it is a path of this service that may need a key, with or without a query; else the
-    first page. A link from elsewhere may have set it, so nothing passes that a browser could take
-    for another host."""
+    first page. A link on another site may have set it, so a text that a browser could interpret as
+    another host is rejected."""
     if len(text) > MOST_PATH_CHARACTERS or not text.isascii() or not text.isprintable():
         return HOME
     if not text.startswith("/") or text.startswith("//") or "\\" in text or " " in text:

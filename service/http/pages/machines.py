@@ -1,4 +1,4 @@
-"""Views of machines: this one, and those of its fleet."""
+"""Views of machines: this machine, and the machines of its fleet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def this_machine() -> Target | None:
-    """This machine with its known probes; takes none. None if it cannot be described."""
+    """Return this machine with its stored probes, without measuring, or None if it cannot be
+    described."""
     try:
         return targets.target_of("native", None)
     except TargetError:
@@ -24,8 +25,8 @@ def this_machine() -> Target | None:
 
 
 def own_view(store: Store) -> list[MachineView]:
-    """The machine this service runs on, if it can be described; with the probes of its last job if
-    none are cached."""
+    """Return the machine this service runs on, if it can be described; with the probes of its last
+    job if none are cached."""
     target = this_machine()
     if target is None:
         return []
@@ -36,12 +37,13 @@ def own_view(store: Store) -> list[MachineView]:
 
 
 def is_probed(document: Mapping[str, Any]) -> bool:
-    """Whether a target document has measured rates."""
+    """Return whether a target document has measured rates."""
     return bool((document.get("probes") or {}).get("peak_gflops"))
 
 
 def joined_views(address: str) -> list[MachineView]:
-    """The machines of the fleet at `address`. MeasurerError; FleetError."""
+    """Return the machines of the fleet at `address`. Raise MeasurerError for an invalid address,
+    FleetError if the scheduler does not respond."""
     # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 

@@ -13,8 +13,8 @@ from tilewright.service.jobs.queue import order
 def active_jobs(
     state: ServiceState, owner: str | None, counts: Mapping[str, int], most: int, text: str = ""
 ) -> list[JobListing]:
-    """Unfinished jobs of `owner` (None: of all) whose id, workload or CPU contains `text`. `counts`
-    has the number of jobs in each state; at most `most` of each are read."""
+    """Return unfinished jobs of `owner` (None: of all) whose id, workload or CPU contains `text`.
+    `counts` has the number of jobs in each state; at most `most` of each are read."""
     names = [name for name in ACTIVE if counts[name]]
     if not names:
         return []
@@ -29,6 +29,6 @@ def active_jobs(
 
 
 def job_counts(state: ServiceState, owner: str | None) -> dict[str, int]:
-    """The number of jobs in each state."""
+    """Return the number of jobs in each state."""
     counts = state.store.catalogue.job_counts(owner)
     return {str(name): count for name, count in counts.items()}

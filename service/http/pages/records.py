@@ -70,7 +70,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
 
 
 def _again(state: ServiceState, view: RecordView, native: bool) -> str:
-    """The query of the form that submits this task again."""
+    """Return the query of the form that submits this task again."""
     document = _document(state, view.record)
     return form_query({
         "workload": spelled(view.name, view.record.workload_key, document["workload"]),
@@ -177,7 +177,7 @@ def _steps(record: TuningRecord) -> tuple[str, ...]:
 
 
 def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
-    """The checks of this record, and a later withdrawal."""
+    """Return the checks of this record, and a later withdrawal."""
     mocked = record.toolchain.codegen_version == 0
     level, passed = record.verified_level, record.result.ok
     quick = "none" if mocked else ("yes" if passed and level in ("quick", "full") else "no")
@@ -202,7 +202,7 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
 
 
 def _document(state: ServiceState, record: TuningRecord) -> Document:
-    """The helper's input for a record."""
+    """Return the helper's input for a record."""
     entry, target = state.store.workload(record.workload_key), state.store.target(record.target_key)
     assert entry is not None
     assert target is not None
@@ -210,7 +210,7 @@ def _document(state: ServiceState, record: TuningRecord) -> Document:
 
 
 def _part(request: Request, view: RecordView, template: str, **values: Any) -> Response:
-    """A part of the record's page, or a whole page for clients without scripts."""
+    """Return a part of the record's page, or a whole page for clients without scripts."""
     if wants_part(request):
         return page(request, template, record=view, **values)
     return page(request, "record_part.html", record=view, part=template, **values)
@@ -224,7 +224,7 @@ def _cut(text: str) -> str:
 
 
 def _listing(text: str) -> dict[str, Any]:
-    """The lines before, in and after the hot loop."""
+    """Return the lines before, in and after the hot loop."""
     lines = text.splitlines()
     found = hot_loop(text)
     shown = HotLoop(0, -1, 0, 0) if found is None else found
@@ -243,7 +243,7 @@ def _listing(text: str) -> dict[str, Any]:
 
 
 def _native(record: TuningRecord) -> Target | None:
-    """The machine this service runs on, if it is the record's target."""
+    """Return the machine this service runs on, if it is the record's target."""
     machine = this_machine()
     if machine is None or record.threads > machine.cores:
         return None
@@ -287,7 +287,7 @@ def _threads(count: int) -> str:
 
 
 def _step_pairs(left: tuple[str, ...], right: tuple[str, ...]) -> list[Pair]:
-    """The steps of both schedules, equal ones on the same line."""
+    """Return the steps of both schedules, equal ones on the same line."""
     from difflib import SequenceMatcher
 
     found: list[Pair] = []

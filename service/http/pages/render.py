@@ -46,7 +46,7 @@ CLIENT_SETTINGS = {
     "selfRequestsOnly": True,
     "historyCacheSize": 0,
 }
-"""Settings of htmx for the content policy: no `eval`, no style element of its own."""
+"""Settings of htmx for the content policy: no `eval`, no inserted style element."""
 
 
 def page(
@@ -57,7 +57,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """A rendered template: a page or a part of one."""
+    """Render a template: a page or a part of one."""
     text = environment().get_template(template).render(
         path=request.url.path, client_settings=CLIENT_SETTINGS, **values
     )  # fmt: skip
@@ -65,13 +65,13 @@ def page(
 
 
 def wants_part(request: Request) -> bool:
-    """Whether htmx sends the request, to replace a part of a page."""
+    """Return whether htmx sends the request, to replace a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
 @cache
 def environment() -> Environment:
-    """The template environment: escapes everything; an undefined name is an error."""
+    """Return the template environment: escapes everything; an undefined name is an error."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -95,7 +95,7 @@ def environment() -> Environment:
 
 
 def short_key(key: str | None) -> str:
-    """The first ten digits of a key."""
+    """Return the first ten digits of a key."""
     return (key or "").removeprefix("sha256:")[:10]
 
 

@@ -68,9 +68,9 @@ def roofline(
     kernels: list[tuple[str, str, float]],
     nearer: tuple[str, float] | None = None,
 ) -> Roofline | None:
-    """The chart of `kernels` (name, kind, seconds a call); None without operations, bytes or rates.
-    `nearer` is a cache that holds all data, by name and GB/s: its slope is the roof then, and that
-    of memory is drawn as well."""
+    """Return the chart of `kernels` (name, kind, seconds per call), or None without operations,
+    bytes or rates. `nearer` is a cache that holds all data, by name and GB/s: its slope is then the
+    roof, and the slope of memory is drawn as well."""
     if not (flops > 0 and moved_bytes > 0 and peak_gflops > 0 and bandwidth_gbs > 0 and kernels):
         return None
     rates = [("memory", bandwidth_gbs)]
@@ -112,7 +112,7 @@ def roofline(
 
 
 def level_of(binds: str, bound_secs: float, moved_bytes: float) -> tuple[str, float] | None:
-    """The cache that the bound names, with its rate in GB/s; None for other bounds."""
+    """Return the cache that the bound names, with its rate in GB/s, or None for other bounds."""
     if not binds.startswith("L") or bound_secs <= 0:
         return None
     return binds, moved_bytes / bound_secs / 1e9
@@ -125,5 +125,5 @@ def _ticks(low: int, high: int, place: object) -> tuple[Tick, ...]:
 
 
 def _power(exponent: int) -> str:
-    """Two to the power: `64`, `1/4`."""
+    """Format two to the power `exponent`: `64`, `1/4`."""
     return f"{2**exponent:,}".replace(",", " ") if exponent >= 0 else f"1/{2**-exponent}"

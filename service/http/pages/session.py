@@ -16,7 +16,7 @@ MAX_KEY_CHARACTERS = 512
 
 
 def is_signed_in(request: Request) -> bool:
-    """Whether the browser stores a key, valid or not."""
+    """Return whether the browser stores a key, valid or not."""
     return bool(request.cookies.get(COOKIE))
 
 

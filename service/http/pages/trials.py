@@ -26,17 +26,17 @@ PAGE = 1000
 SHOWN = 1000
 """Rows on a page; the CSV has all of them."""
 MOST_READ = 20_000
-"""Trials that are read for sorting and for importance."""
+"""The number of trials that are read for sorting and for importance."""
 MOST_KNOBS = 12
 
 COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
-"""Sortable columns, besides knobs."""
+"""Sortable columns, in addition to knobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """One trial. `at_secs` is since the job began. It, `predicted_secs` and `knobs` (by their names
-    in records) are unknown for trials of an earlier run."""
+    """One trial. `at_secs` is the time since the job began. `at_secs`, `predicted_secs` and `knobs`
+    (by their names in records) are unknown for trials of an earlier run."""
 
     trial: int
     status: str
@@ -50,7 +50,7 @@ class TrialRow:
     knobs: Mapping[str, Any] | None = None
 
     def value(self, column: str) -> Any:
-        """The sort key of a column."""
+        """Return the sort key of a column."""
         match column:
             case "trial":
                 return self.trial
@@ -68,13 +68,14 @@ class TrialRow:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its knobs under display names."""
+        """The knobs under their display names."""
         return in_words(self.knobs or {})
 
 
 def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting with the names of its knobs as words. In a program of several parts a name says
-    which part's it is: `1.tile_rows`."""
+    """Return the knobs with display names: underscores become spaces. For a program of several
+    parts, the knob `1.tile_rows` becomes `tile rows (2)`: the part's number, counted from 1,
+    follows the name."""
     found = {}
     for name, value in knobs.items():
         part, _, knob = name.rpartition(".")
@@ -84,7 +85,7 @@ def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
-    """Every trial, in order, read page by page."""
+    """Yield every trial, in order, read page by page."""
     events = _events(state, job)
     event = next(events, None)
     last = 0
@@ -109,7 +110,7 @@ def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
 
 
 def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
-    """Trial events with the seconds since the job began, in the order of the trials."""
+    """Return trial events with the seconds since the job began, in the order of the trials."""
     begun, after = job.started_at or job.created_at, 0
     while events := state.store.events_after(job.id, after, PAGE):
         for event in events:
@@ -120,7 +121,8 @@ def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
 
 
 def varied(rows: Sequence[TrialRow]) -> list[str]:
-    """Display names of knobs with more than one value among the trials, the most varied last."""
+    """Return display names of knobs with more than one value among the trials, the most varied
+    last."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name, value in row.settings.items():
@@ -178,7 +180,7 @@ def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:
-    """A sort key that puts numbers before text."""
+    """Return a sort key that puts numbers before text."""
     if isinstance(value, int | float):
         return 0, float(value), ""
     return 1, 0.0, str(value)
@@ -227,7 +229,8 @@ def _line(values: Sequence[Any]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """The cell's value; text that a spreadsheet would take for a formula is marked as text."""
+    """Return the cell's value; text that a spreadsheet would interpret as a formula is marked as
+    text."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 

@@ -33,8 +33,8 @@ ACTIVE = ("RUNNING", "CANCELLING", "QUEUED")
 
 @dataclass(frozen=True, slots=True)
 class JobListing:
-    """A job in a list. Times in seconds; `position` is that in the queue, from 1, 0 if it does not
-    wait."""
+    """A job in a list. Times are in seconds; `position` is the position in the queue, from 1, or 0
+    if the job does not wait."""
 
     id: str
     state: str
@@ -84,15 +84,15 @@ class JobView:
 
     @property
     def waited_secs(self) -> float:
-        """The part of the time from its start to its end that is not the run's own: turns of other
-        jobs."""
+        """The part of the time from its start to its end that the run itself did not use: time
+        slices of other jobs."""
         run_secs = float((self.result or {}).get("wall_secs") or 0.0)
         whole = (self.elapsed_secs or 0.0) - (self.queued_secs or 0.0)
         return max(whole - run_secs, 0.0)
 
     @property
     def decided(self) -> str:
-        """How the best was decided, in words."""
+        """How the best was determined, in words."""
         if self.result is None or self.best is None:
             return ""
         race = self.result.get("final_race")
@@ -114,7 +114,7 @@ class JobView:
 
     @property
     def compared(self) -> str:
-        """What the full check of the best compared; "" where that is not known."""
+        """The scope of the full check of the best, or "" if that is not known."""
         evidence = (self.best or {}).get("evidence")
         return str(Evidence(**evidence)) if evidence else ""
 
@@ -166,7 +166,7 @@ def _racer(trial: int | None) -> str:
 
 
 def job_row(line: JobLine) -> JobListing:
-    """A line of the list."""
+    """Return a line of the list."""
     row = _row(
         line.id, str(line.state), line.workload, line.target, line.trials, line.measurer,
         line.progress, (line.created_at, line.started_at, line.finished_at),
@@ -175,14 +175,15 @@ def job_row(line: JobLine) -> JobListing:
 
 
 def in_run_order(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
-    """Unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of ids."""
+    """Return unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of
+    ids."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
     placed = [replace(row, position=places.get(row.id, 0)) for row in rows]
     return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
 
 
 def job_view(job: StoredJob) -> JobView:
-    """Everything the page of a job shows."""
+    """Return everything the page of a job shows."""
     document = job_document(job)
     request, progress, error = document["request"], document["progress"], job.error or {}
     row = _row(
@@ -260,7 +261,7 @@ class BestListing:
 
 
 def best_row(best: KnownBest, here: Toolchain) -> BestListing:
-    """A line of the list of workloads; `here` is the installed toolchain."""
+    """Return a line of the list of workloads; `here` is the installed toolchain."""
     mocked = best.codegen_version == 0
     made = (best.codegen_version, best.llvmlite)
     return BestListing(
@@ -320,7 +321,7 @@ class RecordView:
 
 
 def made_by(record: TuningRecord) -> str:
-    """The toolchain of the measured code, or a note that there was none."""
+    """Return the toolchain of the measured code, or a note that there was none."""
     tools = record.toolchain
     if tools.codegen_version == 0:
         return f"nothing: {tools.llvmlite} timings ({tools.llvm})"
@@ -370,7 +371,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine and its description. `joined` says how it takes part."""
+    """A machine and its description. `joined` states its role in the fleet."""
 
     name: str
     joined: str
@@ -387,7 +388,7 @@ class MachineView:
     silent: bool = False
 
     def rate(self, name: str) -> str:
-        """A probe's value with all threads, `-` if it was not measured."""
+        """Return a probe's value with all threads, `-` if it was not measured."""
         for probe in self.probes:
             if probe.name == name and probe.values:
                 return f"{probe.values[-1]:.4g} {probe.unit}"
@@ -397,7 +398,7 @@ class MachineView:
 def machine_view(
     name: str, joined: str, document: Mapping[str, Any], key: str, silent: bool = False
 ) -> MachineView:
-    """A machine of a target document."""
+    """Return a machine of a target document."""
     probes = document.get("probes") or {}
     rates = [(f"peak {dtype}", values, "GFLOP/s")
              for dtype, values in (probes.get("peak_gflops") or {}).items()]  # fmt: skip

@@ -23,7 +23,7 @@ _KEY = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 def workload_in(text: str, stored: Stored) -> Spelled:
-    """The spelling or document in `text`. InvalidField if there is none."""
+    """Return the spelling or document in `text`. Raise InvalidField if there is none."""
     text = text.strip()
     key = _KEY.fullmatch(text)
     if key is not None:
@@ -46,7 +46,7 @@ def workload_in(text: str, stored: Stored) -> Spelled:
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
-    """One JSON document, the entries of a list, or JSON lines."""
+    """Return one JSON document, the entries of a list, or JSON lines."""
     lines = [line for line in text.splitlines() if line.strip()]
     is_json_lines = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
     parts = lines if is_json_lines and _is_json(lines[0]) else [text]
@@ -69,7 +69,7 @@ def _is_json(line: str) -> bool:
 
 
 def _meant(document: dict[str, Any], stored: Stored) -> Spelled | None:
-    """The workload of one document; None for lines of an export without a workload."""
+    """Return the workload of one document, or None for lines of an export without a workload."""
     if "stages" in document or "expr" in document:
         return document
     if document.get("kind") == "target" or "format" in document:

@@ -100,7 +100,8 @@ async def best(
 
 
 def _tickets(state: ServiceState, caller: Principal, target: Target) -> Tickets:
-    """Ticket jobs are only created for callers who may submit; answers are for everybody."""
+    """Return a function that creates ticket jobs if the caller may submit jobs; without that scope
+    no ticket is created."""
     if not caller.may(KeyScope.SUBMIT):
         return no_tickets
     return tickets_for(target, state.limits.trials_default)
@@ -113,7 +114,7 @@ def _find(state: ServiceState, question: Question) -> Outcome:
 def _demanded(
     state: ServiceState, caller: Principal, question: Question, outcome: Outcome
 ) -> Outcome:
-    """The outcome after requesting a preparation. TooBusy."""
+    """Return the outcome after requesting a preparation. Raise TooBusy if it is refused."""
     document = state.store.target(question.target_key)
     if document is None or (isinstance(outcome, CacheMiss) and not outcome.workload_known):
         return outcome
@@ -213,7 +214,7 @@ async def look_up(state: State, caller: Caller, waited: Waited, body: LookupBody
 def _first_look(
     state: ServiceState, caller: Principal, body: bytes, until: float
 ) -> tuple[Lookup, dict[str, Outcome], set[str]]:
-    """The parsed lookup, the known outcomes, and the preparations that were refused."""
+    """Return the parsed lookup, the known outcomes, and the preparations that were refused."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
     model = read_model(LookupIn, document)
     request = lookup.read_lookup(state.store, state.answers.parsed_workloads, model)
@@ -239,7 +240,8 @@ def _first_look(
 def _current_answer(
     state: ServiceState, request: Lookup, outcomes: dict[str, Outcome], refused: set[str]
 ) -> tuple[bytes, list[str], int]:
-    """The current response, its grades, and after how many seconds to try again (0: no need to)."""
+    """Return the current response, its grades, and after how many seconds to try again (0: no retry
+    is needed)."""
     if not all(map(is_settled, outcomes.values())):
         outcomes = lookup.find_all(state.answers.cache, request)
     content, grades = lookup.lookup_body(request, outcomes, refused)

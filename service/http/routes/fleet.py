@@ -64,7 +64,8 @@ def get_fleet(state: State) -> dict[str, Any]:
 
 
 def _machines(address: str) -> list[dict[str, Any]]:
-    """The machines, read at most once per second. FleetError."""
+    """Return the machines, read at most once per second. Raise FleetError if the scheduler does not
+    respond."""
     # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 

@@ -100,8 +100,8 @@ async def limits(request: Request) -> dict[str, Any]:
 
 
 async def _soon(function: Callable[[], T]) -> T:
-    """The result of `function` in a separate thread. TimeoutError after `HEALTH_CHECK_SECS`; the
-    thread is then abandoned."""
+    """Return the result of `function` in a separate thread. Raise TimeoutError after
+    `HEALTH_CHECK_SECS`; the thread is then abandoned."""
     with anyio.fail_after(timeouts.HEALTH_CHECK_SECS):
         return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)
 

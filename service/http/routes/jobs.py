@@ -236,7 +236,7 @@ def trials(
 
 
 def preview(request: JobRequest) -> dict[str, Any]:
-    """The job that would be created: no id, nothing done."""
+    """Return the job that would be created: no id, nothing done."""
     form = request.to_json()
     return {
         "id": None,
@@ -264,7 +264,7 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
 
 
 def stored_job(state: ServiceState, job_id: str) -> StoredJob:
-    """The job with this id. NotFound."""
+    """Return the job with this id. Raise NotFound if it does not exist."""
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: no such job")
@@ -276,7 +276,7 @@ def _job(state: ServiceState, caller: Principal, job_id: str) -> dict[str, Any]:
 
 
 def _shown(state: ServiceState, caller: Principal, job: StoredJob) -> dict[str, Any]:
-    """The job's document, with the queue position if it waits."""
+    """Return the job's document, with the queue position if it waits."""
     waits = job.state is JobState.QUEUED
     found = position_of(state.store.job_queue(), job.id) if waits else None
     sharing = state.store.job_sharing([job.id])[job.id]
@@ -316,8 +316,8 @@ def _event_id(text: str | None) -> int:
 
 
 def sharing_document(found: Sharing, caller: Principal) -> dict[str, Any]:
-    """The number of `owners` of a job, whether the caller has `withdrawn`, and the `names` of the
-    owners for callers who see all jobs."""
+    """Return the number of `owners` of a job, whether the caller has `withdrawn`, and the `names`
+    of the owners for callers who see all jobs."""
     return {
         "owners": len(found.asking),
         "withdrawn": caller.owner in found.withdrawn,

@@ -83,5 +83,5 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
 
 
 def _same(etag: str) -> Response:
-    """304 without reading anything: the client has the tag's bytes."""
+    """Return 304 without reading anything: the client has the bytes of the tag."""
     return Response(status_code=304, headers={"ETag": etag, "Cache-Control": IMMUTABLE})
