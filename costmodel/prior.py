@@ -190,8 +190,8 @@ def _side_by_side(
     vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
     # A sum is a chain of dependent additions. Other instructions execute meanwhile, including those
     # of as many following sums as fit into the instructions in flight.
-    a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
-    chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
+    ops_per_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
+    chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / ops_per_sum, 1.0)
     pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
     # Code under tests that select the elements to read loads more than these elements.
     loads = columns["vector_loads"] * (1.0 + columns["masked_share"]) + columns["prefetches"]

@@ -38,10 +38,10 @@ def exposed_lines(distant: Iterable[DistantRuns], line_bytes: int, settings: int
     return found
 
 
-def _exposed(lines: Number, lines_a_run: Number) -> Number:
-    """Return the cost of `lines` in runs of `lines_a_run`. Prefetching continues into a following
+def _exposed(lines: Number, lines_per_run: Number) -> Number:
+    """Return the cost of `lines` in runs of `lines_per_run`. Prefetching continues into a following
     run, so a run is exposed only in part."""
-    share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_a_run)
+    share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_per_run)
     return COST_OF_AN_EXPOSED_LINE * share * lines
 
 

@@ -23,7 +23,7 @@ from ..workload.workload import Workload
 from .analysis.stages import StageLoop, StageView, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
-TASKS_A_THREAD = 4
+TASKS_PER_THREAD = 4
 """Tasks per thread into which loops are divided if their iterations are too few or too uneven."""
 
 

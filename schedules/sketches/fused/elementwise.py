@@ -19,7 +19,7 @@ import numpy as np
 from ...arrays import IntArray, map_unique
 from ...leaves import Leaf, LeafLoop
 from ..analysis.stages import StageLoop
-from ..groups import TASKS_A_THREAD
+from ..groups import TASKS_PER_THREAD
 from ..knobs import POWERS, N, knob, nontemporal_knob, nontemporal_values, parallel_knob, settings
 from ..statements import axis_names
 from ..vectors import row_pieces, share_of, vector_axis
@@ -79,7 +79,7 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         """Return the number of row elements per task: pieces of whole vectors if there are few
         rows."""
         threads, rows = self.target.threads, self.group.last.outputs // self.along
-        pieces = -(-TASKS_A_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
+        pieces = -(-TASKS_PER_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
         return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:

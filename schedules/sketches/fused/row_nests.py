@@ -21,7 +21,7 @@ from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import StageLoop, StageView
-from ..groups import TASKS_A_THREAD, FusionGroup, merged
+from ..groups import TASKS_PER_THREAD, FusionGroup, merged
 from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
 from ..statements import axis_names, own_place
 from ..vectors import fitting
@@ -123,14 +123,14 @@ class Rows:
         """Number of elements that each stage iterates over per row."""
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
-    def rows_a_task(self, threads: int, block: int) -> int:
+    def rows_per_task(self, threads: int, block: int) -> int:
         """Return the number of rows per task if `threads` divide software-pipelined rows evenly: a
         multiple of `block`, large enough that all steps overlap at least half of the time; 0 if no
         number divides evenly."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
-        for tasks in range(threads, 2 * TASKS_A_THREAD * threads + 1, threads):
+        for tasks in range(threads, 2 * TASKS_PER_THREAD * threads + 1, threads):
             if rows % (tasks * block) == 0:
                 return rows // tasks if rows // tasks >= least else 0
         return 0
@@ -148,7 +148,7 @@ class Rows:
         task, threads = block, self.threads if parallel else 1
         if stagger:  # every pass over a row has at least two iterations
             vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
-            task = self.rows_a_task(threads, block) or self.group.repeats
+            task = self.rows_per_task(threads, block) or self.group.repeats
         first, step = self.group.stages[0], self.lanes * vectors
         parts = divided(first, split_k, step) if self.can_divide else (-1, 0, 1)
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)

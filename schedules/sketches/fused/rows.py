@@ -176,7 +176,7 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
     def _has_tasks(self, block: int) -> bool:
         """Return whether software-pipelined blocks of rows can be divided evenly, for one thread
         and for all."""
-        return all(self.rows.rows_a_task(n, block) > 0 for n in (1, self.target.threads))
+        return all(self.rows.rows_per_task(n, block) > 0 for n in (1, self.target.threads))
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """Return whether a setting is profitable, shape (P,); every setting is legal. Only a

@@ -29,7 +29,7 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageView
-from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, absorb_producers
+from ..groups import TASKS_PER_THREAD, FusionGroup, GroupSketch, Stages, absorb_producers
 from ..knobs import N, knob, parallel_knob, settings
 from ..statements import own_names, own_place
 from ..vectors import fitting, vector_loop
@@ -200,7 +200,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
     @cached_property
     def enough(self) -> int:
         """Number of tile loops that threads divide if a formula loop is outside the others."""
-        extents, tasks = list(self.walked.values()), TASKS_A_THREAD * self.target.threads
+        extents, tasks = list(self.walked.values()), TASKS_PER_THREAD * self.target.threads
         return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property

@@ -142,8 +142,8 @@ class InnerProductStage:
         roles = self.roles
         taps = prod(loop.extent for loop in roles.taps)
         transposed = tuple(read for read in roles.transposed if read.uses(roles.few.name))
-        an_element = sum(read.dtype.bytes for read in (*self.shared, *transposed))
-        return an_element * roles.few.extent * taps * roles.along.extent
+        bytes_per_element = sum(read.dtype.bytes for read in (*self.shared, *transposed))
+        return bytes_per_element * roles.few.extent * taps * roles.along.extent
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class InnerProductStage:
             if vectors % n == 0 and self.shared_bytes / n <= USABLE_SHARE * first
         )
 
-    def tiles_a_block(self, columns: int) -> int:
+    def tiles_per_block(self, columns: int) -> int:
         """Return the number of tiles of `columns` columns that use one part of the reduction before
         the next part starts."""
         tiles = self.roles.many.extent // columns

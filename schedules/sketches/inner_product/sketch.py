@@ -66,7 +66,7 @@ class InnerProductSketch(
 
     def tiles_in_block(self, v: InnerProductSettings[IntArray]) -> IntArray:
         """Return the number of tiles per block, shape (P,)."""
-        (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v.tile_columns)
+        (tiles,) = map_unique(lambda width: (self.tiles_per_block(width),), v.tile_columns)
         return np.where(v.reduction_blocks > 1, tiles, 1).astype(np.int64)
 
     @cached_property

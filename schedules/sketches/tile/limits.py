@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import BoolArray, IntArray
 from ...primitives.prefetching import MOST_PREFETCHES
-from .prefetch import columns_an_iteration, runs_an_iteration
+from .prefetch import columns_per_iteration, runs_per_iteration
 from .settings import TileSettings
 from .stage import MAX_BODY, MAX_TAPS
 
@@ -182,12 +182,12 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
         # operand are slower, with prefetches even more so.
         ok &= ~t.packs & (t.row_blocks_outermost == 0) & (t.row_tiles_innermost == 1)
         ok &= (t.unroll_reduction == 1) & (t.columns.tiles * t.k_count > 1)
-        ok &= columns_an_iteration(t) <= MOST_PREFETCHES
+        ok &= columns_per_iteration(t) <= MOST_PREFETCHES
     if stage.page_strided_operands:
         ok &= in_place & (t.rows.per_block > 1) & ~t.splits
     if stage.prefetched_runs:
         ok &= in_place & (t.rows2.per_block > 1) & (t.k_count == 1) & ~t.splits
-        ok &= runs_an_iteration(t) <= MOST_PREFETCHES
+        ok &= runs_per_iteration(t) <= MOST_PREFETCHES
     return ok
 
 

@@ -16,7 +16,7 @@ from ..writer import TILES
 from .leaves import TileNest
 from .loops import copy_places
 from .operands import is_hw_prefetchable
-from .prefetch import panel_lines_a_step, prefetches_panels, runs_an_iteration
+from .prefetch import panel_lines_per_step, prefetches_panels, runs_per_iteration
 
 
 def tile_memory(nest: TileNest) -> MemoryUse:
@@ -89,12 +89,12 @@ def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
         is_evicted = 2 * two_tiles > stage.target.own_cache_bytes
         is_near = is_hw_prefetchable(read, roles.main) & ~packs
         is_prepacked = t.prepacks & (read in stage.prepacked)
-        a_step = -(-width // line_bytes) / np.maximum(t.rows.per_block, t.rows2.per_block)
+        lines_per_step = -(-width // line_bytes) / np.maximum(t.rows.per_block, t.rows2.per_block)
         yield DistantRuns(
             points * read.dtype.bytes * t.rows.blocks * t.rows2.blocks * batches,
             np.where(is_near, PAGE_BYTES, width),
             np.where(is_prepacked, 0.0, np.where(prefetches & ~is_evicted, first, 1.0)),
-            prefetches * np.ceil(a_step) * steps,  # of loops that are not unrolled
+            prefetches * np.ceil(lines_per_step) * steps,  # of loops that are not unrolled
             is_reread=~packs & (t.rows.tiles * t.rows2.tiles > 1),
         )
 
@@ -127,7 +127,7 @@ def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
             _whole_lines(nest, read),
             stage.roles.main.extent * read.dtype.bytes,
             np.where(prefetches, 0.0, 1.0),
-            prefetches * panel_lines_a_step(t) * steps,
+            prefetches * panel_lines_per_step(t) * steps,
         )
 
 
@@ -142,7 +142,7 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
             sum(_whole_lines(nest, read) for read in stage.short_runs),
             stage.target.line_bytes,
             np.where(prefetches, 1.0 / t.rows2.per_block, 1.0) * ~t.copies_rows,
-            prefetches * taps * runs_an_iteration(t) * tiles,
+            prefetches * taps * runs_per_iteration(t) * tiles,
         )
 
 

@@ -36,16 +36,16 @@ def prefetches_panels(t: TileSettings[M]) -> BoolArray:
         return np.zeros_like(t.prefetch, np.bool_)
     one = (t.columns.blocks == 1) & (t.rows.blocks == 1) & (t.k_count == 1)
     found: BoolArray = t.prefetches & t.packs & ~t.prepacks & one & ~t.splits
-    return found & (panel_lines_a_step(t) <= MOST_PREFETCHES)
+    return found & (panel_lines_per_step(t) <= MOST_PREFETCHES)
 
 
-def panel_lines_a_step(t: TileSettings[M]) -> M:
+def panel_lines_per_step(t: TileSettings[M]) -> M:
     """Return the prefetches per iteration of the innermost loop: one line per column, distributed
     over the tiles of rows."""
     return -(-t.nr // t.rows.per_block)
 
 
-def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
+def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
     """Return the largest number of prefetches of a streamed operand per iteration of the innermost
     loop that is not unrolled, shape (P,), distributed over tiles of rows. If an operand is not read
     forwards, the result exceeds `MOST_PREFETCHES`."""
@@ -67,7 +67,7 @@ def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
     return map_unique(count, t.nr, t.unroll_window, shared)[0].astype(np.int64)
 
 
-def runs_an_iteration(t: TileSettings[IntArray]) -> IntArray:
+def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
     """Return the number of distinct runs that one iteration of the loop around the innermost one
     reads, shape (P,)."""
     stage = t.stage

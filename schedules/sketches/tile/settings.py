@@ -12,7 +12,7 @@ from ...arrays import BoolArray, IntArray
 from ...hardware import FEWEST_ROWS
 from ..analysis.stages import StageLoop
 from ..analysis.tile_roles import LEAST_DEPTH
-from ..groups import TASKS_A_THREAD
+from ..groups import TASKS_PER_THREAD
 from ..knobs import POWERS, N, knob, nontemporal_knob, nontemporal_values, settings, switch
 from .stage import MAX_TAPS, TileStage
 
@@ -57,7 +57,7 @@ def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
     roles, view, threads = stage.roles, stage.view, stage.target.threads
     rewritten = stage.epilogue or stage.is_scattered or view.axis_splits or view.phase_steps
     usual_tile = stage.lanes * stage.target.vector_registers // 2
-    is_large = view.outputs >= TASKS_A_THREAD * threads * usual_tile
+    is_large = view.outputs >= TASKS_PER_THREAD * threads * usual_tile
     if threads == 1 or rewritten or is_large:
         return (1,)
     depth, counts = roles.main.extent, (threads, 2 * threads)
