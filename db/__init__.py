@@ -1,9 +1,9 @@
-"""WHAT WE KNOW: workloads, targets, records, the best of them, blobs and jobs, durably.
+"""Durable storage of workloads, targets, records, best records, blobs and jobs.
 
-`open_store` gives a `Store`, on a SQLite file or a PostgreSQL server. Callers import both from
-here, the values they hold from `tilewright.db.values`, and errors from `tilewright.db.errors`; the
-other subpackages are the store's own. Importing this package costs nothing: SQLAlchemy is loaded
-with `Store` or `open_store`, Alembic only when a database has to be upgraded.
+`open_store` returns a `Store` on a SQLite file or a PostgreSQL server. Callers import both from
+this package, the stored values from `tilewright.db.values`, and errors from `tilewright.db.errors`;
+the other subpackages are private to the store. Importing this package is cheap: SQLAlchemy is
+loaded with `Store` or `open_store`, and Alembic only when a database has to be upgraded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Errors of the database, in two families that callers treat differently.
 
-`StoreError`: the database itself cannot be used (the command line exits with 4).
-`RefusedError`: the database is fine, what was asked of it is not (4xx over HTTP).
+`StoreError`: the database itself cannot be used (the command line exits with 4). `RefusedError`:
+the database works, but the request is not valid (4xx over HTTP).
 """
 # ruff: noqa: N818  # the names say the condition; "StoreNewerError" would say it twice
 
@@ -15,8 +15,8 @@ from tilewright.schedules.errors import ErrorCategory, TilewrightError
 class StoreError(TilewrightError):
     """The database cannot be used as it is.
 
-    Where `transient`, nothing is wrong with what is stored and the same call may succeed later: a
-    service goes on and answers 503, a worker pauses and tries again.
+    If `transient`, the stored data are intact and the same call may succeed later: a service
+    continues and responds with 503, a worker pauses and tries again.
     """
 
     code = "database_unusable"
@@ -28,7 +28,7 @@ class StoreError(TilewrightError):
 
 
 class StoreMissing(StoreError):
-    """There is no database at the place named, and it was not to be created."""
+    """There is no database at the given location, and it was not to be created."""
 
     code = "database_missing"
     title = "Database does not exist"
@@ -36,7 +36,7 @@ class StoreMissing(StoreError):
 
 
 class StoreDenied(StoreError):
-    """The place named holds no file that this process may open, or write where it has to."""
+    """The given location is not a file that this process may open, or write if it has to."""
 
     code = "database_denied"
     title = "Access to the database denied"
@@ -44,7 +44,7 @@ class StoreDenied(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room left to write; what was acknowledged before is stored."""
+    """There is no space left to write; everything acknowledged before is stored."""
 
     code = "database_full"
     title = "No space left"
@@ -70,7 +70,7 @@ class StoreNewer(StoreError):
 
 
 class StoreBroken(StoreError):
-    """Not a database of ours, or a damaged one."""
+    """The file is not a database of ours, or it is damaged."""
 
     code = "database_broken"
     title = "Database damaged"
@@ -80,7 +80,7 @@ class StoreBroken(StoreError):
 
 
 class StoreHeld(StoreError):
-    """Another process holds the database, or the task of its coordinator."""
+    """Another process holds the database, or the role of its coordinator."""
 
     code = "database_held"
     title = "Database held by another process"
@@ -88,7 +88,7 @@ class StoreHeld(StoreError):
 
 
 class StoreBusy(StoreHeld):
-    """A lock, or every connection, was taken for longer than we wait: try again."""
+    """A lock, or every connection, was in use for longer than the timeout: try again."""
 
     code = "database_busy"
     title = "Database busy"
@@ -98,10 +98,10 @@ class StoreBusy(StoreHeld):
 
 
 class StoreUnreachable(StoreError):
-    """The database's server does not answer, or went away in the middle of a call.
+    """The database's server does not respond, or failed during a call.
 
-    Nothing of that call is acknowledged; calls that read, or whose commit can be found out about,
-    were tried again before this was raised.
+    Nothing of that call is acknowledged. Calls that read, or whose commit status can be queried,
+    were retried before this was raised.
     """
 
     code = "database_unreachable"
@@ -112,7 +112,7 @@ class StoreUnreachable(StoreError):
 
 
 class StoreUnsafe(StoreError):
-    """The server acknowledges commits that a power cut would take back."""
+    """The server acknowledges commits that a power failure would undo."""
 
     code = "database_unsafe"
     title = "Server does not guarantee durability"
@@ -120,7 +120,7 @@ class StoreUnsafe(StoreError):
 
 
 class RefusedError(TilewrightError):
-    """The database works; the request made of it is not valid."""
+    """The database works; the request is not valid."""
 
     code = "refused"
     title = "Rejected by the store"
@@ -128,23 +128,23 @@ class RefusedError(TilewrightError):
 
 
 class InvalidRecord(RefusedError):
-    """A record that contradicts itself: a time without OK, a time that is no time, ..."""
+    """A record that contradicts itself, such as a time without the status OK or a NaN time."""
 
 
 class NotRegistered(RefusedError):
-    """A record, or a job's trial, that refers to something the database does not hold."""
+    """A record, or a job's trial, refers to a row that the database does not have."""
 
 
 class KeyConflict(RefusedError):
-    """One key, two different documents: one of them is not what its key says."""
+    """Two different documents have one key, so one of them does not match its key."""
 
 
 class BlobTooLarge(RefusedError):
-    """More bytes than a blob may have."""
+    """The data exceed the size limit of a blob."""
 
 
 class BadPageToken(RefusedError):
-    """A page token this list did not give out."""
+    """The page token was not issued by this list."""
 
     code = "bad_page_token"
     category = ErrorCategory.MALFORMED
@@ -162,7 +162,7 @@ class UnknownJob(RefusedError):
 
 
 class UnknownKey(RefusedError):
-    """No key of the API has this id."""
+    """No API key has this id."""
 
     code = "not_found"
     category = ErrorCategory.NOT_FOUND
@@ -171,7 +171,7 @@ class UnknownKey(RefusedError):
 
 
 class QuotaReached(RefusedError):
-    """The owner has as much work open as one owner may have."""
+    """The owner has reached the limit on open work."""
 
     code = "quota_reached"
     category = ErrorCategory.QUOTA
@@ -182,7 +182,7 @@ class QuotaReached(RefusedError):
 
 
 class NotAlone(RefusedError):
-    """Others wait for this job too: one of its owners cannot end it for all."""
+    """Other owners wait for this job too: no single owner can end it for all."""
 
     code = "shared_job"
     category = ErrorCategory.CONFLICT
@@ -193,7 +193,7 @@ class NotAlone(RefusedError):
 
 
 class IdempotencyConflict(RefusedError):
-    """An idempotency key was used again for another request."""
+    """An idempotency key was reused for a different request."""
 
     code = "idempotency_key_reused"
     category = ErrorCategory.INVALID
@@ -202,11 +202,11 @@ class IdempotencyConflict(RefusedError):
 
 
 class StaleLease(RefusedError):
-    """Someone else has taken the job over: this worker's writes to it no longer count."""
+    """Another worker has taken the job over: writes of this worker no longer count."""
 
 
 class BadTransition(RefusedError):
-    """A job cannot go from its state to the one asked for."""
+    """A job cannot change from its state to the requested one."""
 
     code = "conflict"
     category = ErrorCategory.CONFLICT

@@ -1,4 +1,4 @@
-"""`open_store`: from a URL to a store whose schema is this version's."""
+"""`open_store`: opens the store at a URL and brings its schema to this version's."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def open_store(
     lease_clock: Callable[[], float] | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> Store:
-    """The store at `url`: `sqlite:///FILE`, a path, or `postgresql://USER@HOST/NAME`
+    """Return the store at `url`: `sqlite:///FILE`, a path, or `postgresql://USER@HOST/NAME`
     (`default_url()` for None).
 
-    With `create`, a missing file, or the tables in an empty database of a server, are made; with
-    `upgrade`, an older schema is brought up to date. `timeout_secs` is how long any call waits for
+    With `create`, a missing file, or the tables in an empty database of a server, are created; with
+    `upgrade`, an older schema is upgraded. `timeout_secs` limits the time that any call waits for
     another process. `clock`, `lease_clock` and `entropy` are for tests.
 
-    StoreMissing, StoreOlder: what `create` or `upgrade` would have mended. StoreDenied: nothing
-    that this process may open or write. StoreNewer: made by a newer version. StoreBroken: not a
-    database of ours. StoreBusy: locked for too long. StoreUnreachable: no server answers.
-    StoreUnsafe: a server that does not keep what it acknowledges.
+    Raise StoreMissing or StoreOlder if `create` or `upgrade` would be needed; StoreDenied if this
+    process may not open or write the file; StoreNewer if a newer version made the database;
+    StoreBroken if it is not a database of ours; StoreBusy if it is locked for too long;
+    StoreUnreachable if no server responds; StoreUnsafe if a server may lose acknowledged commits.
     """
     database = _database(url or default_url(), create=create, timeout_secs=timeout_secs)
     try:
@@ -53,7 +53,7 @@ def open_store(
 def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
     if is_postgres(url):
         try:
-            # Start-up: most databases are files; psycopg is an extra besides.
+            # Start-up: most databases are files, and psycopg is an optional extra.
             from .core.postgres import PostgresDatabase
         except ImportError as error:
             raise StoreDenied(

@@ -51,7 +51,8 @@ _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
-    """The result of `open_store(url, create=False, upgrade=False).best(...)`, and its errors."""
+    """Return the result of `open_store(url, create=False, upgrade=False).best(...)`; raise its
+    errors."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -65,7 +66,7 @@ def best_record(
 def full_checks_of(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> FullChecks:
-    """The result of `Store.full_checks`, and the errors of `best_record`."""
+    """Return the result of `Store.full_checks`; raise the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -79,7 +80,8 @@ def full_checks_of(
 def open_claims(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> int:
-    """The number of records that `Store.claims` gives, and the errors of `best_record`."""
+    """Return the number of records that `Store.claims` returns; raise the errors of
+    `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -91,7 +93,7 @@ def open_claims(
 def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
-    """The result of `Store.artefacts`, and the errors of `best_record`."""
+    """Return the result of `Store.artefacts`; raise the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -110,7 +112,7 @@ def _named(columns: tuple[str, ...], row: sqlite3.Row) -> Any:
 
 
 def _store(url: str, timeout_secs: float) -> Store:
-    """The store on a server, which is read with SQLAlchemy."""
+    """Return the store on a server, which is read with SQLAlchemy."""
     # Start-up: a file is read without SQLAlchemy, a server is not.
     from .opening import open_store
 
@@ -120,7 +122,7 @@ def _store(url: str, timeout_secs: float) -> Store:
 def _rows(
     url: str, statement: str, values: tuple[str, ...], timeout_secs: float
 ) -> list[sqlite3.Row]:
-    """The rows of one query on a database of the schema this version knows."""
+    """Return the rows of one query on a database with the schema of this version."""
     path = sqlite_path(url)
     if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
@@ -154,8 +156,8 @@ def _error(path: Path, error: Exception) -> StoreError:
 
 
 def _read_only(path: Path) -> str:
-    """The URI that reads `path`. In a folder nobody may write (an image, a mounted share) a
-    database without a log cannot change, and SQLite must be told not to look for one."""
+    """Return the URI that reads `path`. In a folder without write permission (an image, a mounted
+    share) a database without a log cannot change, and SQLite must not look for a log."""
     url = f"file:{quote(str(path))}?mode=ro"
     log = path.with_name(path.name + "-wal")
     return url if os.access(path.parent, os.W_OK) or log.exists() else url + "&immutable=1"

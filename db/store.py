@@ -1,7 +1,7 @@
-"""`Store`: the database as its callers see it, on SQLite and on PostgreSQL.
+"""`Store`: the public interface of the database, on SQLite and on PostgreSQL.
 
-Each part is a class of one subject; a public method is one transaction and states its contract.
-`tests/contracts/store_contract.py` holds both databases to it.
+Each part is a class for one subject; a public method is one transaction and states its contract.
+`tests/contracts/store_contract.py` tests both databases against these contracts.
 """
 
 from __future__ import annotations
@@ -51,32 +51,32 @@ class Store(
 
     **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a
     lost connection and power loss. A call that raised StoreError was not acknowledged; repeating it
-    is safe, since everything is named by its content, its key or its epoch.
+    is safe, since every write is identified by its content, its key or its epoch.
 
-    **One transaction per call.** A call reads one moment of the database, and writes everything or
-    nothing. `import_`, which commits batch by batch, is the exception.
+    **One transaction per call.** A call reads one snapshot of the database, and writes everything
+    or nothing. `import_`, which commits batch by batch, is the exception.
 
-    **Threads and processes.** Any thread may call. A forked child must open a store of its own
-    (RuntimeError otherwise). Any number of processes may have the database open; one of them at a
-    time is its coordinator.
+    **Threads and processes.** Any thread may call. A forked child must open its own store
+    (otherwise RuntimeError is raised). Any number of processes may open the database; one of them
+    at a time is its coordinator.
 
-    **Damage.** Rows carry hashes and are checked when they are read. A damaged row is not served
-    (None, or left out), the log `tilewright.db` gets a line, `check` lists the row, and storing the
-    same value again repairs it where that is possible.
+    **Damage.** Rows have hashes, which are checked when they are read. A damaged row is not served
+    (None, or left out), a line is logged to `tilewright.db`, `check` lists the row, and storing the
+    same value again repairs it if possible.
 
-    **Errors.** StoreError: the database cannot be used, for now where `transient` (StoreBusy after
-    `timeout_secs` of waiting, StoreFull, StoreUnreachable after some seconds of repeating). Any
-    call may raise it. RefusedError: the database works, the call is not valid.
+    **Errors.** Any call may raise StoreError: the database cannot be used, temporarily if
+    `transient` (StoreBusy after `timeout_secs` of waiting, StoreFull, StoreUnreachable after some
+    seconds of retries). RefusedError means that the database works and the call is not valid.
     """
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """Lists of jobs, bests and trials for pages and the command line; none of them writes."""
+        """The lists of jobs, bests and trials for pages and the command line, which never write."""
         return Catalogue(self._database)
 
     @property
     def url(self) -> str:
-        """The URL that opens the same database. It may contain a password: never show it."""
+        """The URL that opens the same database. It may contain a password: never display it."""
         return self._database.url
 
     def close(self) -> None:

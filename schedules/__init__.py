@@ -1,8 +1,8 @@
-"""WHAT is computed and HOW: expressions, workloads, operators, loop nests, schedules, targets.
+"""Computations and their schedules: expressions, workloads, operators, loop nests, traces, targets.
 
     from tilewright.schedules import Target, Workload, compute, operators, placeholder, sum
 
-Names are looked up when first used, so that importing the package costs nothing.
+Names are imported at their first use, so that importing the package is fast.
 """
 
 from __future__ import annotations

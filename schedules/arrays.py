@@ -1,4 +1,7 @@
-"""Arrays over settings: what spaces, plans and models answer with."""
+"""Arrays over settings: the results of spaces, plans and models.
+
+P is the number of settings.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,15 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 Number: TypeAlias = npt.NDArray[Any] | float
 Truth: TypeAlias = npt.NDArray[Any] | bool
-"""Of P settings, (P,), or the same for all."""
+"""Values of shape (P,), or one value for all P settings."""
 
 MOST_CODES = 2**63 - 1
-"""What an element of an IntArray holds at most."""
+"""The largest value of an element of an IntArray."""
 
 
 def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct rows of (P, J), and (P,) which of them each row is."""
+    """Return the distinct rows of an array of shape (P, J), and the index of each row among them,
+    shape (P,)."""
     settings = np.ascontiguousarray(settings, np.int64)
     sizes = settings.max(axis=0, initial=0) + 1
     if not len(settings):
@@ -37,8 +41,10 @@ def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def map_unique(count: Callable[..., tuple[float, ...]], *values: Number) -> list[FloatArray]:
-    """(P,) each number that `count` gives for `values`: called once for each distinct row of
-    them."""
+    """Return an array of shape (P,) for each number that `count` returns for `values`.
+
+    `count` is called once per distinct row of values.
+    """
     distinct, places = distinct_rows(np.stack(np.broadcast_arrays(*values), axis=1))
     found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
     return list(found[places].T)

@@ -1,8 +1,9 @@
-"""The table of element types, one row each.
+"""The table of element types, with one row per type.
 
-A row has the storage of a type and the type in which its arithmetic is done. Only the conversions
-of narrow floats are elsewhere: of arrays in `algebra/narrow.py`, of registers in
-`tuner/codegen/narrow_floats.py`. `docs/adding.md` adds a type.
+A row describes the storage of a type and the type in which its arithmetic is done. Only the
+conversions of narrow floats are in other modules: conversions of arrays in `algebra/narrow.py`,
+conversions of registers in `tuner/codegen/narrow_floats.py`. `docs/adding.md` describes how to add
+a type.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BinaryFloat:
-    """A binary floating-point format as in IEEE 754: `precision` bits of significand, the hidden
-    one included; numbers are below 2**`max_exponent`."""
+    """A binary floating-point format as in IEEE 754.
+
+    `precision` is the number of bits of the significand, including the hidden bit. Numbers are
+    below 2**`max_exponent`.
+    """
 
     precision: int
     max_exponent: int
@@ -40,8 +44,11 @@ class BinaryFloat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """`numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
-    sums, products and functions are computed, None for the type itself."""
+    """The row of one element type.
+
+    `numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
+    sums, products and functions are computed, or None if it is the type itself.
+    """
 
     bits: int
     numpy: str
@@ -53,7 +60,8 @@ class _Row:
 
 
 class DType(StrEnum):
-    """An element type. Integers wrap modulo 2**bits; narrow floats are stored, computed in f32."""
+    """An element type. Integers wrap modulo 2**bits; narrow floats are stored as such and computed
+    in f32."""
 
     F32 = "f32"
     F64 = "f64"
@@ -91,36 +99,36 @@ class DType(StrEnum):
 
     @property
     def wide(self) -> DType:
-        """The type in which arithmetic on this one is done: sums, products, functions."""
+        """The type of arithmetic on this type: of sums, products and functions."""
         wide = _ROWS[self].wide
         return self if wide is None else DType(wide)
 
     @property
     def is_narrow_float(self) -> bool:
-        """Whether this is a float type that is stored and not computed in."""
+        """Whether this is a float type that is used for storage only and not for arithmetic."""
         return _ROWS[self].binary is not None and _ROWS[self].wide is not None
 
     @property
     def integer_range(self) -> tuple[int, int]:
-        """Least and greatest value of an integer or bool type."""
+        """Smallest and largest value of an integer or bool type."""
         values = 1 << _ROWS[self].bits
         return (-values // 2, values // 2 - 1) if self.is_signed else (0, values - 1)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type of a buffer; a type that NumPy lacks is stored as its bits."""
+        """The NumPy type of a buffer; a type that NumPy does not have is stored as its bits."""
         import numpy as np  # Start-up: not needed to spell, hash or look up a workload
 
         return np.dtype(_ROWS[self].numpy)
 
     @property
     def c(self) -> str:
-        """C's type of an element in a buffer."""
+        """The C type of an element in a buffer."""
         return _ROWS[self].c
 
     @property
     def llvm(self) -> str:
-        """LLVM's type of a value; narrow floats are represented by their bits."""
+        """The LLVM type of a value; narrow floats are represented by their bits."""
         return _ROWS[self].llvm
 
 
@@ -142,5 +150,5 @@ _ROWS = {
     DType.BOOL: _Row(bits=1, numpy="bool", c="uint8_t", llvm="i1", is_signed=False),
 }
 NUMBERS = tuple(dtype for dtype in DType if dtype is not DType.BOOL)
-"""The types of tensors: all but bool."""
+"""The types of tensors: all types except bool."""
 FLOATS = tuple(dtype for dtype in NUMBERS if dtype.is_float)

@@ -1,4 +1,4 @@
-"""The error classes of `schedules`, and the base class of all others.
+"""The error classes of `schedules`, and the base class of all error classes.
 
 The project distinguishes three kinds of failure: a request that is not valid or not legal (a
 subclass of `TilewrightError`), a failure on the machine (a `MeasureStatus` in a record, never an
@@ -12,20 +12,22 @@ from typing import ClassVar
 
 
 class ErrorCategory(Enum):
-    """What has to change before the same call can succeed. The service derives exit codes and HTTP
-    statuses from it."""
+    """The cause that must be removed before the same call can succeed.
+
+    The service derives exit codes and HTTP statuses from the category.
+    """
 
     MALFORMED = "malformed"
     """The request cannot be parsed."""
     INVALID = "invalid"
-    """The request can be parsed; a value in it is not acceptable."""
+    """The request can be parsed, but a value in it is not acceptable."""
     IMPOSSIBLE = "impossible"
-    """The request is valid and cannot be carried out."""
+    """The request is valid, but it cannot be carried out."""
     NOT_FOUND = "not found"
     CONFLICT = "conflict"
-    """The request contradicts the present state of what it names."""
+    """The request contradicts the present state of the object it names."""
     QUOTA = "quota"
-    """The caller has as much open as one caller may have."""
+    """The caller has reached the maximum number of open requests or objects."""
     UNAVAILABLE = "unavailable"
     """Another process or machine that the call needs does not answer."""
     DATABASE = "database"
@@ -33,10 +35,10 @@ class ErrorCategory(Enum):
 
 
 class TilewrightError(Exception):
-    """Base of every error that tells a user what is wrong and what to do about it.
+    """Base class of every error that reports to a user a mistake and its remedy.
 
-    `code` is stable and made for programs, `title` names the kind of error, `advice` says what to
-    do and `pointer` is the JSON pointer of what is wrong ("" where there is no document). An
+    `code` is a stable name for programs, and `title` names the kind of error. `advice` describes
+    the remedy. `pointer` is the JSON pointer of the mistake, or "" if there is no document. An
     instance may refine `code`, `advice` and `pointer`.
     """
 
@@ -50,8 +52,8 @@ class TilewrightError(Exception):
 class WorkloadError(TilewrightError):
     """An expression, operator or workload document that does not describe a computation.
 
-    `pointer` is the JSON pointer of the offending part, or "" where there is no document.
-    `code` is stable and made for programs: "unknown_operator", "bad_extent", ...
+    `pointer` is the JSON pointer of the invalid part, or "" if there is no document. `code` is a
+    stable name for programs: "unknown_operator", "bad_extent", ...
     """
 
     code = "bad_workload"
@@ -66,7 +68,7 @@ class WorkloadError(TilewrightError):
 
 
 class TargetError(TilewrightError):
-    """A hardware description that cannot be read or makes no sense."""
+    """A hardware description that cannot be read or is inconsistent."""
 
     code = "bad_target"
     category = ErrorCategory.INVALID
@@ -75,9 +77,10 @@ class TargetError(TilewrightError):
 
 
 class ScheduleError(TilewrightError):
-    """`primitive` may not be applied: the result would be wrong, or has no meaning.
+    """An illegal step: after it, the result would be wrong or undefined.
 
-    `reason` says what is required and what was found; the message also names the primitive.
+    `primitive` is the step. `reason` states the requirement and the value found; the message also
+    names the primitive.
     """
 
     code = "illegal_trace"
@@ -91,7 +94,9 @@ class ScheduleError(TilewrightError):
 
 
 def require(condition: bool, source: object, message: str) -> None:
-    """ScheduleError with `message` unless `condition`; `source` is the primitive, or the name of
-    the check, that raises it."""
+    """Raise ScheduleError with `message` if `condition` is false.
+
+    `source` is the primitive, or the name of the check, that raises the error.
+    """
     if not condition:
         raise ScheduleError(source, message)

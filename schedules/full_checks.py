@@ -1,8 +1,8 @@
-"""Results of full checks of the schedules of one workload, and which schedules may still be served.
+"""Results of full checks of the schedules of one workload, and the schedules that may be served.
 
-The full check rebuilds a candidate in a fresh process before it may become best. Its result, pass
-or fail, is a record of `verified_level` "full", so the records of a workload on a target determine
-what is known of each schedule.
+The full check rebuilds a candidate in a fresh process before it may become the best schedule. Its
+result, pass or fail, is a record of `verified_level` "full", so the records of a workload on a
+target determine the known results of each schedule.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ FULL = "full"
 
 DISPROVED = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
 """Results that a later check cannot revoke. Other failures (a deadline, memory) may be due to the
-machine, and count until the same code has passed."""
+machine, and are valid until the same code passes a check."""
 
 MOCKED = 0
 """The code generator version of replayed and simulated timings, for which no code was run. A
-schedule that fails under it is not served until code of it has passed a check."""
+schedule that fails under it is not served until its code has passed a check."""
 
 WITHDRAWN = MeasureStatus.WRONG_RESULT
-"""The detail of a withdrawn record: a later check, which left no record, disproved it."""
+"""The status of a withdrawn record, which a later check without a record of its result
+disproved."""
 
 _Made: TypeAlias = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FullCheck:
-    """The result of a full check, and the record that holds it."""
+    """The result of a full check, and the key of its record."""
 
     status: MeasureStatus
     detail: str
@@ -54,23 +55,31 @@ class FullCheck:
 
 
 def outweighs(new: MeasureStatus, known: MeasureStatus) -> bool:
-    """Whether the result of one full check replaces that of another check of the same code: a wrong
-    result is final, and after a pass neither a deadline nor a lack of memory counts."""
+    """Return whether the result `new` replaces the result `known` of the same code.
+
+    A wrong result is final. After a pass, neither a deadline nor a lack of memory counts.
+    """
     ranks = dict.fromkeys(DISPROVED, 2) | {MeasureStatus.OK: 1}
     return ranks.get(new, 0) > ranks.get(known, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class FullChecks:
-    """The full checks of one workload on one target, by schedule and by what made the code (code
-    generator and llvmlite release, which fixes LLVM, or a file of mocked timings)."""
+    """The full checks of one workload on one target, by schedule and by the producer of the code.
+
+    The producer is the code generator and the llvmlite release (which determines the LLVM version),
+    or a file of mocked timings.
+    """
 
     known: Mapping[tuple[bytes, _Made], FullCheck]
 
     @classmethod
     def of(cls, records: Iterable[tuple[TuningRecord, str | None]]) -> FullChecks:
-        """From records of the work, each with the reason for which it was withdrawn, or None. Those
-        that are no full check and were not withdrawn say nothing."""
+        """Return the full checks in `records`, which belong to one task (workload and target).
+
+        Each record comes with the reason for its withdrawal, or None. Records that are neither full
+        checks nor withdrawn are ignored.
+        """
         known: dict[tuple[bytes, _Made], FullCheck] = {}
         for record, withdrawn in records:
             found = _said_by(record, withdrawn)
@@ -83,8 +92,11 @@ class FullChecks:
         return cls(known)
 
     def check(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """What is known of the code that `toolchain` makes of a trace, as records hold it; None
-        where it was never checked in full."""
+        """Return the known check of the code that `toolchain` generates for a trace, or None.
+
+        `trace` is the JSON data of a record. The result is None if the code was never checked in
+        full.
+        """
         if not self.known:
             return None
         key, made = trace_key(trace), _made(toolchain)
@@ -95,12 +107,13 @@ class FullChecks:
         return next((check for check in mocked if not check.ok), None)
 
     def refusal(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """The failed check for which the code is not handed out; None where there is none."""
+        """Return the failed check because of which the code is not served, or None if there is
+        none."""
         found = self.check(trace, toolchain)
         return None if found is None or found.ok else found
 
     def failures(self, toolchain: Toolchain) -> Iterator[FullCheck]:
-        """Every failed check of code of `toolchain`, and of mocked timings."""
+        """Return every failed check of code of `toolchain`, and of mocked timings."""
         made = _made(toolchain)
         told = ((by, check) for (_, by), check in self.known.items() if not check.ok)
         return (check for by, check in told if by == made or by[0] == MOCKED)

@@ -16,7 +16,7 @@ RECORD_VERSION = 1
 
 
 class MeasureStatus(StrEnum):
-    """How the measurement of one candidate ended. Only OK has a time."""
+    """The outcome of the measurement of one candidate. Only OK has a time."""
 
     OK = "ok"
     NOT_LEGAL = "not_legal"
@@ -34,8 +34,8 @@ class MeasureStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Versions of code generator and LLVM: a record made by other versions is verified again before
-    it is served."""
+    """Versions of code generator and LLVM. A record of other versions is verified again before it
+    is served."""
 
     codegen_version: int
     llvmlite: str
@@ -44,8 +44,12 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Extent of a full check: outputs for `cases` sets of inputs were compared with the reference;
-    `sampled_fraction` is the smallest share of elements compared in any case, 1.0 for all."""
+    """Extent of a full check: the outputs for `cases` sets of inputs were compared with the
+    reference.
+
+    `sampled_fraction` is the smallest fraction of elements that were compared in a case; it is 1.0
+    if all were compared.
+    """
 
     cases: int
     sampled_fraction: float
@@ -65,14 +69,14 @@ class Evidence:
 class MeasureResult:
     """The result of measuring one candidate.
 
-    `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status` is
-    OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
-    `detail` is one line for people: the signal, the element that was wrong, the deadline. With
-    constant inputs, times are of calls with prepacked inputs, and `run_secs_with_packing` estimates
-    one call that packs them itself, if that was measured. `error_found` is the largest error found
-    while a kernel with a rewrite was verified, in the unit of its stated error; None without a
-    rewrite. `evidence` belongs to a full check that passed; None otherwise, and in records of older
-    versions.
+    `run_secs` holds every timed sample, in seconds per call, oldest first; it is empty unless
+    `status` is OK. `run_secs_estimate` is the published estimate of one call in seconds; it is None
+    unless `status` is OK. `detail` is one line for the user: the signal, the wrong element, or the
+    deadline. With constant inputs, the times are measured with prepacked inputs, and
+    `run_secs_with_packing` estimates one call that also packs the inputs, if it was measured.
+    `error_found` is the largest error found during the verification of a kernel with a rewrite, in
+    the unit of its stated error; it is None without a rewrite. `evidence` belongs to a full check
+    that passed; it is None for other results and in records of older versions.
     """
 
     status: MeasureStatus
@@ -100,7 +104,10 @@ class MeasureResult:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """KeyError, TypeError or ValueError if `document` was not made by `to_json`."""
+        """Return the result of a document written by `to_json`.
+
+        Raise KeyError, TypeError or ValueError if it was not written by `to_json`.
+        """
         fields = dict(document)
         fields["status"] = MeasureStatus(fields["status"])
         fields["run_secs"] = tuple(float(s) for s in fields["run_secs"])
@@ -114,8 +121,8 @@ class TuningRecord:
     """One measured candidate, immutable; `key` is a hash of its content.
 
     `trace` is the candidate's trace as JSON data. `verified_level` is "quick" after the check
-    before timing, "full" after a rebuild and check in a fresh process. `created_at` is an RFC 3339
-    time in UTC; it is not part of the key.
+    before timing, and "full" after a rebuild and check in a fresh process. `created_at` is an RFC
+    3339 time in UTC; it is not part of the key.
     """
 
     workload_key: str
@@ -140,21 +147,24 @@ class TuningRecord:
 
     @cached_property
     def trace_key(self) -> bytes:
-        """Equal for records of one trace, see `trace_document.trace_key`."""
+        """A key that is equal for all records of one trace; see `trace_document.trace_key`."""
         return trace_key(self.trace)
 
     def to_json(self) -> dict[str, Any]:
         return self._document(deepcopy(self.trace))
 
     def _document(self, trace: list[Any]) -> dict[str, Any]:
-        """The JSON data of this record around `trace`."""
+        """Return the JSON data of this record, with the given `trace`."""
         document = {name.name: getattr(self, name.name) for name in fields(self)}
         parts = {"result": self.result.to_json(), "toolchain": asdict(self.toolchain)}
         return document | parts | {"trace": trace}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """The record of a document made by `to_json`; KeyError or TypeError if it is not one."""
+        """Return the record of a document written by `to_json`.
+
+        Raise KeyError or TypeError if it was not written by `to_json`.
+        """
         return cls(
             **{
                 **document,

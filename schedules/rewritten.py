@@ -1,4 +1,4 @@
-"""What a rewritten schedule costs in accuracy, as reports and answers tell it."""
+"""The accuracy of a rewritten schedule, as reported to users."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from .workload.workload import Workload
 def rewritten_document(
     workload: Workload, trace: Trace, error_found: float | None
 ) -> dict[str, Any] | None:
-    """`steps` as text, `error_allowed`, `error_stated` (the largest proven bound of a step) and
-    `error_found` in the full check, all relative to max|data| * max sum|weight| (docs/math.md);
-    None where nothing is rewritten, or only regrouped."""
+    """Return the document of the errors of the rewrites of `trace`, or None if no error is stated.
+
+    It has the fields `steps` as text, `error_allowed`, `error_stated` (the largest proven bound of
+    a step) and `error_found` in the full check, all relative to max|data| * max sum|weight|
+    (docs/math.md). No error is stated if the trace has no rewrites or only rewrites that
+    reassociate.
+    """
     stated = stated_error(workload, trace.rewrites)
     if not stated:
         return None

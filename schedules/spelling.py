@@ -1,7 +1,7 @@
 """Parse one argument into a workload: an operator, a JSON document, a Python function, or notation.
 
-This package opens no file and runs no user code. A caller that may (the command line) passes a
-reader and a loader; without them such arguments are errors.
+This package opens no file and runs no user code. A caller that may do so (the command line) passes
+a reader and a loader; without them, such arguments are errors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .workload.computation import with_constants
 from .workload.workload import Workload
 
 ReadFile = Callable[[str], bytes]
-"""The bytes of the file at a path; its errors are the caller's own."""
+"""Function from a path to the bytes of the file; the caller defines its errors."""
 
 LoadFunction = Callable[[str, str], Workload]
-"""(path, function name) to the workload that function returns."""
+"""Function from (path, function name) to the workload that the named function returns."""
 
 _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 _PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<function>\w*))?", re.DOTALL)
@@ -35,13 +35,13 @@ def parse_workload(
     read_file: ReadFile | None = None,
     load_function: LoadFunction | None = None,
 ) -> Workload:
-    """The workload that the arguments describe.
+    """Return the workload that the arguments describe.
 
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
-    notation. With `expr`, which is index notation over `tensors` ("A=f32[512,512]") and `ranges`
-    ("r=3"), `text` is its name or empty. `constants` names inputs whose values do not change
-    between calls. `allow_error` is its `Workload.allowed_error`; None keeps what `text` says.
-    WorkloadError says what is wrong and what is accepted.
+    notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"); with
+    it, `text` is the name of the workload or empty. `constants` names inputs whose values do not
+    change between calls. `allow_error` is the `Workload.allowed_error`; None leaves the value of
+    `text`. Raise WorkloadError with the mistake and the accepted forms if an argument is not valid.
     """
     if expr is None and _ASSIGNMENT.match(text):
         text, expr = "", text
@@ -66,7 +66,7 @@ def _parsed(
 ) -> Workload:
     if expr is not None:
         # Start-up: the parser of expressions takes as long to load as an operator takes to be
-        # answered, and most spellings are operators.
+        # parsed and looked up, and most arguments are operators.
         from .frontend.notation import from_notation, parse_tensor_spec
 
         return from_notation(
@@ -106,7 +106,7 @@ def _from_python(path: str, function: str, load: LoadFunction | None) -> Workloa
 
 
 def parse_operator(text: str, allow_error: float | None = None) -> Workload:
-    """The workload of `name:key=value,key=value`; `allow_error` is one more of these."""
+    """Return the workload of `name:key=value,key=value`; `allow_error` is a further parameter."""
     name, _, rest = text.strip().partition(":")
     if not name:
         raise WorkloadError(
@@ -130,7 +130,7 @@ def parse_operator(text: str, allow_error: float | None = None) -> Workload:
 
 
 def parse_ranges(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
-    """The extents of `r=3`, by index name."""
+    """Return the extents of ranges such as `r=3`, by index name."""
     if isinstance(texts, Mapping):
         return dict(texts)
     found: dict[str, int] = {}

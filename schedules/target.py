@@ -1,7 +1,7 @@
-"""Target: a description of the hardware that a kernel is compiled for, as a JSON value with a key.
+"""Target: a description of the hardware for which a kernel is compiled, as a JSON value with a key.
 
-Measured figures (`probes`) are not part of the key, so machines of one kind share records.
-`tuner/machine/native_target.py` detects and probes a machine; this module defines the value and
+Measured figures (`probes`) are not part of the key, so machines of the same kind share records.
+`tuner/machine/native_target.py` detects and probes a machine. This module defines the value and
 validates descriptions from files and requests: impossible numbers would cause a division by zero,
 an allocation of all memory or a crash inside LLVM.
 """
@@ -40,14 +40,14 @@ ARCHITECTURES = (
     "s390x",
     "x86_64",
 )
-"""Architectures that a triple may begin with; LLVM aborts the process for an unknown one."""
+"""Architectures with which a triple may begin; LLVM aborts the process for an unknown one."""
 
 _TRIPLE = re.compile(rf"({'|'.join(ARCHITECTURES)})-[A-Za-z0-9_.-]{{1,99}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One level of data cache as one core sees it."""
+    """One level of data cache, seen from one core."""
 
     bytes: int
     ways: int
@@ -57,13 +57,13 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What was measured on the machine; zeros where nothing was.
+    """Measured figures of the machine; figures that were not measured are zero.
 
     `peak_gflops[name]`, for an element type or a dot-product instruction ("vpdpbusd"), and
     `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with one entry per thread count:
-    index 0 for one thread. `clock_ghz` is the clock of one busy core, 0 if it was not probed.
-    `doubtful` says that other work ran during the probes or that a kernel was faster than they
-    allow, so the true figures are higher.
+    index 0 for one thread. `clock_ghz` is the clock of one busy core, or 0 if it was not probed.
+    `doubtful` is true if other processes ran during the probes or if a kernel was faster than the
+    probed figures allow; the true figures are then higher.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
@@ -73,26 +73,27 @@ class Probes:
     clock_ghz: float = 0.0
 
     def peak(self, dtype: DType, threads: int) -> float:
-        """Measured peak in GFLOP/s, 0.0 if it was not probed."""
+        """Return the measured peak in GFLOP/s, or 0.0 if it was not probed."""
         return self.peak_of(dtype, threads)
 
     def peak_of(self, name: str, threads: int) -> float:
-        """`peak` of a type or an instruction by its name."""
+        """Return the `peak` of a type or an instruction by its name."""
         values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
     def bandwidth(self, level: str, threads: int) -> float:
-        """Measured read bandwidth in GB/s (1e9 bytes), 0.0 if it was not probed."""
+        """Return the measured read bandwidth in GB/s (1e9 bytes), or 0.0 if it was not probed."""
         values = self.bandwidth_gbs.get(level, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """`triple`, `cpu` and `features` are LLVM's; `features` are the enabled ones, sorted.
+    """A compilation target and its hardware parameters.
 
-    `vector_registers` counts registers of `vector_bits`; `threads` is how many a kernel may use,
-    `cores` how many the machine has.
+    `triple`, `cpu` and `features` are the names that LLVM uses; `features` are the enabled
+    features, sorted. `vector_registers` counts registers of `vector_bits`. `threads` is the number
+    of threads that a kernel may use, and `cores` is the number of cores of the machine.
     """
 
     triple: str
@@ -119,12 +120,14 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """What the triple begins with: one of `ARCHITECTURES`."""
+        """The first component of the triple: one of `ARCHITECTURES`."""
         return self.triple.partition("-")[0]
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of `dtype` in one vector register; for a narrow float, of the type it is
-        computed in."""
+        """Return the number of elements of `dtype` in one vector register.
+
+        For a narrow float, return the number of elements of its compute type.
+        """
         bits = max((dtype.wide if dtype.is_float else dtype).bits, 8)
         return max(self.vector_bits // bits, 1)
 
@@ -135,17 +138,22 @@ class Target:
 
     @property
     def most_transposed(self) -> int:
-        """The longest side of a block that can be transposed in registers: half of them hold the
-        block, the others the results of a step."""
+        """The longest side of a block that can be transposed in registers.
+
+        Half of the registers hold the block, the other half the results of a step.
+        """
         return max(self.vector_registers // 2, 1)
 
     @property
     def own_cache_bytes(self) -> int:
-        """Bytes of the largest cache that is private to a core; 0 if all are shared."""
+        """Bytes of the largest cache that is private to a core, or 0 if all caches are shared."""
         return max((cache.bytes for cache in self.caches if not cache.shared), default=0)
 
     def with_threads(self, threads: int) -> Target:
-        """The same machine with kernels of up to `threads` threads; TargetError if it has fewer."""
+        """Return this machine as a target for kernels of up to `threads` threads.
+
+        Raise TargetError if the machine has fewer cores.
+        """
         if not 1 <= threads <= self.cores:
             raise TargetError(
                 f"threads={threads}: this machine allows 1..{self.cores} threads a kernel"
@@ -161,7 +169,10 @@ class Target:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """The target of a document made by `to_json`; TargetError names the invalid field."""
+        """Return the target of a document written by `to_json`.
+
+        Raise TargetError with the invalid field if the document is not valid.
+        """
         try:
             probes = document.get("probes") or {}
             target = cls(
@@ -184,7 +195,7 @@ class Target:
 
 
 def check_target(target: Target) -> None:
-    """TargetError for values that no machine has."""
+    """Raise TargetError if a value is outside the range of real machines."""
     if not _TRIPLE.fullmatch(target.triple):
         raise TargetError(
             "triple must be LLVM's, such as x86_64-unknown-linux-gnu, for one of"

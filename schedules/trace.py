@@ -1,8 +1,7 @@
-"""Trace: a schedule as a tuple of steps, which can be printed, hashed, compared and stored as JSON.
+"""Trace: a schedule as a tuple of steps that can be printed, hashed, compared and stored as JSON.
 
-Rewrites of the expression come first, then primitives, which transform its loop nest.
-
-Names in a trace are those of the workload's normal form, so it replays to the same program for
+Rewrites of the expression come first, then primitives, which transform its loop nest. Names in a
+trace are the names of the workload's normal form. A trace therefore replays to the same program for
 every spelling of the computation, in any process.
 """
 
@@ -24,17 +23,17 @@ from .trace_document import current_steps
 from .workload.checks import shorten
 
 TRACE_VERSION = 1
-"""Raised when a primitive changes its meaning; records depend on it."""
+"""Increased when the semantics of a primitive changes; records depend on it."""
 
 MAX_STEPS = 4000
-"""Row sums take 16 steps each, products 11; a program has up to 64 stages."""
+"""Row sums take 16 steps each and products 11; a program has up to 64 stages."""
 
 Step: TypeAlias = Rewrite | Primitive
 
 _KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
 _HINTS: dict[type[Step], dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
 _BY_NAME: dict[str, list[tuple[type[Step], frozenset[str]]]] = {}
-"""By serialised name: the class of the step and its fields, for each serialised form."""
+"""Map from serialised name to the class of the step and its fields, for each serialised form."""
 
 for _kind in _KINDS:
     for _spelling in spellings_of(_kind):
@@ -49,7 +48,7 @@ class Trace:
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """The steps that change the expression: those before the first primitive."""
+        """The steps before the first primitive, which change the expression."""
         found: list[Rewrite] = []
         for step in self.steps:
             if not isinstance(step, Rewrite):
@@ -58,8 +57,12 @@ class Trace:
         return tuple(found)
 
     def apply(self, nest: Nest) -> Nest:
-        """`nest` after every step. ScheduleError from the first step that is not legal or makes the
-        nest too large, and from a rewrite: `lowering.lower.start` applies the leading ones."""
+        """Return `nest` after every step.
+
+        Raise ScheduleError from the first step that is not legal or makes the nest too large. Also
+        raise ScheduleError for a rewrite, because `lowering.lower.start` applies the leading
+        rewrites.
+        """
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")
@@ -69,13 +72,15 @@ class Trace:
         return nest
 
     def to_json(self) -> list[Any]:
-        """JSON data, one object a step; equal traces give equal data."""
+        """Return JSON data, with one object per step; equal traces give equal data."""
         return [_document(step) for step in self.steps]
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """The trace of data made by `to_json` of this version or an earlier one; ScheduleError says
-        which step is wrong and why."""
+        """Return the trace of data written by `to_json` of this version or an earlier one.
+
+        Raise ScheduleError with the step and the mistake if the data is not valid.
+        """
         if not isinstance(document, list) or len(document) > MAX_STEPS:
             raise ScheduleError("trace", f"a trace is a list of at most {MAX_STEPS} steps")
         steps = enumerate(current_steps(document))
@@ -86,7 +91,7 @@ class Trace:
 
 
 def _require_room(nest: Nest, step: Step) -> None:
-    """ScheduleError unless `nest`, the result of `step`, is within the size limits."""
+    """Raise ScheduleError if `nest`, the result of `step`, exceeds the size limits."""
     size, deepest = 0, 0
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
@@ -130,8 +135,10 @@ def _step(number: int, entry: object) -> Step:
 
 
 def _checked(value: object, hint: Any, where: str) -> Any:
-    """`value` converted to the field's type: str, int, bool, or a tuple of names, integers or pairs
-    of integers; within the size limits."""
+    """Return `value` converted to the field's type and checked against the size limits.
+
+    The type is str, int, bool, or a tuple of names, integers or pairs of integers.
+    """
     if hint in (str, int, bool):
         if type(value) is not hint:
             raise ScheduleError(where, f"must be {hint.__name__}, found {_shown(value)}")
@@ -160,7 +167,7 @@ def _checked(value: object, hint: Any, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """A short text for `value` in a message."""
+    """Return a short text for `value` in a message."""
     short = isinstance(value, bool | float | None)
     if short or (isinstance(value, int) and abs(value) <= MAX_STEP_INTEGER):
         return repr(value)

@@ -1,4 +1,4 @@
-"""Traces as records hold them: JSON data, which can be passed on without reading its steps."""
+"""Traces as JSON data in records, which can be passed on without parsing the steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .canonical import canonical_bytes
 REWRITES = frozenset(
     {"ExtractCommonStage", "GatherOverTaps", "PermuteAxes", "PrecomputeFactors", "Winograd"}
 )
-"""The steps that change the expression, by name; they stand first."""
+"""Names of the steps that change the expression; these steps come first in a trace."""
 
 RENAMED_STEPS = {
     "AxisLast": "PermuteAxes",
@@ -18,23 +18,23 @@ RENAMED_STEPS = {
     "OverTaps": "GatherOverTaps",
     "Share": "ExtractCommonStage",
 }
-"""Steps by the names that earlier versions wrote, with today's. A stored trace keeps its bytes:
-`trace_key` and `Trace.from_json` read the old names as the new ones."""
+"""Map from the step names of earlier versions to current names. A stored trace keeps its bytes:
+`trace_key` and `Trace.from_json` translate the old names."""
 
 
 def current_steps(steps: Sequence[Any]) -> list[Any]:
-    """The steps of a trace by today's names."""
+    """Return the steps of a trace with current names."""
     return [_renamed(step) for step in steps]
 
 
 def has_rewrites(steps: Sequence[Any]) -> bool:
-    """Whether a trace of these steps changes the expression."""
+    """Return whether a trace of these steps changes the expression."""
     first = _renamed(steps[0]) if steps else None
     return isinstance(first, dict) and first.get("do") in REWRITES
 
 
 def trace_key(steps: Sequence[Any]) -> bytes:
-    """Equal for the documents of one trace, whichever version wrote them."""
+    """Return a key that is equal for all documents of one trace, independent of the version."""
     return canonical_bytes(current_steps(steps))
 
 

@@ -1,4 +1,4 @@
-"""Tilewright finds the fastest correct schedule of a tensor expression on a machine, and keeps it.
+"""Tilewright finds the fastest correct schedule of a tensor expression on a machine, and stores it.
 
     import tilewright as tw
 

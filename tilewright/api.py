@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Start-up: parsing a workload loads no database, and opening a database no compiler.
 
 IN_MEMORY = ":memory:"
-"""As `database`: read nothing that is stored, and store nothing."""
+"""The value of `database` for a call that reads and writes no stored data."""
 
 
 def parse(
@@ -33,15 +33,15 @@ def parse(
     allow_error: float | None = None,
     name: str = "",
 ) -> Workload:
-    """The workload that `text` spells, as on the command line.
+    """Parse `text` as a workload, as on the command line.
 
     `text` is an operator ("matmul:M=512,N=512,K=512"), the path of a JSON document, or index
     notation ("C[i,j] += A[i,k] * B[k,j]") over `tensors` ("A=f32[512,512]", in argument order),
-    with extents that no shape gives in `ranges` ("r=3"). `constants` names inputs whose values do
-    not change between calls. `allow_error` permits rewrites that change rounding, up to that
-    relative error. `name` is what reports call the workload.
+    with extents that no shape determines in `ranges` ("r=3"). `constants` names inputs whose values
+    do not change between calls. `allow_error` permits rewrites that change rounding, up to that
+    relative error. `name` is the workload's name in reports.
 
-    WorkloadError says what is wrong, where, and what would be accepted.
+    Raise WorkloadError, whose message names the error, its position and the accepted forms.
     """
     from tilewright.schedules.spelling import parse_workload
 
@@ -74,19 +74,20 @@ def tune(
 ) -> TuneReport:
     """Search for the fastest correct schedule of `workload` on `target`, and store every trial.
 
-    `workload` may be spelled ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
+    `workload` may be text ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
     machine), or the path of a target file; `threads` (default: those of the target) is how many
     threads a kernel may use. `budget` defaults to 64 trials; trials of earlier runs count, so a
     second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
     "simulated:FILE", "dask:ADDRESS", or a factory.
 
-    `database` is a URL or path, an open store, or ":memory:" to keep nothing; the default is
-    `TILEWRIGHT_DB`, else the user's own database: the one that the command line uses.
-    `fresh` ignores what earlier runs measured. `on_event` is called with every trial once it is
-    stored; `should_stop` is polled between trials.
+    `database` is a URL or path, an open store, or ":memory:" to store nothing; the default is
+    `TILEWRIGHT_DB`, else the user's own database, as on the command line. `fresh` ignores the
+    measurements of earlier runs. `on_event` is called with every trial once it is stored;
+    `should_stop` is polled between trials.
 
-    WorkloadError, TargetError, and the StrategyError and MeasurerError of an unknown name. What
-    fails on the machine is counted in the report, whose `best` is None where no candidate passed.
+    Raise WorkloadError or TargetError for invalid arguments, StrategyError or MeasurerError for an
+    unknown name. Failures on the machine are counted in the report, whose `best` is None if no
+    candidate passed.
     """
     from tilewright.service.answers.publish import publish
     from tilewright.service.jobs.tuning import check_measurable, register
@@ -138,14 +139,15 @@ def build(
     trace: Trace | Sequence[Any] | None = None,
     database: Store | str | Path | None = None,
 ) -> Kernel:
-    """A callable kernel of `workload` for this process: `kernel(a, b, out=c)` on NumPy arrays.
+    """Build a callable kernel of `workload` for this process: `kernel(a, b, out=c)` on NumPy
+    arrays.
 
-    Its schedule is `trace` where one is given (`report.best.trace`), else the best that `database`
-    holds for this target, else the one chosen without measuring. `workload`, `target`, `threads`
-    and `database` are as in `tune`.
+    Its schedule is `trace` if given (`report.best.trace`), else the best record in `database` for
+    this target, else the schedule chosen without measuring. `workload`, `target`, `threads` and
+    `database` are as in `tune`.
 
-    ScheduleError where `trace` is not legal; LoadError where the kernel was made for another
-    machine, or OpenMP's runtime is missing; DeadlineError where LLVM takes too long.
+    Raise ScheduleError if `trace` is not legal; LoadError if the kernel was made for another
+    machine, or OpenMP's runtime is missing; DeadlineError if LLVM takes too long.
     """
     from tilewright.schedules.target import Target
     from tilewright.service.answers import stored
@@ -154,7 +156,7 @@ def build(
 
     workload = _workload(workload)
     if not isinstance(target, Target):
-        # Probes rank schedules, so they are needed only where none is stored.
+        # Probes rank schedules, so they are needed only if no schedule is stored.
         target = targets.read_target(target, threads, probe=trace is None)
     elif threads is not None:
         target = target.with_threads(threads)
@@ -165,10 +167,10 @@ def build(
 
 
 def open_database(url: str | Path | None = None, *, create: bool = True) -> Store:
-    """The database at `url`: a path, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
+    """Open the database at `url`: a path, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
 
-    The default is `TILEWRIGHT_DB`, else the user's own. Without `create`, StoreMissing where there
-    is none. Close it, or use it in a `with` statement.
+    The default is `TILEWRIGHT_DB`, else the user's own database. Without `create`, raise
+    StoreMissing if it does not exist. Close the database, or use it in a `with` statement.
     """
     from tilewright.db import open_store
 
@@ -193,7 +195,8 @@ def _url(database: Store | str | Path | None) -> str | None:
 
 @contextmanager
 def _opened(database: Store | str | Path | None) -> Iterator[Store | None]:
-    """The store of a call: one that is open stays open; None where nothing is kept."""
+    """The store of a call, or None if nothing is stored. A store that was passed open stays
+    open."""
     if database == IN_MEMORY:
         yield None
     elif database is None or isinstance(database, str | Path):

@@ -1,7 +1,7 @@
 """Pytest fixtures for projects that use Tilewright: a mocked tuner, and a whole service.
 
-Pytest loads this module in every run of every project beside which Tilewright is installed, so it
-imports nothing but pytest: each fixture imports what it needs when a test requests it. See
+Pytest loads this module in every run of every project that has Tilewright installed, so it imports
+only pytest: each fixture imports what it needs when a test requests it. See
 `docs/mocked_timings.md`.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.service.testing import ServiceUnderTest
     from tilewright.tuner.testing import MockedTuner
 
-# Start-up: this module is loaded in every pytest run, whatever is tested.
+# Start-up: every pytest run loads this module, whatever is tested.
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def tilewright_replay() -> MockedTuner:
 def tilewright_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceUnderTest]:
-    """A whole service with a database of its own and a simulated machine; `TILEWRIGHT_URL` is its
+    """A complete service with a separate database and a simulated machine; `TILEWRIGHT_URL` is its
     address while the test runs."""
     from tilewright.service.testing import running_service
 

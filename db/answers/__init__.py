@@ -1,1 +1,2 @@
-"""What answers are made of: the evidence on a work, and what was prepared without tuning."""
+"""The stored basis of answers: the evidence on a task, and preparations of tasks that were not
+tuned."""

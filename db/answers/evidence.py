@@ -1,8 +1,8 @@
 """Evidence: the stored rows that an answer about a workload on a target rests on.
 
 Equal rows give equal answers. A server that answers the same lookups all day keeps each answer with
-its rows, and compares the rows, value by value, with what is stored now. Rows are raw here; the
-methods of `StoredEvidence` make values of intact rows only.
+its rows, and compares the rows, value by value, with what is stored now. This module reads raw
+rows; the methods of `StoredEvidence` convert intact rows only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .preparations import prepared_files
 
 log = logging.getLogger("tilewright.db")
 
-KEYS_PER_QUERY = 400  # SQLite has a limit on parameters, and a work has two
+KEYS_PER_QUERY = 400  # SQLite limits the parameters of a statement, and a task has two
 
 _WORKLOAD, _TARGET, _RECORD = guarded(WORKLOAD), guarded(TARGET), guarded(RECORD)
 _FILE, _PREPARED_FILE = guarded(ARTEFACT), guarded(PREPARED_FILE)
@@ -59,7 +59,7 @@ _WORKLOAD_AT, _TARGET_AT = RECORD.index("workload_key"), RECORD.index("target_ke
 
 @dataclass(frozen=True, slots=True)
 class StoredBest:
-    """A record that is best on some target, its key, and the description of that target."""
+    """A record that is the best on some target, its key, and the description of that target."""
 
     key: str
     record: TuningRecord
@@ -68,12 +68,12 @@ class StoredBest:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvidence:
-    """Every row that an answer about one work rests on.
+    """Every row that an answer about one task depends on.
 
-    `bests` are pairs of a record and its target, `files` the artefacts of these records.
-    `prepared` and its files belong to the toolchain of the lookup. `claims` are the keys of the
-    fastest imported records that were not verified here. `checks` are the rows that speak against
-    schedules, see `full_checks`.
+    `bests` are pairs of a record and its target, `files` the artefacts of these records. `prepared`
+    and its files belong to the toolchain of the lookup. `claims` are the keys of the fastest
+    imported records that were not verified here. `checks` are the rows of failed full checks, see
+    `full_checks`.
     """
 
     work: Work
@@ -87,19 +87,20 @@ class StoredEvidence:
     checks: tuple[Raw, ...] = ()
 
     def entry(self) -> WorkloadEntry | None:
-        """The workload; None if it is unknown or damaged."""
+        """The workload, or None if it is unknown or damaged."""
         return None if self.workload is None else workload_entry(as_row(_WORKLOAD, self.workload))
 
     def target_document(self) -> dict[str, Any] | None:
-        """The description of the target; None if it is unknown or damaged."""
+        """The description of the target, or None if it is unknown or damaged."""
         return None if self.target is None else target_document(as_row(_TARGET, self.target))
 
     def best(self) -> list[StoredBest]:
-        """The best on the target itself, if there is one and it is intact."""
+        """The best record on the target itself, or an empty list if there is none or it is
+        damaged."""
         return list(self._stored(here=True))
 
     def elsewhere(self) -> list[StoredBest]:
-        """The intact bests on other targets."""
+        """The intact best records on other targets."""
         return list(self._stored(here=False))
 
     def _stored(self, *, here: bool) -> Iterator[StoredBest]:
@@ -114,11 +115,12 @@ class StoredEvidence:
                 yield StoredBest(row[0], record, document)
 
     def refusals(self, target_key: str) -> FullChecks:
-        """What speaks against schedules of the workload on a target."""
+        """Return the failed full checks of the workload's schedules on a target."""
         return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
 
     def preparation(self) -> Prepared | None:
-        """What was prepared; None if there is no preparation, or its row is damaged."""
+        """The result of the preparation, or None if there is no preparation or its row is
+        damaged."""
         if self.prepared is None:
             return None
         row = as_row(_PREPARED, self.prepared)
@@ -134,16 +136,16 @@ class StoredEvidence:
         )
 
     def artefacts(self, record_key: str) -> list[Artefact]:
-        """What `Store.artefacts` answers."""
+        """Return the artefacts of a record, as `Store.artefacts` does."""
         return artefacts_of(as_row(_FILE, raw) for raw in self.files if raw[0] == record_key)
 
 
 class EvidenceStore(StorePart):
-    """What is stored about works."""
+    """Queries for the stored evidence on tasks."""
 
     def change_token(self) -> tuple[int, ...] | None:
-        """A token that equals an earlier one only if no process committed anything in between;
-        None if that is unknown. Takes microseconds and never waits."""
+        """Return a token that equals an earlier token only if no process committed in between, or
+        None if that is unknown. The call takes microseconds and never waits."""
         return self._database.change_token()
 
     @reading
@@ -155,10 +157,11 @@ class EvidenceStore(StorePart):
         toolchain: str = "",
         elsewhere: bool = False,
     ) -> dict[Work, StoredEvidence]:
-        """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
+        """Return every row that an answer about each (workload_key, target_key) depends on, from
+        one snapshot.
 
-        With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,
-        the preparation of that toolchain and the claims that could be verified with it.
+        With `elsewhere`, include the best records of the same workload on other targets; with
+        `toolchain`, include the preparation of that toolchain and the claims that it could verify.
         """
         found: dict[Work, StoredEvidence] = {}
         for part in _parts(list(dict.fromkeys(works))):
@@ -207,7 +210,7 @@ def _evidence(
 def _bests(
     session: Session, works: list[Work], workload_keys: list[str], *, elsewhere: bool
 ) -> dict[str, list[tuple[Raw, Raw]]]:
-    """Records that are best, each with its target, by workload."""
+    """Return the best records, each with its target, by workload."""
     asked = (
         BestRow.workload_key.in_(workload_keys)
         if elsewhere
@@ -230,7 +233,8 @@ def _bests(
 
 
 def _claims(session: Session, works: list[Work], limit: int) -> dict[Work, list[str]]:
-    """Keys of the fastest `limit` claims of each work, as `ClaimStore.claims` orders them."""
+    """Return the keys of the fastest `limit` claims of each task, in the order of
+    `ClaimStore.claims`."""
     place = func.row_number().over(
         partition_by=(RecordRow.workload_key, RecordRow.target_key),
         order_by=(RecordRow.estimate_secs, RecordRow.id),
@@ -264,7 +268,7 @@ def _by_key(
 def _files(
     session: Session, table: Any, names: tuple[str, ...], owners: list[str]
 ) -> dict[str, list[Raw]]:
-    """Rows of files by the first column, the key of the record or preparation they belong to."""
+    """Return rows of files, grouped by the first column: the key of their record or preparation."""
     found: dict[str, list[Raw]] = {}
     columns = _columns(table, names)
     for keys in _parts(owners):

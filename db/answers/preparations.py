@@ -1,8 +1,8 @@
-"""Preparations: answers that need no tuning, each found once and by one process.
+"""Preparations: answers that need no tuning, each computed once and by one process.
 
-There is one row per work and toolchain, however often it is requested. A process works on a row for
-as long as it renews its lease, by the rule of `jobs/leases.py`; a row whose lease is over goes to
-the next process.
+There is one row per task and toolchain, however often it is requested. A process works on a row as
+long as it renews its lease, by the rule of `jobs/leases.py`; another process continues a row whose
+lease has expired.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from ..values.jobs import TICKET_PRIORITY, JobQuota
 from ..values.records import Artefact, ArtefactFile, Work
 
 MAX_ATTEMPTS = 3
-"""How many processes may be lost over one work before it is given up."""
+"""A task is given up after this many processes died while they prepared it."""
 
 UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState.CHOSEN])
 
 
 class PreparationStore(StorePart):
-    """Preparations of works that were not tuned. `values/answers.py` has their states.
+    """Preparations of tasks that were not tuned. `values/answers.py` has their states.
 
     A process holds a preparation while it renews its lease. Its writes raise StaleLease once
     another process holds the preparation.
@@ -63,17 +63,18 @@ class PreparationStore(StorePart):
         quota: JobQuota | None = None,
         own: PreparationQuota | None = None,
     ) -> set[Work]:
-        """Have works prepared, each once, and tuned; the works refused for lack of room. A work
-        that is prepared or waiting already stays as it is; a ticket is added if it has none.
+        """Request the preparation and tuning of tasks, each once; return the tasks that were
+        refused because a limit is reached. A task that is prepared or waiting is not requested
+        again; it gets a ticket if it has none.
 
         At most `most_waiting` preparations wait, and at most `most_jobs` jobs are open. The jobs
-        belong to `owner`, within `quota`; works above the quota are prepared and not tuned. `own`
-        limits the preparations of `owner` that wait and those that are kept: above the latter, the
-        oldest are deleted. Owners are served in turns.
+        belong to `owner`, within `quota`; tasks above the quota are prepared but not tuned. `own`
+        limits the waiting and the stored preparations of `owner`: above the limit on stored ones,
+        the oldest are deleted. Owners are served in turn.
         """
         now = self._clock()
-        self._database.serialise(session, "submit")  # of two equal demands one comes first
-        self._database.serialise(session, "blobs")  # the owner's oldest may be deleted
+        self._database.serialise(session, "submit")  # of two equal demands, keep one
+        self._database.serialise(session, "blobs")  # the oldest of this owner may be deleted
         waiting, room = _count_waiting(session, toolchain), most_waiting
         if owner is not None and own is not None:
             mine = _count_waiting(session, toolchain, owner)
@@ -91,7 +92,7 @@ class PreparationStore(StorePart):
                 register_workload(
                     session, one.workload_key, one.workload_document, one.name, one.flops, now
                 )
-                if find_target(session, one.target_key) is None:  # keep the probes we have
+                if find_target(session, one.target_key) is None:  # keep the probes that are stored
                     register_target(session, one.target_key, one.target_document, now)
                 row = PreparationRow(
                     key=key,
@@ -112,12 +113,12 @@ class PreparationStore(StorePart):
                 row.toolchain, row.attempts = toolchain, 0
                 _write(row, PreparationState.WANTED, {})
             elif one.again and PreparationState(row.state).final:
-                # The document stays: it is served until there is something better.
+                # The document stays: it is served until a better one is stored.
                 _write(row, PreparationState.WANTED, json.loads(row.document))
                 row.attempts = 0
             if row.job_id is None and one.job is not None and open_jobs < most_jobs:
                 request, _, flight_key = one.job
-                with suppress(QuotaReached):  # prepared, and not tuned for this owner
+                with suppress(QuotaReached):  # prepared, but not tuned for this owner
                     job, new = create_job(
                         session,
                         request,
@@ -135,12 +136,13 @@ class PreparationStore(StorePart):
 
     @reading
     def preparations_waiting(self, session: Session, toolchain: str) -> int:
-        """The number of preparations of `toolchain` that are not finished."""
+        """Return the number of preparations of `toolchain` that are not finished."""
         return _count_waiting(session, toolchain)
 
     @reading
     def preparation_counts(self, session: Session) -> dict[PreparationState, int]:
-        """The number of preparations in each state, of all toolchains; every state is listed."""
+        """Return the number of preparations in each state, over all toolchains; every state is
+        listed."""
         states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
         found = {str(state): count for state, count in session.execute(states)}
         return {state: found.get(str(state), 0) for state in PreparationState}
@@ -149,7 +151,7 @@ class PreparationStore(StorePart):
     def preparation_states(
         self, session: Session, keys: Sequence[str]
     ) -> dict[str, PreparationState]:
-        """The state of each preparation; keys without one are left out."""
+        """Return the state of each preparation; keys without a preparation are omitted."""
         found: dict[str, PreparationState] = {}
         for start in range(0, len(keys), KEYS_PER_STATEMENT):
             statement = select(PreparationRow.key, PreparationRow.state).where(
@@ -160,15 +162,14 @@ class PreparationStore(StorePart):
 
     @writing
     def claim_preparation(self, session: Session, toolchain: str, owner: str) -> Preparation | None:
-        """The next preparation to work on, leased to `owner` for `LEASE_SECS`; None if there is
-        none.
+        """Lease the next preparation to `owner` and return it, or None if there is none.
 
-        The owners who requested preparations take turns, one step each, whatever the number of
-        their requests. Of one owner's works, all schedules are chosen before any is built, because
-        a chosen schedule already answers lookups.
+        The owners who requested preparations take turns, one step each, however many requests each
+        has. Of one owner's tasks, all schedules are chosen before any is built, because a chosen
+        schedule already answers lookups.
         """
         now_secs = self._lease_time(session)
-        # Twice the time: another process may have leased one after this reading of the clock.
+        # Twice the time: another process may have leased a row after this clock was read.
         over = is_over(PreparationRow.lease_until, 2 * LEASE_SECS, now_secs)
         free = or_(PreparationRow.lease_until.is_(None), over)
         turns = (
@@ -198,7 +199,7 @@ class PreparationStore(StorePart):
 
     @writing
     def renew_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Extend the lease. StaleLease: another process holds the preparation."""
+        """Extend the lease. Raise StaleLease if another process holds the preparation."""
         row = _held_row(session, key, owner)
         row.lease_until = self._lease_time(session) + LEASE_SECS
         session.flush()
@@ -213,9 +214,9 @@ class PreparationStore(StorePart):
         document: dict[str, Any],
         files: Sequence[ArtefactFile] = (),
     ) -> None:
-        """Store the result of a step, and end the lease. StaleLease, BlobTooLarge."""
+        """Store the result of a step, and end the lease. Raise StaleLease or BlobTooLarge."""
         now = self._clock()
-        self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
+        self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
         row = _held_row(session, key, owner)
         _write(row, state, document)
         row.owner = row.lease_until = None
@@ -226,7 +227,8 @@ class PreparationStore(StorePart):
 
     @writing
     def drop_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Delete a preparation whose work has a best now. StaleLease."""
+        """Delete a preparation whose task now has a best record. Raise StaleLease if the lease was
+        lost."""
         row = _held_row(session, key, owner)
         _drop_files(session, key)
         session.delete(row)
@@ -234,14 +236,14 @@ class PreparationStore(StorePart):
 
     @writing
     def release_preparations(self, session: Session, owner: str) -> None:
-        """End every lease of `owner`, for other processes to continue."""
+        """End every lease of `owner`, so that other processes continue."""
         statement = update(PreparationRow).where(PreparationRow.owner == owner)
         statement = statement.values(owner=None, lease_until=None)
         session.execute(statement.execution_options(synchronize_session=False))
 
 
 def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
-    """The files of intact rows, by kind."""
+    """Return the files of intact rows, by kind."""
     found = [
         Artefact(r.kind, r.name, r.sha256, r.bytes) for r in rows if is_intact(r, PREPARED_FILE)
     ]
@@ -249,7 +251,8 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
-    """Delete preparations and the blobs that only they used: how many blobs, and their bytes."""
+    """Delete preparations and the blobs that only they used; return the number of blobs and their
+    bytes."""
     blobs = blob_bytes = 0
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
         some = keys[start : start + KEYS_PER_STATEMENT]
@@ -266,7 +269,8 @@ def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
 
 
 def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -> int:
-    """How many works of this toolchain (requested by `owner`, where given) are not finished."""
+    """Return how many preparations of this toolchain (requested by `owner`, if given) are not
+    finished."""
     statement = select(func.count()).where(UNFINISHED, PreparationRow.toolchain == toolchain)
     if owner is not None:
         statement = statement.where(PreparationRow.asked_by == owner)
@@ -274,7 +278,7 @@ def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -
 
 
 def _drop_oldest(session: Session, owner: str, kept: int) -> None:
-    """Delete all finished preparations that `owner` requested but the newest `kept`."""
+    """Delete the finished preparations that `owner` requested, except the newest `kept`."""
     old = (
         select(PreparationRow.key)
         .where(~UNFINISHED, PreparationRow.asked_by == owner)
@@ -319,7 +323,7 @@ def _lease(
 
 
 def _held_row(session: Session, key: str, owner: str) -> PreparationRow:
-    """The row of a preparation that `owner` still holds."""
+    """Return the row of a preparation that `owner` still holds. Raise StaleLease otherwise."""
     row = session.get(PreparationRow, key, with_for_update=True)
     if row is None or row.owner != owner:
         raise StaleLease(f"preparation {key}: another process has it now")

@@ -1,9 +1,9 @@
-"""A cheap test whether anything was committed to a SQLite file since the last test.
+"""A cheap test for whether anything was committed to a SQLite file since the last test.
 
-`PRAGMA data_version` reads one number from the shared memory of the write-ahead log: it changes
-with every commit of any other connection, of this process or another
-(https://sqlite.org/pragma.html#pragma_data_version). The connection here never writes, so it
-sees all of them.
+`PRAGMA data_version` reads one number from the shared memory of the write-ahead log: the number
+changes with every commit of any other connection, in this process or another
+(https://sqlite.org/pragma.html#pragma_data_version). The connection of this module never writes, so
+it detects every commit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ChangeCounter:
         self._pid = os.getpid()
 
     def token(self) -> tuple[int, ...] | None:
-        """A token that equals an earlier one only if nothing was committed in between; None if that
-        is unknown. Never waits for another process."""
+        """Return a token that equals an earlier token only if nothing was committed in between, or
+        None if that is unknown. Never waits for another process."""
         with self._lock:
             try:
                 connection = self._own()
@@ -46,6 +46,6 @@ class ChangeCounter:
         if self._connection is None or self._pid != os.getpid():
             url = f"file:{quote(str(self._path))}?mode=ro"
             self._connection = sqlite3.connect(url, timeout=0.0, uri=True, check_same_thread=False)
-            # Versions of two connections do not compare.
+            # Versions of two connections are not comparable.
             self._opened, self._pid = self._opened + 1, os.getpid()
         return self._connection

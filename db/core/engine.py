@@ -1,6 +1,6 @@
-"""Connections and transactions, whichever database is behind them.
+"""Connections and transactions, for either kind of database.
 
-`Database` is what the parts of the store work on; `sqlite.py` and `postgres.py` are its two kinds.
+The parts of the store use `Database`; `sqlite.py` and `postgres.py` implement it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ T = TypeVar("T")
 
 class CoordinatorLock(Protocol):
     """The lock of a database's coordinator, which may change the schema, lease jobs and do the
-    upkeep.
+    maintenance.
 
-    However its holder ends, the lock is free afterwards.
+    The lock is free after its holder ends, however it ends.
     """
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock, checked anew at each call."""
+        """Return whether this object holds the lock, checked anew at each call."""
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; True if it is held now."""
+        """Take the lock if it is free; return whether it is held now."""
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
-        """Take the lock within `timeout_secs`; StoreHeld names its holder."""
+        """Take the lock within `timeout_secs`. Raise StoreHeld, which names the holder, if it is
+        not free."""
 
     def release(self) -> None:
         """Release the lock; no effect if it is not held."""
@@ -50,8 +51,8 @@ class CoordinatorLock(Protocol):
 class Database(ABC):
     """One database and its pool of connections. Threads may share it; forks may not.
 
-    `name` is for people; `url` opens the database again and may hold a password; `path` is the
-    file of a database that is one.
+    `name` is for messages; `url` opens the database again and may contain a password; `path` is the
+    file of a SQLite database.
     """
 
     name: str
@@ -68,13 +69,13 @@ class Database(ABC):
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session that sees one moment of the database; nothing it does is kept."""
+        """A session that reads one snapshot of the database; its changes are discarded."""
         with self.translated(), Session(self._own(self._reader), autoflush=False) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A session committed, durably, when the block ends, and undone if it raises."""
+        """A session that is committed durably when the block ends, and rolled back if it raises."""
         with (
             self.translated(),
             Session(self._own(self._writer), autoflush=False, expire_on_commit=False) as session,
@@ -84,24 +85,25 @@ class Database(ABC):
 
     @contextmanager
     def standing_still(self) -> Iterator[Session]:
-        """A session that reads; where the database can exclude writers, it does."""
+        """A read session that excludes writers, if the database supports that."""
         with self.reading() as session:
             yield session
 
     def read(self, work: Callable[[Session], T]) -> T:
-        """What `work` finds in one moment of the database. `work` may be called more than once."""
+        """Return the result of `work` on one snapshot of the database. `work` may be called more
+        than once."""
         with self.reading() as session:
             return work(session)
 
     def write(self, work: Callable[[Session], T]) -> T:
-        """What `work` gives, committed durably, once. `work` is called again from the start only
-        when nothing of an earlier attempt was kept."""
+        """Return the result of `work`, whose changes are committed durably, once. `work` is called
+        again from the start only if nothing of an earlier attempt was committed."""
         with self.writing() as session:
             return work(session)
 
     @contextmanager
     def connection(self, *, immediate: bool) -> Iterator[Connection]:
-        """A bare transaction, for schema work."""
+        """A bare transaction, for changes of the schema."""
         engine = self._writer if immediate else self._reader
         with self.translated(), self._own(engine).begin() as connection:
             yield connection
@@ -114,11 +116,11 @@ class Database(ABC):
     def _writer(self) -> Engine:
         return self.engine
 
-    # What each kind of database implements
+    # Implemented by each kind of database
 
     @abstractmethod
     def lease_clock(self, session: Session) -> float:
-        """Seconds on the clock of leases, which all processes share."""
+        """Return seconds on the clock of leases, which all processes share."""
 
     @abstractmethod
     def serialise(self, session: Session, what: str) -> None:
@@ -126,34 +128,35 @@ class Database(ABC):
 
     @abstractmethod
     def used_bytes(self, session: Session) -> int:
-        """Bytes in use; free pages of the files are not counted."""
+        """Return the bytes in use, without free pages of the files."""
 
     @abstractmethod
     def disk_bytes(self, session: Session) -> int:
-        """Bytes of its files, with their logs where the files are ours."""
+        """Return the size of the database's files in bytes, with their logs if the files are
+        local."""
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """The damage that the database's own check finds; empty when there is none."""
+        """Return the damage that the database's own check finds; empty if there is none."""
 
     @abstractmethod
     def dangling(self, connection: Connection) -> list[str]:
-        """References to rows that are missing."""
+        """Return the references to missing rows."""
 
     @abstractmethod
     def for_migration(self) -> Database:
-        """The same database, set up for migrations; the caller closes it."""
+        """Return the same database, set up for migrations; the caller closes it."""
 
     def change_token(self) -> tuple[int, ...] | None:
-        """A token that equals an earlier one only if nothing was committed in between; None if that
-        is unknown."""
+        """Return a token that equals an earlier token only if nothing was committed in between, or
+        None if that is unknown."""
         return None
 
     def tend(self) -> None:  # noqa: B027  # most have none
-        """Do the upkeep after a write, if it is due."""
+        """Do the maintenance after a write, if it is due."""
 
     def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # SQLite does by itself
-        """After rows were copied with their numbers: continue numbering after the last one."""
+        """Continue numbering after the highest row id, after rows were copied with their ids."""
 
     def close(self) -> None:
         self.lock.release()
@@ -163,28 +166,29 @@ class Database(ABC):
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Within the block, a driver's error about an unusable database becomes a StoreError."""
+        """Within the block, convert a driver's error about an unusable database into a
+        StoreError."""
         try:
             yield
         except IntegrityError:
-            raise  # a broken constraint is our bug, or the caller explains it
-        except DataError as error:  # a NUL in a text, a number beyond a column
+            raise  # a violated constraint is a bug of ours, or the caller explains it
+        except DataError as error:  # a NUL in a text, a number outside the range of a column
             raise RefusedError(f"a value that no database row can hold: {error.orig}") from error
         except (DBAPIError, PoolTimeout) as error:
             raise self.store_error(error) from error
-        except UnicodeDecodeError as error:  # the driver, on a damaged name in a schema
+        except UnicodeDecodeError as error:  # raised by the driver for a damaged name in a schema
             raise StoreBroken(f"database {self.name}: its schema is damaged ({error})") from error
 
     @abstractmethod
     def store_error(self, error: Exception) -> StoreError:
-        """The StoreError that explains the driver's `error`."""
+        """Return the StoreError that explains the driver's `error`."""
 
     def _own(self, engine: Engine) -> Engine:
         self.refuse_forks()
         return engine
 
     def refuse_forks(self) -> None:
-        """RuntimeError in a fork of the process that opened the database."""
+        """Raise RuntimeError in a fork of the process that opened the database."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the database was opened by process {self._pid} and used by its fork "
@@ -193,9 +197,9 @@ class Database(ABC):
 
 
 def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> int:
-    """Insert the `rows` whose keys are not stored yet; how many were new.
+    """Insert the `rows` whose keys are not stored yet; return how many were new.
 
-    Both databases can do it; neither spells it as the SQL standard does.
+    Both databases support this, with syntax outside the SQL standard.
     """
     dialect = import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
     statement = dialect.insert(_table(table)).on_conflict_do_nothing()
@@ -205,7 +209,7 @@ def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> i
 
 
 def changed(result: Any) -> int:
-    """How many rows an UPDATE or DELETE touched."""
+    """Return how many rows an UPDATE or DELETE changed."""
     assert isinstance(result, CursorResult)
     return int(result.rowcount)
 

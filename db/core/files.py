@@ -1,4 +1,5 @@
-"""Writing a new database file: complete and synced, readable by its owner only, or not there."""
+"""Creation of a database file that is either complete and synced, readable by its owner only, or
+absent."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from ..errors import StoreDenied, StoreFull
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
     """A temporary path in the folder of `file`, renamed to `file` when the block ends: synced to
-    disk, readable by its owner only. If the block raises, nothing is left.
+    disk, readable by its owner only. If the block raises, no file is left.
 
-    StoreDenied if `file` is there already or cannot be written.
+    Raise StoreDenied if `file` exists already or cannot be written.
     """
     file = file.expanduser().absolute()
     if file.exists():

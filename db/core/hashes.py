@@ -1,4 +1,4 @@
-"""The hash that guards a row: damage is found when the row is read."""
+"""The hash that guards a row: damage is detected when the row is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.schedules.canonical import canonical_bytes
 
-# The columns that the hash of a row covers, in its order.
+# The columns that the hash of a row covers, in the order of hashing.
 WORKLOAD = ("key", "name", "flops", "document")
 TARGET = ("key", "document")
 RECORD = (
@@ -36,12 +36,12 @@ PREPARED_FILE = ("preparation_key", "kind", "name", "sha256", "bytes")
 
 
 def row_hash(values: Sequence[Any]) -> str:
-    """sha256 over the guarded columns; a float enters with all its digits."""
+    """Return the sha256 over the guarded columns; floats are hashed with all their digits."""
     return hashlib.sha256(canonical_bytes(values)).hexdigest()
 
 
 def is_intact(row: Any, columns: Sequence[str]) -> bool:
-    """Whether the guarded `columns` of `row` are what was once written."""
+    """Return whether the guarded `columns` of `row` are unchanged since they were written."""
     try:
         return bool(row_hash([getattr(row, name) for name in columns]) == row.row_sha256)
     except (TypeError, ValueError):  # damage can turn a number into bytes
@@ -49,10 +49,10 @@ def is_intact(row: Any, columns: Sequence[str]) -> bool:
 
 
 def guarded(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns to read of a row that `is_intact` is to check."""
+    """Return the columns that have to be read of a row for `is_intact` to check it."""
     return (*columns, "row_sha256")
 
 
 def as_row(columns: Sequence[str], values: Sequence[Any]) -> Any:
-    """A row, by the names of its columns, from values that were read without a model."""
+    """Return a row with named columns, from values that were read without a model."""
     return SimpleNamespace(**dict(zip(columns, values, strict=True)))

@@ -1,4 +1,4 @@
-"""Where a database is: URLs and paths, without SQLAlchemy."""
+"""Locations of databases: URLs and paths, without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SQLITE = "sqlite:///"
 
 
 def default_url() -> str:
-    """The URL of the user's own database: SQLite in the platform's data folder.
+    """Return the URL of the user's own database: a SQLite file in the platform's data folder.
 
-    Callers look at `TILEWRIGHT_DB` and `--db` first; this module reads no environment of its own
-    beyond what names the data folder (`XDG_DATA_HOME`).
+    Callers check `TILEWRIGHT_DB` and `--db` first; this module reads only the environment variable
+    that names the data folder (`XDG_DATA_HOME`).
     """
     import platformdirs
 
@@ -24,7 +24,8 @@ def default_url() -> str:
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of `sqlite:///FILE`, or of a plain path. StoreDenied for anything else."""
+    """Return the file of `sqlite:///FILE`, or of a plain path. Raise StoreDenied for anything
+    else."""
     if "://" not in url:
         name = url
     elif url.startswith(_SQLITE):
@@ -40,7 +41,8 @@ def sqlite_path(url: str) -> Path:
 
 
 def file_is_there(path: Path) -> bool:
-    """Whether a file is at `path`. StoreDenied for a folder, or a place that cannot be read."""
+    """Return whether a file exists at `path`. Raise StoreDenied for a folder or an unreadable
+    place."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -56,16 +58,17 @@ def file_is_there(path: Path) -> bool:
 
 
 def is_postgres(url: str) -> bool:
-    """Whether `url` names a PostgreSQL database, with or without the driver."""
+    """Return whether `url` has a PostgreSQL scheme: `postgresql://`, `postgres://`, or either with
+    a driver (`postgresql+psycopg://`)."""
     return url.split("://", 1)[0].split("+", 1)[0] in ("postgresql", "postgres") and "://" in url
 
 
 def name_of(url: str) -> str:
-    """The name of the database of `url` for messages."""
+    """Return the name of the database of `url` for messages, without secrets."""
     return without_secrets(url) if is_postgres(url) else url
 
 
 def without_secrets(url: str) -> str:
-    """`url` for messages: neither user nor password, nor what follows the question mark."""
+    """Return `url` for messages, without user, password and query string."""
     scheme, rest = url.split("://", 1)
     return f"{scheme}://{rest.split('?', 1)[0].rsplit('@', 1)[-1]}"

@@ -25,8 +25,8 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether we hold the lock: a file that was deleted or replaced excludes no other
-        process."""
+        """Return whether this object holds the lock. A lock file that was deleted or replaced
+        excludes no other process, so it does not count."""
         if self._file is None:
             return False
         try:
@@ -35,7 +35,8 @@ class FileLock:
             return False
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. StoreDenied if the folder cannot be written."""
+        """Take the lock if it is free; return whether it is held. Raise StoreDenied if the folder
+        cannot be written."""
         if self.held:
             return True
         self.release()
@@ -54,7 +55,8 @@ class FileLock:
         return True
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
-        """Take the lock within `timeout_secs`; StoreHeld names the process that has it."""
+        """Take the lock within `timeout_secs`. Raise StoreHeld, which names the process that holds
+        it."""
         deadline = time.monotonic() + timeout_secs
         while not self.try_acquire():
             if time.monotonic() >= deadline:
@@ -65,7 +67,8 @@ class FileLock:
             time.sleep(_RETRY_SECS)
 
     def holder(self) -> str:
-        """The process id of the last holder, "unknown" where the file does not say."""
+        """Return the process id of the last holder, or "unknown" if the file does not contain
+        it."""
         try:
             return self.path.read_text().strip() or "unknown"
         except OSError:
@@ -74,7 +77,7 @@ class FileLock:
     def release(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            os.close(file)  # closing frees the lock
+            os.close(file)  # closing the file releases the lock
 
     def __enter__(self) -> FileLock:
         return self

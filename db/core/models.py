@@ -1,4 +1,5 @@
-"""The tables. What each may hold is stated here in constraints, not left to the code above.
+"""The tables. Constraints state the permitted contents of each, so that they do not depend on
+callers.
 
 `db/migrations` builds the same schema step by step; a test compares the two.
 """
@@ -31,15 +32,15 @@ MAX_BLOB_BYTES = 4 * 1024 * 1024
 
 Key = String(80)  # "sha256:" and 64 hex digits fit
 Moment = String(27)
-RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER keys up
+RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only INTEGER keys
 UNKNOWN_MOMENT = datetime.min.replace(tzinfo=UTC)
-"""The value of a damaged moment: harmless, and reported by `db check`."""
+"""The value of a damaged timestamp: harmless, and reported by `db check`."""
 
 
 class UtcMoment(TypeDecorator[datetime]):
-    """A moment as RFC 3339 text in UTC, always of one width: it sorts and compares as text.
+    """A timestamp as RFC 3339 text in UTC, of fixed width, so it sorts and compares as text.
 
-    Not the database's own type: SQLite has none, and forgets the zone.
+    The database's own type is not used: SQLite has none, and stores no time zone.
     """
 
     impl = String(27)
@@ -72,7 +73,7 @@ class Base(DeclarativeBase):
 
 
 class WorkloadRow(Base):
-    """One computation. `document` is canonical JSON text, `name` is for people."""
+    """One computation. `document` is canonical JSON text, `name` is for display."""
 
     __tablename__ = "workload"
 
@@ -85,7 +86,8 @@ class WorkloadRow(Base):
 
 
 class TargetRow(Base):
-    """One kind of machine. The probes in `document` may be renewed; what the key covers may not."""
+    """One kind of machine. The probes in `document` may be renewed; the fields that the key covers
+    may not."""
 
     __tablename__ = "target"
 
@@ -98,14 +100,14 @@ class TargetRow(Base):
 class RecordRow(Base):
     """One measured candidate, immutable.
 
-    `document` (canonical JSON text) is the record. The other columns repeat what queries look
-    at, and `row_sha256` covers all of them together, so no single damaged field goes unnoticed.
-    `id` counts up in the order of arrival.
+    `document` (canonical JSON text) is the record. The other columns repeat the fields that queries
+    use, and `row_sha256` covers all columns together, so damage to any field is detected. `id`
+    increases in the order of arrival.
     """
 
     __tablename__ = "record"
     __table_args__ = (
-        # NOT NULL matters: SQLite turns NaN into NULL, and NULL sorts before every time.
+        # NOT NULL matters: SQLite converts NaN to NULL, and NULL sorts before every time.
         CheckConstraint(
             "(status = 'ok' AND estimate_secs IS NOT NULL"
             " AND estimate_secs > 0 AND estimate_secs < 1000000)"
@@ -140,7 +142,8 @@ class RecordRow(Base):
 
 
 class WithdrawnRow(Base):
-    """A record found wrong after it was stored. It stays as evidence and is never best again."""
+    """A record that was proven wrong after it was stored. It stays as evidence and is never best
+    again."""
 
     __tablename__ = "withdrawn"
 
@@ -150,7 +153,7 @@ class WithdrawnRow(Base):
 
 
 class BestRow(Base):
-    """The answer to "what is best here": a pointer, moved by compare-and-swap on `version`."""
+    """The best record of a task: a pointer, moved by compare-and-swap on `version`."""
 
     __tablename__ = "best"
 
@@ -181,8 +184,8 @@ class BestMoveRow(Base):
 
 
 class BlobRow(Base):
-    """Bytes named by their hash: object files, headers, LLVM IR. `built_at` is set where a build
-    requested them: lock files, of which a database knows nothing, may name those."""
+    """Bytes named by their hash: object files, headers, LLVM IR. `built_at` is set if a build
+    requested the bytes: lock files, which the database cannot see, may refer to them."""
 
     __tablename__ = "blob"
     __table_args__ = (CheckConstraint(f"length(data) <= {MAX_BLOB_BYTES}", name="size"),)
@@ -195,7 +198,7 @@ class BlobRow(Base):
 
 
 class ArtefactRow(Base):
-    """A file a record was built into. The bytes are a blob; `name` is what to call the file."""
+    """A file that a record was compiled into. The bytes are a blob; `name` is the file's name."""
 
     __tablename__ = "artefact"
     __table_args__ = (CheckConstraint("bytes >= 0", name="bytes"),)
@@ -209,14 +212,14 @@ class ArtefactRow(Base):
 
 
 class PreparationRow(Base):
-    """What one toolchain can answer about a work that was not tuned with it, found once.
+    """The answer that one toolchain prepared for a task that was not tuned with it.
 
     `key` is the hash of the three columns after it. `document` (canonical JSON text) is the result.
-    `job_id` is the job that tunes the work. `row_sha256` covers the columns that answers are made
-    of. `owner` is the process that works on it, until `lease_until` (seconds on the clock of
-    leases). `asked_by` is the owner of the key that requested it first, NULL without a key; `turn`
-    counts the steps that processes took, over all rows: the owner whose last turn is lowest goes
-    next.
+    `job_id` is the job that tunes the task. `row_sha256` covers the columns that determine the
+    answer. `owner` is the process that works on the row, until `lease_until` (seconds on the clock
+    of leases). `asked_by` is the owner of the API key that requested the row first, or NULL without
+    a key. `turn` is the number of the latest step, counted over all rows: the owner whose last turn
+    is lowest goes next.
     """
 
     __tablename__ = "preparation"
@@ -245,7 +248,7 @@ class PreparationRow(Base):
 
 
 class PreparedFileRow(Base):
-    """A file a prepared schedule was built into. The bytes are a blob."""
+    """A file that a prepared schedule was compiled into. The bytes are a blob."""
 
     __tablename__ = "prepared_file"
     __table_args__ = (CheckConstraint("bytes >= 0", name="bytes"),)
@@ -261,7 +264,7 @@ class PreparedFileRow(Base):
 
 
 class ConfirmationRow(Base):
-    """A claim of others that was rebuilt, verified and timed here, and the record of that."""
+    """An imported claim that was rebuilt, verified and timed here, and the resulting record."""
 
     __tablename__ = "confirmation"
 
@@ -273,9 +276,9 @@ class ConfirmationRow(Base):
 class JobRow(Base):
     """One tuning job. `flight_key` is set while an equal request should join this job.
 
-    Documents are canonical JSON text and moments are text, read after `row_sha256`, which covers
-    every other column, was compared: a damaged job is one job less, not an error for all of them.
-    `arrival` is the number of the job's first event: it orders jobs whatever clocks said.
+    Documents are canonical JSON text and timestamps are text. They are read after `row_sha256`,
+    which covers every other column, was compared, so a damaged job is skipped and affects no other
+    job. `arrival` is the number of the job's first event: it orders jobs independently of clocks.
     `lease_until` is in seconds on the database's clock of leases (`Database.lease_clock`).
     """
 
@@ -312,7 +315,7 @@ class JobRow(Base):
 
 
 class JobRequestRow(Base):
-    """Which job an idempotency key got, for as long as the job is kept."""
+    """The job that an idempotency key created, for as long as the job is stored."""
 
     __tablename__ = "job_request"
 
@@ -324,7 +327,7 @@ class JobRequestRow(Base):
 
 
 class JobEventRow(Base):
-    """What happened to a job. `id` only ever grows: it is the event id of the stream."""
+    """An event of a job. `id` only increases: it is the event id of the stream."""
 
     __tablename__ = "job_event"
     __table_args__ = (
@@ -342,9 +345,9 @@ class JobEventRow(Base):
 
 
 class JobTrialRow(Base):
-    """The record a trial of a job ended in. A trial reused from an earlier run counts too.
+    """The record of one trial of a job. A trial reused from an earlier run counts too.
 
-    `candidate`: what the search had asked for, as JSON numbers; NULL where nobody said.
+    `candidate` is the candidate that the search proposed, as JSON numbers, or NULL if unknown.
     """
 
     __tablename__ = "job_trial"
@@ -358,9 +361,9 @@ class JobTrialRow(Base):
 
 
 class ApiKeyRow(Base):
-    """A key of the API. The secret itself is nowhere: `secret_sha256` is all that is kept of it.
+    """An API key. The secret itself is not stored, only `secret_sha256`.
 
-    `row_sha256` covers the rest, so that a scope or a date changed by damage opens nothing.
+    `row_sha256` covers the other columns, so that a damaged scope or date grants no access.
     """
 
     __tablename__ = "api_key"
@@ -368,7 +371,7 @@ class ApiKeyRow(Base):
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
     owner: Mapped[str] = mapped_column(String(64))
     note: Mapped[str] = mapped_column(String(200))
-    scopes: Mapped[str] = mapped_column(String(100))  # in alphabetical order, one space between
+    scopes: Mapped[str] = mapped_column(String(100))  # alphabetical, separated by spaces
     secret_sha256: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
@@ -377,8 +380,9 @@ class ApiKeyRow(Base):
 
 
 class JobOwnerRow(Base):
-    """An owner of a job; a job has several where equal requests joined it. An owner that withdrew
-    still sees the job and has no other right to it; `withdrawn_at` is when it withdrew."""
+    """An owner of a job; a job has several owners if equal requests joined it. An owner that
+    withdrew still sees the job and has no other right to it; `withdrawn_at` is the time of
+    withdrawal."""
 
     __tablename__ = "job_owner"
     __table_args__ = (Index("ix_job_owner_owner", "owner", "job_id"),)

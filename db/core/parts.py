@@ -18,15 +18,15 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The time of day, for a store that is given no other clock."""
+    """Return the time of day, the default clock of a store."""
     return datetime.now(UTC)
 
 
 class StorePart:
-    """The database of a store, and its sources of time and randomness, for all parts of the store.
+    """Base of all parts of the store: the database, and its sources of time and randomness.
 
-    `clock` gives the moments that rows carry; no decision depends on them. Leases go by
-    `lease_clock`, in seconds, where that is given, else by the database's clock.
+    `clock` returns the timestamps of rows; no decision depends on them. Leases use `lease_clock`,
+    in seconds, if it is given, else the clock of the database.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class StorePart:
 
     @property
     def name(self) -> str:
-        """The name of the database for messages: no user, no password."""
+        """The name of the database for messages, without user and password."""
         return self._database.name
 
     @property
     def path(self) -> Path | None:
-        """Its file, None if it is on a server."""
+        """The file of the database, or None if it is on a server."""
         return self._database.path
 
     def _lease_time(self, session: Session) -> float:
@@ -63,8 +63,8 @@ T = TypeVar("T")
 
 
 def reading(method: Callable[Concatenate[S, Session, P], T]) -> Callable[Concatenate[S, P], T]:
-    """`method` in a transaction of its own, which sees one moment of the database and keeps
-    nothing. Where the connection is lost it is called again."""
+    """Wrap `method` in a read transaction on one snapshot of the database. If the connection is
+    lost, `method` is called again."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -75,9 +75,9 @@ def reading(method: Callable[Concatenate[S, Session, P], T]) -> Callable[Concate
 
 
 def writing(method: Callable[Concatenate[S, Session, P], T]) -> Callable[Concatenate[S, P], T]:
-    """`method` in a transaction of its own: when the call returns, all that it wrote is durable;
-    when it raises, nothing was kept. It is called again only if nothing of an earlier attempt was
-    kept."""
+    """Wrap `method` in a write transaction. When the call returns, its changes are durable; if it
+    raises, nothing was stored. `method` is called again only if nothing of an earlier attempt was
+    committed."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,7 +88,7 @@ def writing(method: Callable[Concatenate[S, Session, P], T]) -> Callable[Concate
 
 
 def _hide_session(call: Any) -> None:
-    """Have `help` show the arguments that callers give."""
+    """Make `help` show the arguments that callers pass, without the session."""
     shown = signature(call)
     given = [p for name, p in shown.parameters.items() if name != "session"]
     call.__signature__ = shown.replace(parameters=given)

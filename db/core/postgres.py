@@ -2,10 +2,10 @@
 
 * A server that may lose acknowledged commits (`fsync`, `synchronous_commit` or `full_page_writes`
   off) is refused.
-* A call that meets a dropped connection, a deadlock or a restart is repeated for some seconds. If a
-  commit was not answered, the server is asked for the status of the transaction by its number
-  (`pg_xact_status`): a call takes effect once or not at all.
-* The coordinator's lock is an advisory lock on a connection of its own: when its holder dies, the
+* A call that meets a dropped connection, a deadlock or a server restart is retried for some
+  seconds. If a commit was not acknowledged, the status of the transaction is queried by its number
+  (`pg_xact_status`), so that a call takes effect once or not at all.
+* The coordinator's lock is an advisory lock on a dedicated connection: when its holder dies, the
   server frees it.
 """
 
@@ -47,9 +47,9 @@ log = logging.getLogger("tilewright.db")
 T = TypeVar("T")
 
 PATIENCE_SECS = 5.0
-"""How long a call is tried again before it raises StoreUnreachable."""
+"""How long a call is retried before it raises StoreUnreachable."""
 
-_COORDINATOR, _WRITER = 0x711E0001, 0x711E0002  # our two spaces among the server's advisory locks
+_COORDINATOR, _WRITER = 0x711E0001, 0x711E0002  # our namespaces of advisory locks
 _RETRY_SECS = 0.02
 _LONGEST_PAUSE_SECS = 0.2
 
@@ -76,7 +76,7 @@ _HOLDER = text(
     " AND l.objid::bigint = hashtext(current_schema())::bigint & 4294967295"
 )
 
-# SQLSTATEs, by their longest known beginning (Appendix A of PostgreSQL's manual).
+# SQLSTATEs, by their longest known prefix (Appendix A of PostgreSQL's manual).
 _BY_STATE: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreUnreachable, "its server went away"),
     "57P": (StoreUnreachable, "its server is stopping or starting"),
@@ -94,7 +94,7 @@ _BY_STATE: dict[str, tuple[type[StoreError], str]] = {
     "XX": (StoreBroken, "its server found damage"),
 }
 _CONFLICTS = ("40001", "40P01")
-# What a connection that never came to be says has no SQLSTATE.
+# The error of a connection that was never established has no SQLSTATE.
 _BY_WORDS: tuple[tuple[str, str], ...] = (
     ("does not exist", "3D000"),
     ("authentication failed", "28"),
@@ -105,8 +105,8 @@ _BY_WORDS: tuple[tuple[str, str], ...] = (
 
 
 class PostgresDatabase(Database):
-    """One database (or one schema in it, by `search_path`) of a server, shared by any number of
-    processes on any number of machines."""
+    """One database (or one schema in it, selected by `search_path`) of a server, shared by any
+    number of processes on any number of machines."""
 
     def __init__(self, url: str, *, timeout_secs: float) -> None:
         super().__init__(_engine(url, timeout_secs), timeout_secs=timeout_secs)
@@ -144,8 +144,8 @@ class PostgresDatabase(Database):
         return result
 
     def _took_place(self, number: str) -> bool:
-        """Whether the transaction of this number was committed. StoreUnreachable if the server does
-        not answer in time."""
+        """Return whether the transaction of this number was committed. Raise StoreUnreachable if
+        the server does not respond in time."""
         deadline = time.monotonic() + PATIENCE_SECS
         while True:
             fate = self.persistently(lambda: self._ask_fate(number))
@@ -159,7 +159,8 @@ class PostgresDatabase(Database):
         return fate
 
     def persistently(self, attempt: Callable[[], T]) -> T:
-        """The result of `attempt`, repeated while the server is away or transactions conflict."""
+        """Return the result of `attempt`, repeated while the server is away or transactions
+        conflict."""
         deadline = time.monotonic() + min(PATIENCE_SECS, self.timeout_secs)
         pause_secs = _RETRY_SECS
         while True:
@@ -172,10 +173,10 @@ class PostgresDatabase(Database):
             time.sleep(pause_secs)
             pause_secs = min(pause_secs * 2, _LONGEST_PAUSE_SECS)
 
-    # What PostgreSQL implements
+    # Implementation of `Database` for PostgreSQL
 
     def lease_clock(self, session: Session) -> float:
-        """Seconds on the server's clock."""
+        """Return seconds on the server's clock."""
         return float(session.execute(_CLOCK).scalar_one())
 
     def serialise(self, session: Session, what: str) -> None:
@@ -185,7 +186,8 @@ class PostgresDatabase(Database):
         )
 
     def used_bytes(self, session: Session) -> int:
-        """Of blobs, the bytes they hold: the space of deleted blobs is used again."""
+        """Return the bytes in use. Of blobs only their contents count, because the space of deleted
+        blobs is reused."""
         return int(session.scalar(_USED) or 0)
 
     def disk_bytes(self, session: Session) -> int:
@@ -202,7 +204,7 @@ class PostgresDatabase(Database):
         return [f"its server met {failures} pages with a wrong checksum"] if failures else []
 
     def dangling(self, connection: Connection) -> list[str]:
-        """None: the server enforces references in migrations too."""
+        """Return no references: the server enforces them during migrations too."""
         return []
 
     def for_migration(self) -> PostgresDatabase:
@@ -244,7 +246,7 @@ class _Conflict(StoreBusy):
 
 
 class AdvisoryLock:
-    """The coordinator's lock of one schema, held by a connection kept for it alone."""
+    """The coordinator's lock of one schema, held by a dedicated connection."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -253,7 +255,8 @@ class AdvisoryLock:
 
     @property
     def held(self) -> bool:
-        """Whether we hold the lock: the server frees it when its connection is cut."""
+        """Return whether this object holds the lock: the server frees it when its connection is
+        lost."""
         with self._turn:
             if self._session is None:
                 return False
@@ -276,7 +279,7 @@ class AdvisoryLock:
         try:
             with self._database.translated():
                 self._session = self._database.engine.raw_connection()
-            self._session.detach()  # out of the pool: it ends when the lock does
+            self._session.detach()  # not pooled: it ends with the lock
             driver: Any = self._session.dbapi_connection
             driver.autocommit = True
             taken = bool(self._ask(_TRY_LOCK, _COORDINATOR))
@@ -298,7 +301,7 @@ class AdvisoryLock:
             time.sleep(_RETRY_SECS)
 
     def holder(self) -> str:
-        """The holder, by the name that the server knows its client by."""
+        """Return the name under which the server knows the holder's client."""
         with self._database.translated(), self._database.engine.connect() as connection:
             found = connection.scalar(_HOLDER, {"space": _COORDINATOR})
         return str(found or "another process")
@@ -318,13 +321,13 @@ class AdvisoryLock:
 def _engine(url: str, timeout_secs: float) -> Engine:
     try:
         address = make_url(url).set(drivername="postgresql+psycopg")
-    except (ArgumentError, ValueError):  # what they say may quote the password
+    except (ArgumentError, ValueError):  # messages of the driver may quote the password
         raise StoreDenied(f"database {without_secrets(url)}: not a URL of a database") from None
     arguments: dict[str, Any] = {
-        # What a server made with LANG=C would hand out as bytes (its databases are SQL_ASCII).
+        # A server created with LANG=C would return text as bytes (its databases are SQL_ASCII).
         "client_encoding": "utf8",
         "connect_timeout": max(2, math.ceil(min(timeout_secs, 10.0))),
-        # A machine that vanished is noticed in seconds, not when the kernel gives up.
+        # A machine that vanished is noticed in seconds, before the kernel gives up.
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,

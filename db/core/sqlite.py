@@ -1,15 +1,15 @@
-"""A database in a SQLite file, and everything that is specific to SQLite.
+"""A database in a SQLite file, and everything specific to SQLite.
 
-How the file is used (docs/database.md gives the reasons):
+Use of the file (docs/database.md gives the reasons):
 
-* WAL and `synchronous=FULL`: what COMMIT acknowledged survives `kill -9` and power loss.
+* WAL and `synchronous=FULL`: an acknowledged COMMIT survives `kill -9` and power loss.
 * Writers begin with `BEGIN IMMEDIATE`: they queue for the lock instead of failing half-way.
-* No connection checkpoints by itself (`wal_autocheckpoint=0`). SQLite 3.7.0 to 3.51.2 can corrupt a
-  database when one connection resets the log while another writes or checkpoints ("WAL-reset bug",
-  fixed in 3.51.3), and many Pythons carry such a SQLite. So `SqliteDatabase.checkpoint` alone does
-  it, as the one holder of the lock file, while a second connection keeps every writer out. The one
-  exception is SQLite's own checkpoint when the last connection to the file closes: it has the file
-  to itself.
+* No connection checkpoints automatically (`wal_autocheckpoint=0`). SQLite 3.7.0 to 3.51.2 can
+  corrupt a database when one connection resets the log while another writes or checkpoints
+  ("WAL-reset bug", fixed in 3.51.3), and many Pythons are built with such a SQLite. So only
+  `SqliteDatabase.checkpoint` copies the log, as the one holder of the lock file, while a second
+  connection excludes every writer. The one exception is SQLite's own checkpoint when the last
+  connection to the file closes: no other connection exists then.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ log = logging.getLogger("tilewright.db")
 
 
 class SqliteDatabase(Database):
-    """One file. Writers of this process wait for one another here, not in SQLite's back-off."""
+    """One SQLite file. Writers of this process wait for one another on a lock here, not in SQLite's
+    back-off."""
 
     path: Path
 
@@ -75,7 +76,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A session committed, durably, when the block ends, and undone if it raises."""
+        """A session that is committed durably when the block ends, and rolled back if it raises."""
         self.refuse_forks()
         if not self._turn.acquire(timeout=self.timeout_secs):
             raise StoreBusy(
@@ -95,19 +96,21 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def outside_transactions(self) -> Iterator[Connection]:
-        """A connection on which each statement stands alone, as PRAGMAs want it."""
+        """A connection without transactions, for PRAGMAs: each statement takes effect
+        separately."""
         engine = self._own(self.engine).execution_options(no_begin=True)
         with self.translated(), engine.connect() as connection:
             yield connection
 
-    # What SQLite implements
+    # Implementation of `Database` for SQLite
 
     def lease_clock(self, session: Session) -> float:
-        """Seconds since this machine started: a clock of all its processes that nobody sets."""
+        """Return seconds since this machine started: a clock that all its processes share and no
+        one sets."""
         return time.monotonic()
 
     def serialise(self, session: Session, what: str) -> None:
-        """Nothing to do: a write transaction is alone."""
+        """Do nothing: a write transaction excludes all others."""
 
     def used_bytes(self, session: Session) -> int:
         pages, free, size = (
@@ -146,11 +149,11 @@ class SqliteDatabase(Database):
             return
         try:
             self.checkpoint()
-        except StoreError as error:  # the write is durable; the log can wait for the next time
+        except StoreError as error:  # the write is durable; the log can be copied later
             log.warning("the log of %s was not folded in: %s", self.name, error)
 
     def checkpoint(self) -> bool:
-        """Copy the log into the file; False if another process or thread has that task now."""
+        """Copy the log into the file; return False if another process or thread is doing so now."""
         if not self._folding.acquire(blocking=False):
             return False
         try:
@@ -164,8 +167,8 @@ class SqliteDatabase(Database):
             return False
         try:
             with self.connection(immediate=True), self.outside_transactions() as connection:
-                # PASSIVE takes no lock a writer or reader could wait for, so it cannot deadlock
-                # with the write transaction beside it.
+                # PASSIVE takes no lock that a writer or reader could wait for, so it cannot
+                # deadlock with the concurrent write transaction.
                 connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
         finally:
             if not had_it:
@@ -173,7 +176,7 @@ class SqliteDatabase(Database):
         return True
 
     def copy_into(self, file: Path) -> None:
-        """A consistent copy in the empty `file`; everything goes on meanwhile."""
+        """Write a consistent copy to the empty `file`, while other connections continue."""
         with self.outside_transactions() as connection:
             connection.execute(text("VACUUM INTO :file"), {"file": str(file)})
 
@@ -182,7 +185,7 @@ class SqliteDatabase(Database):
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """The StoreError that explains SQLite's `error` about the file `path`."""
+    """Return the StoreError that explains SQLite's `error` about the file `path`."""
     said = str(getattr(error, "orig", None) or error)
     lower = said.lower()
     if isinstance(error, PoolTimeout) or any(words in lower for words in _BUSY):
@@ -214,7 +217,7 @@ def store_error(error: Exception, path: Path) -> StoreError:
 
 
 def log_bytes(path: Path) -> int:
-    """Size of the write-ahead log of the database at `path`, 0 if there is none."""
+    """Return the size of the write-ahead log of the database at `path`, 0 if there is none."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size
     except OSError:
@@ -222,9 +225,9 @@ def log_bytes(path: Path) -> int:
 
 
 def make_file(path: Path) -> None:
-    """An empty file that only its owner may read; one that is there stays as it is.
+    """Create an empty file that only its owner may read; an existing file is unchanged.
 
-    SQLite gives its log and its index the same rights.
+    SQLite creates its log and its index with the same permissions.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -237,7 +240,7 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": timeout_secs},
         pool_size=8,
-        max_overflow=56,  # a web server's threads; an idle connection costs next to nothing
+        max_overflow=56,  # for a web server's threads; an idle connection costs next to nothing
         pool_timeout=timeout_secs,
     )
     event.listen(engine, "connect", _on_connect(foreign_keys, timeout_secs))
@@ -247,9 +250,9 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
 
 def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any], None]:
     def set_pragmas(connection: Any, _record: Any) -> None:
-        # The driver would begin transactions by itself, too late and never before DDL.
+        # The driver would begin transactions automatically, too late and never before DDL.
         connection.isolation_level = None
-        # Damaged text still comes out, and then fails its row's hash: one row is lost, not all.
+        # Damaged text is decoded, and then fails its row's hash: one row is lost, not all.
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         cursor = connection.cursor()
         _keep_a_log(cursor, timeout_secs)
@@ -262,8 +265,9 @@ def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any],
 
 
 def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
-    """Put the file into WAL mode, for good. Of processes that do so at one moment one succeeds; the
-    others get "locked" from SQLite at once, whatever their timeout is, and repeat it here."""
+    """Put the file into WAL mode, permanently. If several processes do so concurrently, one
+    succeeds; SQLite reports "locked" to the others immediately, whatever their timeout is, so they
+    retry here."""
     deadline = time.monotonic() + timeout_secs
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
         try:
@@ -275,7 +279,8 @@ def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
 
 
 def _may_be_ours(cursor: Any) -> bool:
-    """Whether the file is empty or has our schema: another program's keeps the mode it has."""
+    """Return whether the file is empty or has our schema. The mode of another program's file is not
+    changed."""
     tables = {row[0] for row in cursor.execute("SELECT name FROM sqlite_master")}
     return not tables or "alembic_version" in tables
 

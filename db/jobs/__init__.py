@@ -1,1 +1,1 @@
-"""Jobs: their life, leases, history and owners; and the keys of the API."""
+"""Jobs: their states, leases, history and owners; and the keys of the API."""

@@ -1,6 +1,6 @@
 """The history of jobs: their events, in the order of the commits, and the records of their trials.
 
-Every change of a job's row is saved here under the row's hash.
+Every change of a job's row is saved in this module under the row's hash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class HistoryStore(StorePart):
     def events_after(
         self, session: Session, job_id: str, event_id: int = 0, limit: int = 100
     ) -> list[JobEvent]:
-        """Up to `limit` events later than `event_id`, in order; `limit` is cut to 1000."""
+        """Return up to `limit` events later than `event_id`, in order; `limit` is clamped to
+        1000."""
         limit = min(limit, MAX_PAGE)
         while True:
             statement = (
@@ -50,12 +51,12 @@ class HistoryStore(StorePart):
             found = events_of(rows)
             if found or len(rows) < limit:
                 return found
-            event_id = rows[-1].id  # a whole page of damaged ones: read the next page
+            event_id = rows[-1].id  # every row of the page is damaged: read the next page
 
     @reading
     def changes_since(self, session: Session, event_id: int) -> tuple[set[str], int]:
-        """The jobs with events later than event `event_id`, and the id of the newest event of any
-        job, 0 if there is none."""
+        """Return the jobs with events later than event `event_id`, and the id of the newest event
+        of any job, 0 if there is none."""
         newest = session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest
@@ -64,8 +65,8 @@ class HistoryStore(StorePart):
 
     @reading
     def begun_trials(self, session: Session, job_id: str) -> list[tuple[tuple[int, ...], str]]:
-        """(candidate, record key) of the job's trials from the first on, as far as each row is
-        intact and noted with its candidate, and none is missing."""
+        """Return the (candidate, record key) of the job's trials, from the first up to the first
+        trial that is missing, damaged, or stored without its candidate."""
         statement = (
             select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
         )
@@ -80,7 +81,7 @@ class HistoryStore(StorePart):
     def job_trials(
         self, session: Session, job_id: str, after: int = 0, limit: int = MAX_PAGE
     ) -> list[tuple[int, TuningRecord]]:
-        """The job's trials numbered above `after`, in order, with their records."""
+        """Return the job's trials numbered above `after`, in order, with their records."""
         statement = (
             select(JobTrialRow, RecordRow)
             .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
@@ -102,7 +103,7 @@ def note_trials(
     trials: Sequence[tuple[int, str]],
     candidates: Mapping[int, Sequence[int]],
 ) -> int:
-    """Store the records of trials; how many are new."""
+    """Store the records of trials; return how many are new."""
     rows: list[dict[str, Any]] = [
         {
             "job_id": row.id,
@@ -124,12 +125,13 @@ def note_trials(
 
 
 def note_state(session: Session, row: JobRow, now: datetime) -> int:
-    """Store the state of a job as an event; its id."""
+    """Store the state of a job as an event; return the event's id."""
     return note_event(session, row, "state", {"state": str(row.state), "epoch": row.epoch}, now)
 
 
 def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: datetime) -> int:
-    """Store an event; its id. The job's row is locked, so ids follow the order of commits."""
+    """Store an event and return its id. The job's row is locked, so ids follow the order of
+    commits."""
     event = JobEventRow(
         job_id=row.id, epoch=row.epoch, kind=kind, data=text_of(data), created_at=rfc3339(now)
     )
@@ -140,14 +142,14 @@ def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: 
 
 
 def saved(session: Session, row: JobRow) -> StoredJob:
-    """The job of a row that was changed, once it is written."""
+    """Return the job of a changed row, after hashing and writing it."""
     row.row_sha256 = hash_of(JobRow, row)
     session.flush()
     return served(row)
 
 
 def served(row: JobRow) -> StoredJob:
-    """The job of a row that was just checked or written."""
+    """Return the job of a row that was just checked or written."""
     job = job_of(row)
     assert job is not None, "a row that was just checked or written"
     return job

@@ -28,11 +28,12 @@ class JobStore(StorePart):
     """The jobs of a store: submitted once, leased to one worker at a time, with their events and
     trials.
 
-    **Life.** `job_states.NEXT` is the table of states and transitions. Every change of state writes
-    an event in the same transaction. Event ids grow over all jobs, and those of one job become
-    visible in their order: a reader that resumes after the last id it saw misses nothing.
+    **States.** `job_states.NEXT` is the table of states and transitions. Every change of state
+    writes an event in the same transaction. Event ids increase over all jobs, and the events of one
+    job become visible in the order of their ids, so a reader that resumes after the last id it saw
+    misses no event.
 
-    **Damage.** Every row carries a hash. A damaged job is not listed, not leased and not joined; a
+    **Damage.** Every row has a hash. A damaged job is not listed, not leased and not joined; a
     damaged event or trial is left out. Other rows are unaffected.
     """
 
@@ -49,12 +50,13 @@ class JobStore(StorePart):
         owner: str | None = None,
         quota: JobQuota | None = None,
     ) -> tuple[StoredJob, bool]:
-        """The job for `request`, and whether it is new.
+        """Return the job for `request`, and whether it is new.
 
         The same idempotency key always gives the same job. An equal request (`flight_key`) joins
         the job that is QUEUED or RUNNING, and raises its priority if its own is higher. `priority`
-        is cut to -1000..1000. `owner` becomes one of the job's owners. IdempotencyConflict: key
-        used for another body. QuotaReached: the job is new to its owner, who has too much open.
+        is clamped to -1000..1000. `owner` becomes one of the job's owners. Raise
+        IdempotencyConflict if the key was used for another body, and QuotaReached if the job is new
+        to its owner, who has too much open work.
         """
         now = self._clock()
         self._database.serialise(session, "submit")
@@ -71,7 +73,7 @@ class JobStore(StorePart):
 
     @reading
     def get_job(self, session: Session, job_id: str) -> StoredJob | None:
-        """The job as it is now; None if it is unknown or damaged."""
+        """Return the job as it is now, or None if it is unknown or damaged."""
         return job_of(session.get(JobRow, job_id))
 
     @reading
@@ -83,9 +85,10 @@ class JobStore(StorePart):
         state: JobState | None = None,
         owner: str | None = None,
     ) -> Page[StoredJob]:
-        """Jobs (of `owner`, where given), newest first; `page_size` is cut to 1..1000.
+        """Return a page of jobs (of `owner`, if given), newest first; `page_size` is clamped to
+        1..1000.
 
-        BadPageToken.
+        Raise BadPageToken if this list did not issue `page_token`.
         """
         check_job_token(page_token)
         size = clamp_page_size(page_size)
@@ -103,22 +106,24 @@ class JobStore(StorePart):
 
     @reading
     def job_is_seen_by(self, session: Session, job_id: str, owner: str) -> bool:
-        """Whether `owner` submitted the job, or it is a ticket, which answers show to everybody."""
+        """Return whether `owner` submitted the job, or it is a ticket, which answers show to every
+        caller."""
         return is_seen_by(session, job_id, owner)
 
     @reading
     def job_sharing(self, session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
-        """Who wants each of the jobs, and who has withdrawn."""
+        """Return the current and the withdrawn owners of each job."""
         return sharing_of(session, job_ids)
 
     @reading
     def job_counts(self, session: Session) -> dict[JobState, int]:
-        """The number of jobs in each state; every state is listed."""
+        """Return the number of jobs in each state; every state is listed."""
         return count_jobs(session)
 
     @reading
     def oldest_jobs(self, session: Session) -> dict[JobState, tuple[str, datetime]]:
-        """The oldest job of each state that is not final: its id, and when it was submitted."""
+        """Return the oldest job of each state that is not final: its id, and when it was
+        submitted."""
         first = (
             select(JobRow.state, func.min(JobRow.id))
             .where(JobRow.state.in_([state for state in JobState if not state.final]))
@@ -130,7 +135,7 @@ class JobStore(StorePart):
         return {job.state: (job.id, job.created_at) for job in jobs}
 
     def is_cancel_requested(self, job_id: str) -> bool:
-        """Whether the job is CANCELLING or CANCELLED; False for an unknown one."""
+        """Return whether the job is CANCELLING or CANCELLED; False for an unknown job."""
         job = self.get_job(job_id)
         return job is not None and job.state in (JobState.CANCELLING, JobState.CANCELLED)
 
@@ -145,10 +150,11 @@ def create_job(
     owner: str | None,
     quota: JobQuota | None,
 ) -> tuple[StoredJob, bool]:
-    """The job in flight of an equal request, raised to `priority`, or a new one; whether it is new.
-    `owner` becomes one of its owners. The caller serialises: see `Database.serialise`.
+    """Join the job in flight of an equal request and raise it to `priority`, or create a job;
+    return the job and whether it is new. `owner` becomes one of its owners. The caller serialises
+    writers: see `Database.serialise`.
 
-    QuotaReached for a job that is new to its owner and too much for `quota`.
+    Raise QuotaReached if the job is new to its owner and exceeds `quota`.
     """
     row = _in_flight(session, flight_key)
     created = row is None
@@ -157,7 +163,7 @@ def create_job(
         if not joins:
             check_quota(session, owner, quota, trials_left(request, {}), priority)
         elif row is not None and row.priority <= TICKET_PRIORITY < priority:
-            check_quota(session, owner, quota, 0, priority)  # its trials wait already
+            check_quota(session, owner, quota, 0, priority)  # its trials already count as waiting
     if row is None:
         row = _new_row(session, request, flight_key, priority, now, entropy)
     elif priority > row.priority:
@@ -169,7 +175,7 @@ def create_job(
 
 
 def count_jobs(session: Session, owner: str | None = None) -> dict[JobState, int]:
-    """The number of jobs (of `owner`, where given) in each state; every state is listed."""
+    """Return the number of jobs (of `owner`, if given) in each state; every state is listed."""
     statement = select(JobRow.state, func.count()).group_by(JobRow.state)
     if owner is not None:
         statement = statement.where(of_owner(owner))
@@ -178,7 +184,7 @@ def count_jobs(session: Session, owner: str | None = None) -> dict[JobState, int
 
 
 def new_ulid(now: datetime, entropy: Callable[[int], bytes]) -> str:
-    """26 characters that sort by the time they were made (github.com/ulid/spec): 48 bits of
+    """Return 26 characters that sort by their time of creation (github.com/ulid/spec): 48 bits of
     milliseconds since 1970, then 80 bits from `entropy(10)`, in base 32."""
     millis = int(now.timestamp() * 1000)
     number = (millis << 80) | int.from_bytes(entropy(10), "big")
@@ -186,7 +192,7 @@ def new_ulid(now: datetime, entropy: Callable[[int], bytes]) -> str:
 
 
 def _job_of_key(session: Session, idempotency_key: str, body_hash: str) -> StoredJob | None:
-    """The job this key got, if the note of it and the job are intact."""
+    """Return the job that this key created, or None if the key's row or the job is damaged."""
     known = session.get(JobRequestRow, idempotency_key)
     if known is None or not is_intact_row(known):
         return None
@@ -204,13 +210,14 @@ def _note_key(
     values = {"body_sha256": body_hash, "job_id": job_id, "created_at": rfc3339(now)}
     values["row_sha256"] = hash_of(JobRequestRow, {"idempotency_key": idempotency_key, **values})
     note = {"idempotency_key": idempotency_key, **values}
-    if not insert_ignore(session, JobRequestRow, [note]):  # there, but damaged
+    if not insert_ignore(session, JobRequestRow, [note]):  # the row exists, but is damaged
         mended = update(JobRequestRow).where(JobRequestRow.idempotency_key == idempotency_key)
         session.execute(mended.values(values).execution_options(synchronize_session=False))
 
 
 def _in_flight(session: Session, flight_key: str) -> JobRow | None:
-    """The job that equal requests join. A damaged one is not joined, and loses its flight key."""
+    """Return the job that equal requests join. A damaged job is not joined, and loses its flight
+    key."""
     wanted = select(JobRow).filter_by(flight_key=flight_key).with_for_update()
     row = session.scalars(wanted).one_or_none()
     if row is None or is_intact_row(row):

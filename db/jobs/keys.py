@@ -1,4 +1,4 @@
-"""Keys of the API as rows: who may do what, and until when. Never the secret."""
+"""API keys as rows: their owners, scopes and expiry. The secret is never stored."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ log = logging.getLogger("tilewright.db")
 
 
 class KeyStore(StorePart):
-    """The keys of the API by their ids; of a secret only its hash is stored."""
+    """The API keys by id; of each secret only the hash is stored."""
 
     @writing
     def add_key(self, session: Session, key: ApiKey) -> None:
-        """Store a key. Its secret is not among what is stored."""
+        """Store a key without its secret."""
         _insert(session, key)
 
     @reading
     def keys(self, session: Session) -> StoredKeys:
-        """Every key there is, oldest first, revoked and expired ones included."""
+        """Return every key, oldest first, including revoked and expired keys."""
         statement = select(ApiKeyRow).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
         rows = session.scalars(statement).all()
         found = [key for key in map(_key, rows) if key is not None]
@@ -38,7 +38,8 @@ class KeyStore(StorePart):
 
     @writing
     def revoke_key(self, session: Session, key_id: str) -> ApiKey:
-        """Make a key invalid for good; repeated, the call changes nothing. UnknownKey."""
+        """Revoke a key permanently; repeated, the call changes nothing. Raise UnknownKey if no key
+        has the id."""
         key = _intact(session, key_id)
         if key.revoked_at is not None:
             return key
@@ -46,8 +47,8 @@ class KeyStore(StorePart):
 
     @writing
     def replace_key(self, session: Session, key_id: str, key: ApiKey, until: datetime) -> ApiKey:
-        """Store `key` as the successor of `key_id`, which stays valid until `until` at the latest;
-        the old key. UnknownKey."""
+        """Store `key` as the successor of `key_id`, whose expiry moves to `until` unless it expires
+        earlier; return the old key. Raise UnknownKey if no key has the id `key_id`."""
         old = _intact(session, key_id)
         sooner = until if old.expires_at is None else min(until, old.expires_at)
         old = _update(session, replace(old, expires_at=sooner))
@@ -56,10 +57,10 @@ class KeyStore(StorePart):
 
 
 def is_intact_key(row: ApiKeyRow) -> bool:
-    """Whether the row is what was once written."""
+    """Return whether the row is unchanged since it was written."""
     try:
         return _hash(row) == row.row_sha256
-    except (TypeError, ValueError, AttributeError):  # damage can turn a moment into bytes
+    except (TypeError, ValueError, AttributeError):  # damage can turn a timestamp into bytes
         return False
 
 
@@ -106,7 +107,8 @@ def _columns(key: ApiKey) -> dict[str, Any]:
 
 
 def _key(row: ApiKeyRow) -> ApiKey | None:
-    """The key of an intact row. A damaged one opens nothing: None, and a warning in the log."""
+    """Return the key of an intact row. A damaged row grants no access: return None and log a
+    warning."""
     if not is_intact_key(row):
         log.warning("key %s is damaged and opens nothing; run `tilewright db check`", row.id)
         return None

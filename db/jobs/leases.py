@@ -1,12 +1,12 @@
-"""Leases of jobs: each job is leased to one worker at a time, which ends it or returns it.
+"""Leases of jobs: each job is leased to one worker at a time, which ends the job or returns it.
 
-A worker's right to write to a job is its `epoch`: taking a job over raises the epoch, and later
-writes of the former worker raise StaleLease. Records are not concerned: a measurement that arrives
-late is stored like any other.
+A worker's right to write to a job is its `epoch`: another lease of the job increases the epoch, and
+later writes of the former worker raise StaleLease. Records are not affected: a measurement that
+arrives late is stored like any other.
 
-A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases. A
+A lease is valid while `now < lease_until <= now + lease_secs` on the database's clock of leases. A
 lease that ends later than that was made before the clock was set back, or before the machine was
-restarted, and counts as over.
+restarted, and counts as expired.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ log = logging.getLogger("tilewright.db")
 
 
 class LeaseStore(StorePart):
-    """Leases of jobs, and what their holders write.
+    """Leases of jobs, and the writes of their holders.
 
-    **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises
-    StaleLease once another worker has leased the job or all leases were ended. A write whose answer
+    **Ownership.** A lease has an `epoch`. Each write of a worker names it, and raises StaleLease
+    once another worker has leased the job or all leases were ended. A write whose acknowledgement
     was lost may be repeated: it takes effect once.
 
-    **Time.** Leases go by the database's clock (`Database.lease_clock`): the server's, or the time
-    since this machine was started. No process's time of day matters.
+    **Time.** Leases use the database's clock (`Database.lease_clock`): the server's clock, or the
+    time since this machine was started. The time of day of a process has no effect.
     """
 
     @reading
     def job_queue(self, session: Session) -> list[WaitingJob]:
-        """The intact jobs that `lease_job` may lease, by priority, then by arrival."""
+        """Return the intact jobs that `lease_job` may lease, by priority, then by arrival."""
         waiting = _is_free(self._lease_time(session))
         rows = session.scalars(
             select(JobRow)
@@ -66,13 +66,13 @@ class LeaseStore(StorePart):
     def lease_job(
         self, session: Session, owner: str, lease_secs: float, *, job_id: str | None = None
     ) -> StoredJob | None:
-        """The next job that waits or whose worker is gone, leased to `owner`; None if there is
-        none. With `job_id`, that job or none.
+        """Lease the next job that waits or whose worker is gone to `owner`; return the job, or None
+        if there is none. With `job_id`, lease only that job.
 
         Higher priority goes first, then earlier arrival. The job's `epoch` is the caller's right to
         write to it until the job is leased again. A job with `MAX_FAILURES` failures is leased once
-        more, to be concluded; one with more is FAILED instead, and one whose worker vanished while
-        it was cancelling is CANCELLED.
+        more, to be concluded; a job with more becomes FAILED instead, and a job whose worker
+        vanished while it was cancelling becomes CANCELLED.
         """
         now, clock = self._clock(), self._lease_time(session)
         self._end_hopeless(session, clock, now)
@@ -108,7 +108,8 @@ class LeaseStore(StorePart):
     def renew_lease(
         self, session: Session, job_id: str, epoch: int, lease_secs: float
     ) -> StoredJob:
-        """Heartbeat: extend the lease. State CANCELLING: the caller is to stop. StaleLease."""
+        """Extend the lease (heartbeat). In state CANCELLING, the caller must stop. Raise StaleLease
+        if the lease was lost."""
         row = _held_row(session, job_id, epoch)
         clock = self._lease_time(session)
         row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
@@ -116,8 +117,8 @@ class LeaseStore(StorePart):
 
     @writing
     def release_job(self, session: Session, job_id: str, epoch: int) -> StoredJob:
-        """Return an unfinished job to the queue, for another worker to continue; it is CANCELLED if
-        its cancellation was requested. StaleLease."""
+        """Return an unfinished job to the queue, for another worker to continue; it becomes
+        CANCELLED if its cancellation was requested. Raise StaleLease if the lease was lost."""
         now = self._clock()
         row = _held_row(session, job_id, epoch)
         if row.state == JobState.CANCELLING:
@@ -140,13 +141,13 @@ class LeaseStore(StorePart):
         progress: JsonObject | None = None,
         failures: int | None = None,
     ) -> list[int]:
-        """Store in one transaction what has been done; the ids of the events.
+        """Store the progress of a job in one transaction; return the ids of the events.
 
         `trials` are (trial, record_key), each stored once however often it is sent; `candidates`
         are the candidates that the search proposed, by trial; `events` are (kind, data); `progress`
-        replaces the job's. `failures` is the job's count if the caller ends at this moment: one
-        more while it works on the job than while it waits. A new trial sets the count to 0.
-        StaleLease, NotRegistered.
+        replaces the job's. `failures` is the job's count if the caller dies now: one more while it
+        works on the job than while it waits. A new trial sets the count to 0. Raise StaleLease if
+        the lease was lost, NotRegistered if a record is not stored.
         """
         now = self._clock()
         row = _held_row(session, job_id, epoch)
@@ -173,7 +174,8 @@ class LeaseStore(StorePart):
     ) -> StoredJob:
         """End the job; repeated in the same epoch and state, the call changes nothing.
 
-        StaleLease, BadTransition, UnknownJob.
+        Raise StaleLease if the lease was lost, BadTransition if the job cannot enter `state`,
+        UnknownJob if it does not exist.
         """
         row = _row(session, job_id)
         if row.epoch == epoch and row.state == state and state.final:
@@ -185,11 +187,11 @@ class LeaseStore(StorePart):
 
     @writing
     def request_cancel(self, session: Session, job_id: str, owner: str | None = None) -> StoredJob:
-        """Request the end of a job: a QUEUED job is CANCELLED at once, a finished one stays.
-        UnknownJob.
+        """Request the end of a job: a QUEUED job becomes CANCELLED immediately, a finished job is
+        unchanged. Raise UnknownJob if the job does not exist.
 
-        For an `owner` of a job that has other owners, only that owner withdraws and the job goes
-        on; when the last owner withdraws, it stops. NotAlone: the job is not one of `owner`'s.
+        If the job has other owners than `owner`, `owner` only withdraws and the job continues; when
+        the last owner withdraws, it stops. Raise NotAlone if the job does not belong to `owner`.
         """
         now = self._clock()
         row = _row(session, job_id)
@@ -207,11 +209,12 @@ class LeaseStore(StorePart):
         return saved(session, row)
 
     def coordinate(self, *, blameless: bool = False) -> None:
-        """Become the one coordinator of this database until `close`: StoreHeld names another.
+        """Become the only coordinator of this database until `close`. Raise StoreHeld, which names
+        another.
 
-        The coordinator alone leases jobs and does the upkeep, and the schema is not upgraded while
-        there is one. The leases of the former coordinator end at once, since it is gone.
-        `blameless`: no job was the reason, and failures are not counted.
+        Only the coordinator leases jobs and does the maintenance, and the schema is not upgraded
+        while there is one. The leases of the former coordinator end immediately, since it is gone.
+        `blameless`: no job caused its end, so failures are not counted.
         """
         lock = self._database.lock
         if lock.held:
@@ -220,13 +223,13 @@ class LeaseStore(StorePart):
         self._end_leases(blameless=blameless)
 
     def coordinates(self) -> bool:
-        """Whether this store is the coordinator now: on a server, the lock ends with its
+        """Return whether this store is the coordinator now: on a server, the lock ends with its
         connection. A worker that lost it stops working on jobs and calls `coordinate` again."""
         return self._database.lock.held
 
     @writing
     def _end_leases(self, session: Session, *, blameless: bool) -> None:
-        """End every lease. The epochs go up too, so that a former holder that is alive after all
+        """End every lease and increase the epochs, so that a former holder that is still alive
         cannot write."""
         leased = select(JobRow).where(JobRow.state.in_(LEASED)).with_for_update()
         for row in filter(is_intact_row, session.scalars(leased).all()):
@@ -247,7 +250,7 @@ class LeaseStore(StorePart):
                 _end(session, row, JobState.FAILED, now, error=LOST_TOO_OFTEN)
 
     def _still_over(self, session: Session, row: JobRow) -> bool:
-        """Whether the lease of a locked row is over by a new reading of the clock.
+        """Return whether the lease of a locked row has expired by a new reading of the clock.
 
         A server shows leases that were committed after the first reading. By that reading such a
         lease ends too late, as if the clock had been set back.
@@ -256,18 +259,18 @@ class LeaseStore(StorePart):
 
 
 def is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
-    """Whether a lease is over, by the rule of the module; of the columns of a row or of their
+    """Return whether a lease has expired, by the rule of the module; for columns of a row or for
     values."""
     return (lease_until <= clock) | (lease_until > clock + lease_secs)
 
 
 def _is_free(clock: float) -> ColumnElement[bool]:
-    """The condition that a job waits, or that its worker is gone."""
+    """Return the condition that a job waits, or that its worker is gone."""
     return or_(JobRow.state == JobState.QUEUED, _is_abandoned(clock))
 
 
 def _is_abandoned(clock: float) -> ColumnElement[bool]:
-    """The condition that a job is leased and its lease is over."""
+    """Return the condition that a job is leased and its lease has expired."""
     over = is_over(JobRow.lease_until, JobRow.lease_secs, clock)
     return and_(JobRow.state.in_(LEASED), over)
 
@@ -282,7 +285,7 @@ def _row(session: Session, job_id: str) -> JobRow:
 
 
 def _held_row(session: Session, job_id: str, epoch: int) -> JobRow:
-    """The row of a job whose lease `epoch` is still the current one."""
+    """Return the row of a job whose lease `epoch` is still current. Raise StaleLease otherwise."""
     row = session.get(JobRow, job_id, with_for_update=True)
     if row is None:
         raise UnknownJob(f"job {job_id!r}: there is no such job")

@@ -1,4 +1,4 @@
-"""Whose a job is, and how much one owner may have open."""
+"""The owners of jobs, and the limits on the open work of one owner."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
 
 
 def add_owner(session: Session, job_id: str, owner: str) -> None:
-    """Make `owner` one of the job's owners, also after it withdrew."""
+    """Make `owner` one of the job's owners, also if it withdrew before."""
     if not insert_ignore(session, JobOwnerRow, [{"job_id": job_id, "owner": owner}]):
         _mark(session, job_id, owner, None)
 
 
 def first_owners(session: Session, jobs: Select[str]) -> dict[str, str]:
-    """One owner of each of the `jobs`, a query of their ids, that has any."""
+    """Return one owner of each of the `jobs` (a query of their ids) that has an owner."""
     statement = (
         select(JobOwnerRow.job_id, func.min(JobOwnerRow.owner))
         .where(JobOwnerRow.job_id.in_(jobs))
@@ -36,14 +36,15 @@ def first_owners(session: Session, jobs: Select[str]) -> dict[str, str]:
 
 
 def is_seen_by(session: Session, job_id: str, owner: str) -> bool:
-    """Whether `owner` is or was an owner of the job, or it is a ticket, which everybody sees."""
+    """Return whether `owner` is or was an owner of the job, or the job is a ticket, which every
+    caller sees."""
     if session.get(JobOwnerRow, (job_id, owner)) is not None:
         return True
     return bool(session.scalar(select(exists().where(PreparationRow.job_id == job_id))))
 
 
 def sharing_of(session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
-    """Who wants each of the jobs, and who has withdrawn."""
+    """Return the current and the withdrawn owners of each job."""
     rows = session.scalars(
         select(JobOwnerRow).where(JobOwnerRow.job_id.in_(job_ids)).order_by(JobOwnerRow.owner)
     ).all()
@@ -57,8 +58,8 @@ def sharing_of(session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
 
 
 def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> bool:
-    """Withdraw `owner` from a job if it has other owners; whether it has. NotAlone if the job is
-    not one of `owner`'s."""
+    """Withdraw `owner` from a job if it has other owners; return whether it was withdrawn. Raise
+    NotAlone if the job does not belong to `owner`."""
     found = sharing_of(session, [job_id])[job_id]
     if owner in found.withdrawn:
         return True
@@ -73,7 +74,8 @@ def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> 
 def check_quota(
     session: Session, owner: str, quota: JobQuota, trials: int, priority: int = 0
 ) -> None:
-    """QuotaReached if one more job, of `trials` and `priority`, exceeds the quota of `owner`."""
+    """Raise QuotaReached if one more job, of `trials` and `priority`, exceeds the quota of
+    `owner`."""
     statement = select(JobRow.request, JobRow.progress, JobRow.priority).where(
         of_owner(owner, asking=True), JobRow.state.in_(OPEN)
     )
@@ -92,13 +94,14 @@ def check_quota(
 
 
 def of_owner(owner: str, *, asking: bool = False) -> Any:
-    """The condition that `owner` is or was an owner of a job; `asking`: and has not withdrawn."""
+    """Return the condition that `owner` is or was an owner of a job; with `asking`, only if it has
+    not withdrawn."""
     mine = select(JobOwnerRow.job_id).where(JobOwnerRow.owner == owner)
     return JobRow.id.in_(mine.where(JobOwnerRow.withdrawn_at.is_(None)) if asking else mine)
 
 
 def trials_left(request: dict[str, Any], progress: dict[str, Any]) -> int:
-    """How many trials of its budget a job has not reported yet."""
+    """Return how many trials of its budget a job has not reported yet."""
     budget = request.get("budget") or {}
     return max(0, int(budget.get("trials") or 0) - int(progress.get("trials_done") or 0))
 

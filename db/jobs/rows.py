@@ -1,4 +1,5 @@
-"""Jobs, their events and trials as rows and back, and the hashes that guard the rows."""
+"""Conversion of jobs, their events and trials from and to rows, and the hashes that guard the
+rows."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from ..values.moments import moment_of
 
 log = logging.getLogger("tilewright.db")
 
-# In canonical JSON; a whole request, read for this number alone, would cost a hundred times it.
+# In canonical JSON. Parsing a whole request for this number would take a hundred times as long.
 _TRIALS = re.compile(r'"budget":\{[^{}]*"trials":(\d+)')
-_FLEET = '"measurer":"dask'  # within a string of the request quotes would be escaped
+_FLEET = '"measurer":"dask'  # inside a string of the request, quotes would be escaped
 
 AnyJobRow = JobRow | JobRequestRow | JobEventRow | JobTrialRow
 
-# Everything of a row but what orders it and the hash itself, in this order.
+# Every column of a row except its order and the hash itself, in this order.
 HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
     JobRow: (
         "id",
@@ -50,17 +51,18 @@ HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
     JobTrialRow: ("job_id", "trial", "record_key", "epoch"),
 }
 LATER: dict[type[AnyJobRow], tuple[str, ...]] = {JobTrialRow: ("candidate",)}
-"""Columns that came later. They are hashed where they have a value: rows that were written before
-keep the hash they have."""
+"""Columns that were added later. They are hashed only if they have a value, so that rows that were
+written before keep their hash."""
 
 
 def text_of(document: JsonObject) -> str:
-    """Canonical JSON; ValueError or TypeError here, not from deep within, if it is not JSON."""
+    """Return canonical JSON; raise ValueError or TypeError if `document` is not JSON."""
     return canonical_bytes(document).decode()
 
 
 def hash_of(kind: type[AnyJobRow], row: Any) -> str:
-    """The hash over everything `row`, of table `kind`, says: attributes, or items of a dict."""
+    """Return the hash over every column of `row`, of table `kind`: attributes, or items of a
+    dict."""
     names = (*HASHED[kind], *LATER.get(kind, ()))
     values = row if isinstance(row, dict) else {name: getattr(row, name) for name in names}
     later = [values[name] for name in LATER.get(kind, ()) if values.get(name) is not None]
@@ -68,7 +70,7 @@ def hash_of(kind: type[AnyJobRow], row: Any) -> str:
 
 
 def is_intact_row(row: AnyJobRow) -> bool:
-    """Whether the row is what was once written."""
+    """Return whether the row is unchanged since it was written."""
     try:
         return hash_of(type(row), row) == row.row_sha256
     except (TypeError, ValueError):  # damage can turn a number into bytes
@@ -76,7 +78,8 @@ def is_intact_row(row: AnyJobRow) -> bool:
 
 
 def job_of(row: JobRow | None) -> StoredJob | None:
-    """The job of an intact row. A damaged one is not served: None, and a warning in the log."""
+    """Return the job of an intact row. A damaged row is not served: return None and log a
+    warning."""
     if row is None:
         return None
     if not is_intact_row(row):
@@ -100,7 +103,7 @@ def job_of(row: JobRow | None) -> StoredJob | None:
 
 
 def events_of(rows: Sequence[JobEventRow]) -> list[JobEvent]:
-    """The events of the intact rows, in order."""
+    """Return the events of the intact rows, in order."""
     found = []
     for row in rows:
         if is_intact_row(row):
@@ -112,7 +115,7 @@ def events_of(rows: Sequence[JobEventRow]) -> list[JobEvent]:
 
 
 def waiting_of(row: JobRow, owner: str = "") -> WaitingJob:
-    """What a queue is ordered by."""
+    """Return the fields by which a queue orders the job."""
     found = _TRIALS.search(row.request)
     trials = int(found[1]) if found else 0
     return WaitingJob(

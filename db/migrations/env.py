@@ -1,4 +1,5 @@
-"""Alembic's entry: runs the migrations inside the transaction that `core/upgrade.py` has begun."""
+"""Alembic's entry point: runs the migrations inside the transaction that `core/upgrade.py` has
+begun."""
 
 from alembic import context
 

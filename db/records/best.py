@@ -1,7 +1,7 @@
-"""The best of each (workload, target): a pointer that moves only to a record proven better.
+"""The best record of each (workload, target): a pointer that moves only to a record proven better.
 
 With concurrent writers (PostgreSQL), a move locks first the record and then the pointer, so that a
-record cannot be withdrawn and promoted at the same time.
+record cannot be withdrawn and promoted concurrently.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ MOST_REASON = 500
 
 
 class BestStore(StorePart):
-    """Storing records, and the best of each work."""
+    """Storing records, and the best record of each task."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
         """Store records, all or none; records that are stored already change nothing, whatever
         their time of day. A record without a time of day gets the store's. A failed full check that
         disproves a schedule withdraws the records of this schedule that passed before.
 
-        InvalidRecord: one contradicts itself. NotRegistered: call `register` first.
+        Raise InvalidRecord if a record contradicts itself, NotRegistered if `register` was not
+        called.
         """
         self._add(records)
         self._database.tend()
@@ -52,31 +53,33 @@ class BestStore(StorePart):
 
     @writing
     def promote(self, session: Session, record: TuningRecord) -> bool:
-        """Make a stored record the best of its work if it is better; whether it is the best now.
+        """Make a stored record the best of its task if it is better; return whether it is the best
+        now.
 
         A record becomes best if it was verified in full and is strictly faster than the best of the
-        same generation of the toolchain; equal times keep the older record. A newer generation
-        replaces an older one whatever the times, never the reverse; mocked timings are older than
-        all real ones (`reason_to_move`). A record whose schedule failed a full check is never best
-        (`full_checks`). NotRegistered if the record is not stored.
+        same generation of the toolchain; of equal times the older record stays. A newer generation
+        replaces an older one whatever the times, never the reverse; mocked timings count as older
+        than all real ones (`reason_to_move`). A record whose schedule failed a full check is never
+        best (`full_checks`). Raise NotRegistered if the record is not stored.
         """
         return promote_record(session, record.key, self._clock())
 
     @writing
     def withdraw(self, session: Session, record_key: str, reason: str) -> TuningRecord | None:
-        """Never serve this record again, which failed a later check; the best that remains."""
+        """Withdraw a record that failed a later check, so that it is never served again; return the
+        best record that remains."""
         return _withdraw(session, record_key, reason, self._clock())
 
     @reading
     def best(self, session: Session, workload_key: str, target_key: str) -> TuningRecord | None:
-        """The best record of exactly this work, None if there is none."""
+        """Return the best record of exactly this task, or None if there is none."""
         return _best_of(session, (workload_key, target_key))
 
     @reading
     def best_elsewhere(
         self, session: Session, workload_key: str, target_key: str
     ) -> list[BestElsewhere]:
-        """The best of the same workload on every other target, fastest first."""
+        """Return the best of the same workload on every other target, fastest first."""
         statement = (
             _bests(RecordRow, TargetRow)
             .join(TargetRow, TargetRow.key == RecordRow.target_key)
@@ -92,7 +95,7 @@ class BestStore(StorePart):
 
     @reading
     def best_history(self, session: Session, workload_key: str, target_key: str) -> list[BestMove]:
-        """Every move of the best of this work, oldest first."""
+        """Return every move of the best of this task, oldest first."""
         statement = (
             select(BestMoveRow)
             .filter_by(workload_key=workload_key, target_key=target_key)
@@ -105,22 +108,24 @@ class BestStore(StorePart):
 
     @reading
     def full_checks(self, session: Session, workload_key: str, target_key: str) -> FullChecks:
-        """The results of the full checks of this work, by schedule: a schedule that failed, or
-        whose record was withdrawn, is never handed out, for any grade."""
+        """Return the results of the full checks of this task, by schedule. A schedule that failed,
+        or whose record was withdrawn, is never served, for any grade."""
         return checks_of_work(session, (workload_key, target_key))
 
 
 def generation(toolchain: Toolchain) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Orders toolchains by age: code generator, LLVM, llvmlite. Later compares greater."""
+    """Return a key that orders toolchains by age: code generator, LLVM, llvmlite. Later compares
+    greater."""
     return toolchain.codegen_version, _numbers(toolchain.llvm), _numbers(toolchain.llvmlite)
 
 
 def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> str | None:
-    """Why `challenger` replaces `incumbent`, or None if it does not.
+    """Return why `challenger` replaces `incumbent`, or None if it does not.
 
-    Only a record verified in full may. Times compare within one generation of the toolchain; equal
-    times keep the older record. A record of an older generation must be verified again before it is
-    served, so a record of a newer generation replaces it whatever the times.
+    Only a record verified in full may replace it. Times are compared within one generation of the
+    toolchain; of equal times the older record stays. A record of an older generation must be
+    verified again before it is served, so a record of a newer generation replaces it whatever the
+    times.
     """
     if not challenger.result.ok or challenger.verified_level != FULL:
         return None
@@ -133,7 +138,8 @@ def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> 
 
 
 def works_of_others(session: Session, toolchain: Toolchain) -> list[Work]:
-    """Each work whose best another toolchain made, in the order in which they became best."""
+    """Return each task whose best was made by another toolchain, in the order in which they became
+    best."""
     by_others = or_(
         RecordRow.codegen_version != toolchain.codegen_version,
         RecordRow.llvmlite != toolchain.llvmlite,
@@ -144,7 +150,8 @@ def works_of_others(session: Session, toolchain: Toolchain) -> list[Work]:
 
 
 def promote_record(session: Session, key: str, now: datetime) -> bool:
-    """`BestStore.promote` for the record of this key. NotRegistered if it is not stored."""
+    """Apply `BestStore.promote` to the record of this key. Raise NotRegistered if it is not
+    stored."""
     challenger = from_row(record_row(session, key, locked=True))
     if challenger is None:
         raise NotRegistered(f"record {key}: not stored, so it cannot be the best; add it first")
@@ -169,8 +176,8 @@ def promote_record(session: Session, key: str, now: datetime) -> bool:
 
 
 def _withdraw_disproved(session: Session, records: Sequence[TuningRecord], now: datetime) -> None:
-    """Withdraw every record that passed with a schedule, and a toolchain, that a failed full check
-    among `records` disproves. The `records` are stored already."""
+    """Withdraw every passed record whose schedule and toolchain a failed full check among `records`
+    disproves. The `records` are stored already."""
     for failed in records:
         if failed.verified_level != FULL or failed.result.status not in DISPROVED:
             continue
@@ -194,7 +201,7 @@ def _withdraw_disproved(session: Session, records: Sequence[TuningRecord], now: 
 
 
 def _withdraw(session: Session, key: str, reason: str, now: datetime) -> TuningRecord | None:
-    """Never serve record `key` again; the best of its work afterwards, if any is left."""
+    """Withdraw record `key`; return the best of its task afterwards, or None if there is none."""
     row = record_row(session, key, locked=True)
     if row is None:
         raise NotRegistered(f"record {key}: not stored, so there is nothing to withdraw")
@@ -220,7 +227,7 @@ def _move(
     reason: str,
     now: datetime,
 ) -> bool:
-    """Move the pointer if it is still as `seen`; False if another process moved it first."""
+    """Move the pointer if it is still as `seen`; return False if another process moved it first."""
     workload_key, target_key = work
     version = 1 if seen is None else seen.version + 1
     names = {"workload_key": workload_key, "target_key": target_key}
@@ -245,7 +252,7 @@ def _move(
 
 
 def _best_of(session: Session, work: Work) -> TuningRecord | None:
-    """The record the pointer names, None if there is none or it is damaged."""
+    """Return the record that the pointer names, or None if there is none or it is damaged."""
     workload_key, target_key = work
     statement = _bests(RecordRow).where(
         BestRow.workload_key == workload_key, BestRow.target_key == target_key
@@ -261,7 +268,8 @@ def _pointer(session: Session, work: Work) -> BestRow | None:
 
 
 def _runner_up(session: Session, work: Work, withdrawn: TuningRecord | None) -> TuningRecord | None:
-    """The fastest other record fit to serve, of the generation of `withdrawn` where known."""
+    """Return the fastest other record fit to serve, of the generation of `withdrawn` if that is
+    known."""
     workload_key, target_key = work
     statement = (
         select(RecordRow)
@@ -282,7 +290,7 @@ def _runner_up(session: Session, work: Work, withdrawn: TuningRecord | None) -> 
 
 
 def _bests(*columns: Any) -> Select[Any]:
-    """`columns` of the records that are best, and of what is joined to them."""
+    """Return a query of `columns` of the best records and their joined rows."""
     return select(*columns).select_from(BestRow).join(RecordRow, text(IS_BEST))
 
 

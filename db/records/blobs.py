@@ -27,8 +27,8 @@ class FileStore(StorePart):
 
     @writing
     def put_blob(self, session: Session, data: bytes, media_type: str) -> str:
-        """Store bytes that a build requested; their sha256 (64 hex digits). BlobTooLarge above
-        4 MiB."""
+        """Store bytes that a build requested; return their sha256 (64 hex digits). Raise
+        BlobTooLarge above 4 MiB."""
         now = self._clock()
         self._database.serialise(session, "blobs")
         name = put_blob(session, data, media_type, now)
@@ -37,7 +37,8 @@ class FileStore(StorePart):
 
     @reading
     def blob(self, session: Session, sha256: str) -> Blob | None:
-        """The blob of this name; None if missing or damaged (then `put_blob` repairs it)."""
+        """Return the blob of this name, or None if it is missing or damaged (then `put_blob`
+        repairs it)."""
         row = session.get(BlobRow, sha256)
         if row is None:
             return None
@@ -50,10 +51,11 @@ class FileStore(StorePart):
     def add_artefacts(
         self, session: Session, record_key: str, files: Sequence[ArtefactFile]
     ) -> list[Artefact]:
-        """Store the files that a stored record was built into, all or none; the files it has now.
+        """Store the files that a stored record was compiled into, all or none; return the files it
+        has now.
 
         The first files stay, because programs may be linked with them; damaged files are repaired
-        if they are given again. NotRegistered: the record is not stored. BlobTooLarge.
+        if they are stored again. Raise NotRegistered if the record is not stored, or BlobTooLarge.
         """
         now = self._clock()
         self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
@@ -72,7 +74,7 @@ class FileStore(StorePart):
 
     @reading
     def artefacts(self, session: Session, record_key: str) -> list[Artefact]:
-        """The files of a record, by kind; empty if none were kept."""
+        """Return the files of a record, by kind; empty if none were stored."""
         return _artefacts(session, record_key)
 
 
@@ -94,7 +96,7 @@ def insert_files(
 
 
 def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> str:
-    """Store `data` and give its sha256. Storing it again repairs a damaged copy."""
+    """Store `data` and return its sha256. Storing it again repairs a damaged copy."""
     if len(data) > MAX_BLOB_BYTES:
         raise BlobTooLarge(f"blob: at most {MAX_BLOB_BYTES} bytes, got {len(data)}")
     name = hashlib.sha256(data).hexdigest()
@@ -106,8 +108,8 @@ def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> s
 
 
 def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[int, int]:
-    """Delete the blobs that nothing refers to, without `built` only those that no build requested:
-    how many, and their bytes."""
+    """Delete the blobs without a reference (unless `built`, only those that no build requested);
+    return their number and their bytes."""
     count = size = 0
     for start in range(0, len(names), KEYS_PER_STATEMENT):
         goes: list[ColumnElement[bool]] = [
@@ -124,7 +126,7 @@ def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[
 
 
 def unreferenced() -> list[ColumnElement[bool]]:
-    """The conditions that no file of a record or of a preparation refers to a blob."""
+    """Return the conditions that no file of a record or of a preparation refers to a blob."""
     return [
         ~exists().where(ArtefactRow.sha256 == BlobRow.sha256),
         ~exists().where(PreparedFileRow.sha256 == BlobRow.sha256),
@@ -132,7 +134,7 @@ def unreferenced() -> list[ColumnElement[bool]]:
 
 
 def is_intact_blob(row: BlobRow) -> bool:
-    """Whether the bytes are what the name says."""
+    """Return whether the bytes match the name."""
     if not isinstance(row.data, bytes):  # damage can turn bytes into text
         return False
     return hashlib.sha256(row.data).hexdigest() == row.sha256

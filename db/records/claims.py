@@ -1,8 +1,9 @@
-"""Claims: imported records, and how they become answers without tuning again.
+"""Claims: imported records, and how they become answers without another tuning run.
 
-A claim is a record of `verified_level` "imported": another machine reports that this trace takes so
-many seconds on this kind of machine. To verify it, this machine rebuilds it, checks it in full and
-times it once. The result is a record of its own, which `confirm` stores, and which may become best.
+A claim is a record of `verified_level` "imported": another machine reports that this trace takes
+this many seconds on this kind of machine. To verify it, this machine rebuilds it, checks it in full
+and times it once. The result is a separate record, which `confirm` stores, and which may become
+best.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class ClaimStore(StorePart):
 
     @reading
     def claims(self, session: Session, workload_key: str, target_key: str) -> list[TuningRecord]:
-        """The imported records of this work that are worth a check, by the time they claim.
+        """Return the imported records of this task that are worth a check, by the time they claim.
 
-        Claims that are confirmed or withdrawn are left out.
+        Claims that are confirmed or withdrawn are omitted.
         """
         statement = (
             select(RecordRow)
@@ -42,8 +43,8 @@ class ClaimStore(StorePart):
 
     @reading
     def works_to_verify(self, session: Session, toolchain: Toolchain) -> list[Work]:
-        """Each (workload_key, target_key) that has no answer of `toolchain`, and records that may
-        become one when verified: a best of another toolchain, or claims and no best."""
+        """Return each (workload_key, target_key) without an answer of `toolchain` that has records
+        which may become one when verified: a best of another toolchain, or claims and no best."""
         answered = (
             select(BestRow.record_key)
             .where(
@@ -67,11 +68,11 @@ class ClaimStore(StorePart):
     @writing
     def confirm(self, session: Session, claim_key: str, own: TuningRecord) -> bool:
         """Store `own`, the claim rebuilt, verified in full and timed here, as its confirmation;
-        whether it is the best now.
+        return whether it is the best now.
 
-        `own` is promoted like any other record. NotRegistered: no such claim. InvalidRecord: `own`
-        has another work or trace, or was not verified in full. A claim that is wrong is withdrawn
-        with `withdraw`.
+        `own` is promoted like any other record. Raise NotRegistered if there is no such claim,
+        InvalidRecord if `own` has another task or trace, or was not verified in full. A claim that
+        is wrong is withdrawn with `withdraw`.
         """
         now = self._clock()
         claim = from_row(record_row(session, claim_key))

@@ -1,8 +1,8 @@
-"""Which schedules failed their full check: the query behind everything that hands out code.
+"""Schedules that failed their full check: the query behind everything that serves code.
 
-`refusing_rows` selects the records that speak against a schedule, and, where the failure may have
-been the machine's fault, the records that speak for it. `tilewright.schedules.full_checks` says
-what they mean together; `quick.py` has the same query without SQLAlchemy.
+`refusing_rows` selects the failed checks of a schedule and, if a failure may have been the
+machine's fault, the passed checks that outweigh it. `tilewright.schedules.full_checks` combines
+them; `quick.py` has the same query without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ..values.records import Work
 from .rows import from_row
 
 Raw: TypeAlias = tuple[Any, ...]
-"""The guarded columns of a record, and why it was withdrawn, or None."""
+"""The guarded columns of a record, and the reason for its withdrawal, or None."""
 
 
 def checks_of_work(session: Session, work: Work) -> FullChecks:
-    """Every full check of a work, passed and failed."""
+    """Return every full check of a task, passed and failed."""
     workload_key, target_key = work
     of_it = and_(RecordRow.workload_key == workload_key, RecordRow.target_key == target_key)
     return checks_of([*_fully_checked(session, of_it), *_withdrawn(session, of_it)])
 
 
 def refusals_of_work(session: Session, work: Work) -> FullChecks:
-    """The failed full checks of a work, read in few rows."""
+    """Return the failed full checks of a task, from few rows."""
     return checks_of(refusing_rows(session, [work]))
 
 
 def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = False) -> list[Raw]:
-    """The rows that speak against schedules of `works`; with `elsewhere` those of other targets
-    too."""
+    """Return the rows that may refuse schedules of `works`; with `elsewhere`, also of other
+    targets."""
     workloads = list({workload for workload, _ in works})
     asked = (
         RecordRow.workload_key.in_(workloads)
@@ -63,7 +63,7 @@ def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = 
 
 
 def checks_of(rows: Iterable[Raw]) -> FullChecks:
-    """The full checks in rows of one work; damaged rows are left out."""
+    """Return the full checks in rows of one task; damaged rows are omitted."""
     return FullChecks.of(
         (record, raw[-1])
         for raw in rows

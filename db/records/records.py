@@ -1,4 +1,4 @@
-"""Measured records: stored once, immutable, and read by their work."""
+"""Measured records: stored once, immutable, and read by their task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RecordStore(StorePart):
         *,
         include_imported: bool = False,
     ) -> list[TuningRecord]:
-        """Every record of exactly this work, in the order of arrival.
+        """Return every record of exactly this task, in the order of arrival.
 
         Imported records, which are claims of other machines, need `include_imported`.
         """
@@ -44,12 +44,12 @@ class RecordStore(StorePart):
 
     @reading
     def record(self, session: Session, key: str) -> TuningRecord | None:
-        """The record of this key; None if it is unknown or damaged."""
+        """Return the record of this key, or None if it is unknown or damaged."""
         return from_row(record_row(session, key))
 
     @reading
     def counts(self, session: Session) -> Counts:
-        """How many records and blobs there are."""
+        """Return the number of records and blobs."""
         records, blobs = (
             int(session.scalar(select(func.count()).select_from(table)) or 0)
             for table in (RecordRow, BlobRow)
@@ -58,10 +58,10 @@ class RecordStore(StorePart):
 
 
 def insert_records(session: Session, records: Sequence[TuningRecord], now: datetime) -> int:
-    """Insert those that are not there yet; how many were new.
+    """Insert the records that are not stored yet; return how many were new.
 
-    InvalidRecord for one that contradicts itself, NotRegistered for one whose workload or
-    target is unknown; in both cases the caller's transaction must be given up.
+    Raise InvalidRecord for a record that contradicts itself, NotRegistered for one whose workload
+    or target is unknown; in both cases the caller must roll its transaction back.
     """
     try:
         return insert_ignore(session, RecordRow, [to_row(r, now) for r in records])
@@ -76,7 +76,7 @@ def insert_records(session: Session, records: Sequence[TuningRecord], now: datet
 
 
 def record_row(session: Session, key: str, *, locked: bool = False) -> RecordRow | None:
-    """The row of this key; `locked` against decisions of other transactions until this one ends."""
+    """Return the row of this key; with `locked`, lock it until this transaction ends."""
     statement = select(RecordRow).filter_by(key=key)
     if locked:
         statement = statement.with_for_update(key_share=True)

@@ -1,4 +1,5 @@
-"""Records and artefacts as rows and back, without SQLAlchemy: what may be stored."""
+"""Conversion of records and artefacts from and to rows, without SQLAlchemy, and checks before
+storing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ IS_BEST = (
     f" AND record.verified_level = '{FULL}' AND {NOT_WITHDRAWN}"
 )
 """SQL: the row of `best` points at the row of `record`, which is fit to be served. The pointer is
-not believed: damage may have moved it."""
+checked, because damage may have moved it."""
 
 IS_OPEN_CLAIM = (
     f"record.verified_level = '{IMPORTED}' AND record.status = 'ok'"  # noqa: S608  # our own text
@@ -42,7 +43,7 @@ IS_OPEN_CLAIM = (
 
 
 def check_record(record: TuningRecord) -> None:
-    """InvalidRecord, naming the field, for a record that contradicts itself."""
+    """Raise InvalidRecord, which names the field, for a record that contradicts itself."""
     result = record.result
     times = [*result.run_secs]
     if result.run_secs_estimate is not None:
@@ -96,7 +97,7 @@ def _check_count(name: str, value: Any, low: int, end: int) -> None:
 
 
 def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
-    """The columns of a valid record. One without `created_at` gets the moment `now`."""
+    """Return the columns of a valid record. A record without `created_at` gets the time `now`."""
     check_record(record)
     created_at = _created_at(record.created_at) if record.created_at else rfc3339(now)
     document = record.to_json()
@@ -129,13 +130,14 @@ def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
 
 
 def key_of(document: dict[str, Any]) -> str:
-    """The key of a record's JSON document, whichever version wrote it."""
+    """Return the key of a record's JSON document, whichever version wrote it."""
     identity = {name: part for name, part in document.items() if name != "created_at"}
     return "sha256:" + hashlib.sha256(canonical_bytes(identity)).hexdigest()
 
 
 def from_row(row: Any) -> TuningRecord | None:
-    """The record of an intact row. A damaged one is never served: None, and a line in the log."""
+    """Return the record of an intact row. A damaged row is never served: return None and log a
+    line."""
     if row is None:
         return None
     if not is_intact(row, RECORD):
@@ -145,12 +147,12 @@ def from_row(row: Any) -> TuningRecord | None:
 
 
 def from_rows(rows: Iterable[Any]) -> list[TuningRecord]:
-    """The records of the intact rows, in order."""
+    """Return the records of the intact rows, in order."""
     return [record for record in map(from_row, rows) if record is not None]
 
 
 def artefacts_of(rows: Iterable[Any]) -> list[Artefact]:
-    """The artefacts of intact rows, by kind. A damaged one is not served: a line in the log."""
+    """Return the artefacts of intact rows, by kind. Damaged rows are omitted and logged."""
     found = []
     for row in rows:
         if is_intact(row, ARTEFACT):
@@ -161,7 +163,7 @@ def artefacts_of(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def record_of(document: Any) -> TuningRecord:
-    """A record from foreign JSON data; InvalidRecord says what is wrong with it."""
+    """Return the record in foreign JSON data. Raise InvalidRecord, which states the error."""
     if not isinstance(document, dict):
         raise InvalidRecord(f"a record is an object, got {type(document).__name__}")
     try:

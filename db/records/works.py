@@ -1,4 +1,4 @@
-"""Workloads and targets: the two documents every record refers to."""
+"""Workloads and targets: the two documents to which every record refers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class WorkStore(StorePart):
         target_key: str,
         target_document: dict[str, Any],
     ) -> None:
-        """Store the workload and the target that records will refer to. Repeated, the call changes
+        """Store the workload and the target to which records will refer. Repeated, the call changes
         only the target's probes: the first name stays. Damaged rows are repaired.
 
-        KeyConflict if another computation is stored under `workload_key`; RefusedError for invalid
-        keys and flops.
+        Raise KeyConflict if another computation is stored under `workload_key`, RefusedError for
+        invalid keys and flops.
         """
         now = self._clock()
         register_workload(session, workload_key, workload_document, name, flops, now)
@@ -49,12 +49,12 @@ class WorkStore(StorePart):
 
     @reading
     def workload(self, session: Session, key: str) -> WorkloadEntry | None:
-        """The workload of this key; None if it is unknown or damaged."""
+        """Return the workload of this key, or None if it is unknown or damaged."""
         return find_workload(session, key)
 
     @reading
     def target(self, session: Session, key: str) -> dict[str, Any] | None:
-        """The JSON description of a target; None if it is unknown or damaged."""
+        """Return the JSON description of a target, or None if it is unknown or damaged."""
         return find_target(session, key)
 
 
@@ -63,7 +63,8 @@ def register_workload(
 ) -> None:
     """Store the document of `key`. The first spelling of a computation and its name stay.
 
-    KeyConflict if another is stored and `document` does not describe the computation of `key`.
+    Raise KeyConflict if another document is stored and `document` does not describe the computation
+    of `key`.
     """
     if not 0 <= flops < 2**63:
         raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
@@ -75,7 +76,7 @@ def register_workload(
     if insert_ignore(session, WorkloadRow, [row]):
         return
     known = find_workload(session, key)
-    if known is None:  # stored and damaged: the given document repairs it
+    if known is None:  # stored and damaged: `document` repairs it
         mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
         session.execute(mended.execution_options(synchronize_session=False))
     elif known.document != document and workload_key_of(document) != key:
@@ -106,24 +107,24 @@ def register_target(session: Session, key: str, document: dict[str, Any], now: d
 
 
 def find_workload(session: Session, key: str) -> WorkloadEntry | None:
-    """The workload of this key; None if it is unknown or damaged."""
+    """Return the workload of this key, or None if it is unknown or damaged."""
     return workload_entry(session.get(WorkloadRow, key))
 
 
 def find_target(session: Session, key: str) -> dict[str, Any] | None:
-    """The document of the target of this key; None if it is unknown or damaged."""
+    """Return the document of the target of this key, or None if it is unknown or damaged."""
     return target_document(session.get(TargetRow, key))
 
 
 def workload_entry(row: Any) -> WorkloadEntry | None:
-    """The workload of an intact row; None of a damaged one, with a line in the log."""
+    """Return the workload of an intact row. For a damaged row, return None and log a line."""
     if row is None or not _served("workload", row, WORKLOAD):
         return None
     return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
 
 
 def target_document(row: Any) -> dict[str, Any] | None:
-    """The document of an intact row; None of a damaged one, with a line in the log."""
+    """Return the document of an intact row. For a damaged row, return None and log a line."""
     if row is None or not _served("target", row, TARGET):
         return None
     document: dict[str, Any] = json.loads(row.document)
@@ -131,15 +132,16 @@ def target_document(row: Any) -> dict[str, Any] | None:
 
 
 def workload_key_of(document: dict[str, Any]) -> str:
-    """The key of the computation a document describes; WorkloadError if it describes none."""
-    # Start-up: most questions to the store hold a key.
+    """Return the key of the computation a document describes. Raise WorkloadError if it describes
+    none."""
+    # Start-up: most queries to the store already have a key.
     from tilewright.schedules.workload.workload import Workload
 
     return Workload.from_json(document).key
 
 
 def target_key_of(document: dict[str, Any]) -> str:
-    """The key that a target document gives; TargetError if it is not one."""
+    """Return the key of a target document. Raise TargetError if it is not a target document."""
     return Target.from_json(document).key
 
 

@@ -1,4 +1,4 @@
-"""The values that callers pass to the store and get from it: frozen, with their states and keys.
+"""The frozen values that the store takes and returns, with their states and keys.
 
-Nothing here loads SQLAlchemy.
+This package does not load SQLAlchemy.
 """

@@ -17,10 +17,10 @@ from tilewright.schedules.canonical import canonical_bytes
 from .records import Artefact
 
 LEASE_SECS = 15.0
-"""The length of a lease of a preparation."""
+"""The length of a lease of a preparation in seconds."""
 
 MAX_CLAIMS = 3
-"""How many of the fastest claims of a work are worth a check."""
+"""How many of the fastest claims of a task are checked."""
 
 
 class PreparationState(StrEnum):
@@ -38,7 +38,7 @@ class PreparationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A work to prepare, and the job that would tune it (None: no such job).
+    """A task to prepare, and the job that would tune it, or None for no job.
 
     `job` is its request, its body hash and its flight key, as for `create_job`. `again`: records
     were stored since a finished preparation was made, so it is made again.
@@ -71,8 +71,8 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class PreparationQuota:
-    """Of one owner: how many works may wait to be prepared, and how many finished preparations are
-    kept. Above the latter, the oldest are deleted."""
+    """The quota of one owner: how many tasks may wait to be prepared, and how many finished
+    preparations are stored. Above the latter, the oldest are deleted."""
 
     waiting: int
     kept: int
@@ -80,7 +80,7 @@ class PreparationQuota:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The result of a preparation. `job_id` is the job that tunes the work, if there is one."""
+    """The result of a preparation. `job_id` is the job that tunes the task, or None."""
 
     key: str
     state: PreparationState
@@ -90,11 +90,11 @@ class Prepared:
 
     @property
     def trace(self) -> list[Any] | None:
-        """The schedule as JSON data, None before one is chosen."""
+        """The schedule as JSON data, or None before one is chosen."""
         trace: list[Any] | None = self.document.get("trace")
         return trace
 
 
 def preparation_key(workload_key: str, target_key: str, toolchain: str) -> str:
-    """The key of a preparation."""
+    """Return the key of a preparation."""
     return hashlib.sha256(canonical_bytes([workload_key, target_key, toolchain])).hexdigest()

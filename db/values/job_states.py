@@ -23,29 +23,29 @@ class JobState(StrEnum):
 
     @property
     def joinable(self) -> bool:
-        """Whether an equal request may become part of this job."""
+        """Whether an equal request may join this job."""
         return self in (JobState.QUEUED, JobState.RUNNING)
 
 
 LEASED = (JobState.RUNNING, JobState.CANCELLING)
-"""The states in which a worker has the job."""
+"""The states in which the job is leased to a worker."""
 
 MAX_FAILURES = 10
-"""How many workers in a row may end while they work on a job, none of them after a new trial."""
+"""How many workers in a row may die while they work on a job without a new trial."""
 
 LOST_TOO_OFTEN = {
     "code": "lost_too_often",
     "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
     "none of them after a new trial",
 }
-"""The error of a job that lost more workers than that."""
+"""The error of a job that lost more than `MAX_FAILURES` workers."""
 
 _S = JobState
 NEXT: dict[JobState, frozenset[JobState]] = {
     _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED}),
-    # Back to QUEUED: a worker that is shut down gives its job up for another to continue.
+    # Back to QUEUED: a worker that is shut down returns its job for another to continue.
     _S.RUNNING: frozenset({_S.QUEUED, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
-    # A job may end on its own between the request and the moment its worker sees it.
+    # A job may end normally between the cancel request and the moment its worker sees the request.
     _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
@@ -54,14 +54,14 @@ NEXT: dict[JobState, frozenset[JobState]] = {
 
 
 def check_transition(job_id: str, old: JobState, new: JobState) -> None:
-    """BadTransition if a job in `old` may not become `new`."""
+    """Raise BadTransition if a job in `old` may not become `new`."""
     if new not in NEXT[old]:
         choices = ", ".join(sorted(NEXT[old])) or "nothing: it is final"
         raise BadTransition(f"job {job_id} is {old}: can become {choices}; asked for {new}")
 
 
 def after_cancel_request(state: JobState) -> JobState:
-    """The state of a job after a request to cancel: final at once where it has no worker."""
+    """Return the state of a job after a cancel request: final immediately if it has no worker."""
     if state is JobState.QUEUED:
         return JobState.CANCELLED
     return JobState.CANCELLING if state is JobState.RUNNING else state

@@ -16,11 +16,11 @@ TICKET_PRIORITY = -100
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as it was when read.
+    """A job as it was when it was read.
 
-    `epoch` counts leases; every write names it. `priority`: higher goes first. `failures` counts
-    workers that ended while they worked on the job, one after the other without a new trial; a
-    worker is counted before it begins to work, and subtracted when it stops.
+    `epoch` counts leases; every write names it. A higher `priority` goes first. `failures` counts
+    the workers that died in a row while they worked on the job without a new trial; a worker is
+    counted before it begins to work, and subtracted when it stops.
     """
 
     id: str
@@ -44,9 +44,9 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job without a worker. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared; `failures` is that of `StoredJob`; `fleet`: the machines of a fleet measure it, not
-    the worker's own. `owner` is one of the job's owners, "" where there is none."""
+    """A job without a worker. `trials` is its budget, 0 if it has none; `lost`: its worker
+    disappeared; `failures` is as in `StoredJob`; `fleet`: the machines of a fleet measure it, not
+    the worker's own machine. `owner` is one of the job's owners, "" if there is none."""
 
     id: str
     trials: int
@@ -59,7 +59,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event of a job. `id` grows over all jobs: the event id of the stream."""
+    """One event of a job. `id` increases over all jobs: it is the event id of the stream."""
 
     id: int
     job_id: str
@@ -70,8 +70,8 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobQuota:
-    """How much one owner may have open at once: jobs, trials of these jobs that are not measured
-    yet, and tickets, which are jobs of `TICKET_PRIORITY` or less."""
+    """Limits on the open work of one owner: jobs, trials of these jobs that are not measured yet,
+    and tickets, which are jobs of `TICKET_PRIORITY` or less."""
 
     jobs: int
     trials: int
@@ -80,8 +80,8 @@ class JobQuota:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The owners of a job that have not withdrawn, and those that have. Both are empty for a job
-    that was submitted without a key."""
+    """The owners of a job that have not withdrawn, and the owners that have. Both are empty for a
+    job that was submitted without a key."""
 
     asking: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key without its secret. `id` is the part of the secret that may be shown; the key sees the
-    jobs of `owner`, which stays the same when the key is replaced."""
+    """An API key without its secret. `id` is the part of the secret that may be shown. The key sees
+    the jobs of `owner`, which stays the same when the key is replaced."""
 
     id: str
     owner: str
@@ -104,8 +104,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKeys:
-    """Every intact key by its id, and the number of rows, damaged ones included: a damaged key
-    opens nothing, and a service whose only key is damaged still requires one."""
+    """Every intact key by its id, and the number of rows, including damaged ones. A damaged key
+    grants no access, and a service whose only key is damaged still requires a key."""
 
     by_id: dict[str, ApiKey]
     rows: int

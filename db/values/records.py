@@ -18,7 +18,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEntry:
-    """A registered workload: `document` is its JSON, `flops` the useful operations of one call."""
+    """A registered workload: `document` is its JSON, `flops` the useful operations per call."""
 
     key: str
     name: str
@@ -28,7 +28,7 @@ class WorkloadEntry:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much is stored."""
+    """The numbers of stored rows."""
 
     records: int
     blobs: int
@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class BestMove:
-    """One move of a best pointer. `to_record_key` is None where no record was left to be best."""
+    """One move of a best pointer. `to_record_key` is None if no record was left to be best."""
 
     version: int
     from_record_key: str | None

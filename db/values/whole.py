@@ -1,4 +1,4 @@
-"""Reports and lists of the whole database, and what exports are selected by."""
+"""Reports and lists of the whole database, and the selection of an export."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ FORMAT_VERSION = 1
 
 
 class RecordState(StrEnum):
-    """How far a record has come; see `docs/database.md`."""
+    """The state of a record; see `docs/database.md`."""
 
     BEST = "best"
-    """Best of its work now."""
+    """The best of its task now."""
     VERIFIED = "verified"
     """Verified in full here, and not withdrawn."""
     OK = "ok"
     """Measured here, with a time."""
     FAILED = "failed"
-    """Measured here, and without one."""
+    """Measured here, without a valid time."""
     IMPORTED = "imported"
-    """A claim of others."""
+    """A claim of another machine."""
     WITHDRAWN = "withdrawn"
-    """Found wrong after it was stored."""
+    """Proven wrong after it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records to export; everything by default."""
+    """The records to export; all by default."""
 
     workload_key: str | None = None
     target_key: str | None = None
@@ -44,7 +44,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that was not taken, and why. Lines count from 1."""
+    """A line that was not imported, and the reason. Lines count from 1."""
 
     line: int
     reason: str
@@ -52,7 +52,8 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did: records new here, records known already, and lines not taken."""
+    """The result of an import: the numbers of new and of known records, and the lines not
+    imported."""
 
     added: int = 0
     known: int = 0
@@ -62,8 +63,7 @@ class ImportReport:
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
     """A violated invariant or a damaged row. `kind` is stable; `subject` is the key or id
-    concerned; `invariant` is the one of I1 to I7 that does not hold, "" where it is none of
-    them."""
+    concerned; `invariant` is the violated one of I1 to I7, or ""."""
 
     kind: str
     subject: str
@@ -73,7 +73,8 @@ class Inconsistency:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What was deleted, or would be: how many of each, and the size of the blobs."""
+    """The deleted rows, or the rows a dry run would delete: the number of each kind, and the size
+    of the blobs."""
 
     blobs: int = 0
     blob_bytes: int = 0
@@ -84,7 +85,7 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """What was copied: rows by table, the same on both sides and with the same content."""
+    """The copied rows by table, equal in number and content on both sides."""
 
     rows: dict[str, int]
 
@@ -94,8 +95,8 @@ class MoveReport:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Rows of one table, the bytes of their values (without indices and the database's overhead),
-    and the moment of the oldest; None where rows have no moment, or there are none."""
+    """The rows of one table, the bytes of their values (without indices and the database's
+    overhead), and the time of the oldest; None if rows have no time, or there are none."""
 
     rows: int
     bytes: int
@@ -104,7 +105,7 @@ class TableStats:
 
 @dataclass(frozen=True, slots=True)
 class KindStats:
-    """How many there are of a kind, and their bytes."""
+    """The number of items of a kind, and their bytes."""
 
     count: int
     bytes: int
@@ -112,8 +113,8 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStats:
-    """The rows of one owner: its jobs, of which `open_jobs` are not finished and not withdrawn
-    from; the preparations it requested first, and the bytes of their files; its keys."""
+    """The rows of one owner: its jobs (`open_jobs` are neither finished nor withdrawn from), the
+    preparations it requested first, the bytes of their files, and its keys."""
 
     jobs: int = 0
     open_jobs: int = 0
@@ -124,9 +125,10 @@ class OwnerStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`used_bytes` is `Store.used_bytes`, `disk_bytes` the size of the files. `blobs` are artefacts
-    of records, files of preparations, of builds alone, and unreferenced; a blob is counted by the
-    first of these that fits. `records` are by status, imported and withdrawn ones separately."""
+    """Statistics of the whole database. `used_bytes` is `Store.used_bytes`, `disk_bytes` the size
+    of the files. `blobs` are counted as artefacts of records, files of preparations, files of
+    builds alone, or unreferenced: the first that applies. `records` are by status, imported and
+    withdrawn ones separately."""
 
     used_bytes: int
     disk_bytes: int
@@ -143,7 +145,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job as a list shows it. `workload` and `target` are the short descriptions."""
+    """A job in a list. `workload` and `target` are the short descriptions."""
 
     id: str
     state: JobState
@@ -161,7 +163,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class KnownBest:
-    """What is best for one workload on one target. `codegen_version` 0: timings are mocked."""
+    """The best record of one workload on one target. `codegen_version` 0: timings are mocked."""
 
     workload_key: str
     name: str

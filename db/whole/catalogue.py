@@ -1,7 +1,7 @@
 """Lists for pages and the command line: jobs and bests by a search text, trials of one job.
 
-The queries read only what a list shows, and are cheap enough to run every second. A damaged row is
-left out of a list; `check` reports it.
+The queries read only the displayed columns, and are cheap enough to run every second. Damaged rows
+are omitted; `check` reports them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from ..values.whole import JobLine, KnownBest, TrialLine
 
 _CHUNK = 200
 _MOST_CHUNKS = 10
-"""A search that finds little ends after this many rows; the page's token goes on from there."""
+"""A search with few matches stops after this many chunks of rows; the page's token continues
+there."""
 
 
 class Catalogue(StorePart):
@@ -54,10 +55,10 @@ class Catalogue(StorePart):
         page_size: int = 50,
         owner: str | None = None,
     ) -> Page[JobLine]:
-        """Jobs (of `owner`, where given) whose id, workload or cpu holds `text`, in one of `states`
-        (none: in any), newest first.
+        """Return jobs (of `owner`, if given) whose id, workload or CPU contains `text`, in one of
+        `states` (any if empty), newest first.
 
-        BadPageToken.
+        Raise BadPageToken if this list did not issue `page_token`.
         """
         check_job_token(page_token)
         text, size = text.strip().lower(), clamp_page_size(page_size)
@@ -79,7 +80,7 @@ class Catalogue(StorePart):
 
     @reading
     def job_counts(self, session: Session, owner: str | None = None) -> dict[JobState, int]:
-        """How many jobs (of `owner`, where given) are in each state; every state is there."""
+        """Return how many jobs (of `owner`, if given) are in each state; every state is listed."""
         return count_jobs(session, owner)
 
     @reading
@@ -91,15 +92,15 @@ class Catalogue(StorePart):
         page_token: str | None = None,
         page_size: int = 50,
     ) -> Page[KnownBest]:
-        """Bests whose workload's name or key holds `text` and whose target's cpu holds `cpu`,
-        last moved first. BadPageToken."""
+        """Return bests whose workload's name or key contains `text` and whose target's CPU contains
+        `cpu`, last moved first. Raise BadPageToken for a token of another list."""
         return _search_bests(
             session, text.strip(), cpu.strip().lower(), page_token, clamp_page_size(page_size)
         )
 
     @reading
     def trial_counts(self, session: Session, job_id: str) -> dict[str, int]:
-        """How many trials of the job ended with each status."""
+        """Return how many trials of the job ended with each status."""
         statement = (
             select(RecordRow.status, func.count())
             .join(JobTrialRow, JobTrialRow.record_key == RecordRow.key)
@@ -110,14 +111,14 @@ class Catalogue(StorePart):
 
     @reading
     def fastest_trials(self, session: Session, job_id: str, count: int) -> list[TrialLine]:
-        """The fastest trials of the job."""
+        """Return the fastest trials of the job."""
         timed = _trials_of(job_id).where(RecordRow.status == "ok")
         fastest = timed.order_by(RecordRow.estimate_secs, JobTrialRow.trial).limit(count)
         return [TrialLine(*row) for row in session.execute(fastest)]
 
     @reading
     def trials(self, session: Session, job_id: str, after: int, count: int) -> list[TrialLine]:
-        """Trials of the job numbered above `after`, in order."""
+        """Return trials of the job numbered above `after`, in order."""
         later = _trials_of(job_id).where(JobTrialRow.trial > after)
         ordered = later.order_by(JobTrialRow.trial).limit(count)
         return [TrialLine(*row) for row in session.execute(ordered)]
@@ -132,8 +133,8 @@ class Catalogue(StorePart):
         *,
         besides: list[Any],
     ) -> list[TrialLine]:
-        """The fastest records of exactly this work whose trace is not `besides`, those verified in
-        full first; each trace once."""
+        """Return the fastest records of exactly this task, verified ones first, each trace once,
+        without the trace `besides`."""
         statement = (
             select(RecordRow)
             .where(
@@ -142,7 +143,7 @@ class Catalogue(StorePart):
                 RecordRow.status == "ok",
             )
             .order_by(RecordRow.verified_level, RecordRow.estimate_secs, RecordRow.id)
-            .limit(2 * count + 2)  # a trace has up to two: as it was searched, and verified in full
+            .limit(2 * count + 2)  # a trace has up to two records: searched, verified in full
         )
         found: list[TrialLine] = []
         met = {trace_key(besides)}
@@ -156,7 +157,7 @@ class Catalogue(StorePart):
 
     @reading
     def withdrawn(self, session: Session, record_key: str) -> str | None:
-        """Why this record is never served again; None if it may be."""
+        """Return why this record is never served again, or None if it may be served."""
         return session.scalar(select(WithdrawnRow.reason).filter_by(record_key=record_key))
 
 
@@ -164,7 +165,7 @@ class Catalogue(StorePart):
 
 
 def _trials_of(job_id: str) -> Select[*tuple[Any, ...]]:
-    """The columns of `TrialLine` of a job's trials."""
+    """Return the columns of `TrialLine` of a job's trials."""
     return (
         select(
             JobTrialRow.trial,
@@ -186,7 +187,7 @@ def _job_rows(
     limit: int,
     owner: str | None,
 ) -> Iterator[tuple[str, JobLine | None]]:
-    # As text: one damaged document must spoil its own line, not the query.
+    # As text: a damaged document must affect its own line only, not the query.
     columns: list[Any] = [
         JobRow.id,
         JobRow.state,
@@ -205,7 +206,7 @@ def _job_rows(
     if states:
         statement = statement.where(JobRow.state.in_(states))
     if text:
-        # The document as a whole holds what its parts hold; `_matches` then looks at the parts.
+        # The whole document contains the text of its parts; `_matches` then compares the parts.
         written = json.dumps(text)[1:-1]
         document = func.lower(cast(JobRow.request, Text))
         statement = statement.where(
@@ -317,5 +318,5 @@ def _best_token(token: str) -> tuple[datetime, str]:
 
 
 def _escaped(text: str) -> str:
-    """`text` for LIKE with a backslash as its escape."""
+    """Return `text` for LIKE with a backslash as its escape character."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,14 +1,14 @@
-"""Consistency: everything the code above relies on, looked at from the outside.
+"""Consistency checks of the invariants that the other modules rely on.
 
 The invariants, by the letters that reports and docs/database.md use:
 
-I1  every acknowledged measurement is there
-I2  one row a record, a trial of a job, a best of a work, an idempotency key
-I3  what is best is there whole, as it was written, measured, verified in full and not withdrawn
-I4  a best only becomes slower by a move that says why
+I1  every acknowledged measurement is stored
+I2  one row per record, trial of a job, best of a task, and idempotency key
+I3  every best record exists, is intact, measured, verified in full and not withdrawn
+I4  a best only becomes slower by a move that states the reason
 I5  no write of a job came after the lease it was made under
-I6  every trial of a finished job ended in a record, with a time or with the reason why not
-I7  nothing is left behind: leases belong to running jobs, files of records have their bytes
+I6  every trial of a finished job has a record, with a time or with the reason for its absence
+I7  nothing is left over: leases belong to running jobs, files of records have their bytes
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _READ_BY = 500
 
 
 class CheckStore(StorePart):
-    """The consistency of a store."""
+    """Consistency checks of a store."""
 
     def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
-        """Every inconsistency found in the whole database, worst first; empty if it is sound.
+        """Return every inconsistency in the whole database, worst first; empty if there is none.
 
-        `acknowledged` are keys of records whose storing was acknowledged: each has to be there.
+        `acknowledged` are keys of records whose storing was acknowledged: each must exist.
         """
         database = self._database
         found: list[Inconsistency] = []
@@ -110,7 +110,7 @@ class CheckStore(StorePart):
 
 
 def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsistency]:
-    """I1: no acknowledged record is missing, by the keys given and by the events of jobs."""
+    """Check I1: no acknowledged record is missing, by the given keys and by the events of jobs."""
     stored = set(session.scalars(select(RecordRow.key)))
     for key in sorted(keys - stored):
         yield Inconsistency("missing", key, "was acknowledged and is not stored", "I1")
@@ -124,7 +124,7 @@ def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsiste
 
 
 def _once(session: Session) -> Iterator[Inconsistency]:
-    """I2: constraints ensure it, unless an index is damaged."""
+    """Check I2, which constraints ensure unless an index is damaged."""
     names: dict[str, tuple[InstrumentedAttribute[Any], ...]] = {
         "record": (RecordRow.key,),
         "best": (BestRow.workload_key, BestRow.target_key),
@@ -180,7 +180,7 @@ def _records(session: Session) -> Iterator[Inconsistency]:
 
 
 def _bests(session: Session) -> Iterator[Inconsistency]:
-    """I3"""
+    """Check I3."""
     statement = (
         select(BestRow, RecordRow, WithdrawnRow.reason)
         .join(RecordRow, RecordRow.key == BestRow.record_key, isouter=True)
@@ -214,7 +214,7 @@ def _bests(session: Session) -> Iterator[Inconsistency]:
 
 
 def _history(session: Session) -> Iterator[Inconsistency]:
-    """Each pointer is where its last move took it, and its moves form a chain."""
+    """Check that each pointer is where its last move put it, and that its moves form a chain."""
     chains: dict[tuple[str, str], list[BestMoveRow]] = {}
     for move in session.scalars(select(BestMoveRow).order_by(BestMoveRow.version)):
         chains.setdefault((move.workload_key, move.target_key), []).append(move)
@@ -238,7 +238,7 @@ def _history(session: Session) -> Iterator[Inconsistency]:
 
 
 def _slower(session: Session) -> Iterator[Inconsistency]:
-    """I4: the reason that a move states is true."""
+    """Check I4: the reason that a move states is true."""
     old, new = aliased(RecordRow), aliased(RecordRow)
     statement = (
         select(BestMoveRow, old, new, WithdrawnRow.record_key)
@@ -310,7 +310,7 @@ def _preparations(session: Session) -> Iterator[Inconsistency]:
 
 
 def _jobs(session: Session) -> Iterator[Inconsistency]:
-    """I7 for leases; what a job's state goes with."""
+    """Check I7 for leases, and that a job's other columns match its state."""
     for row in session.scalars(select(JobRow).execution_options(yield_per=_READ_BY)):
         if not is_intact_row(row):
             yield Inconsistency("job", row.id, _CHANGED)
@@ -338,7 +338,7 @@ def _job_requests(session: Session) -> Iterator[Inconsistency]:
 
 
 def _job_events(session: Session) -> Iterator[Inconsistency]:
-    """I5: the leases that events were written under follow one another."""
+    """Check I5: the epochs of a job's events never decrease."""
     now = _epochs(session)
     reached: dict[str, int] = {}
     statement = select(JobEventRow).order_by(JobEventRow.id)
@@ -354,13 +354,13 @@ def _job_events(session: Session) -> Iterator[Inconsistency]:
 
 
 def _epochs(session: Session) -> dict[str, int]:
-    """The current epoch of each intact job."""
+    """Return the current epoch of each intact job."""
     jobs = session.scalars(select(JobRow).execution_options(yield_per=_READ_BY))
     return {job.id: job.epoch for job in jobs if is_intact_row(job)}
 
 
 def _job_trials(session: Session) -> Iterator[Inconsistency]:
-    """I5 and I6"""
+    """Check I5 and I6 for trials."""
     now = _epochs(session)
     for row in session.scalars(select(JobTrialRow).execution_options(yield_per=_READ_BY)):
         epoch = now.get(row.job_id, row.epoch)

@@ -1,4 +1,4 @@
-"""Copying every row of one database into another: to move a database, or to back up a server's."""
+"""Copies every row of one database into another: to move a database, or to back up a server."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class CopyStore(StorePart):
     """Copies of a store."""
 
     def backup(self, file: Path) -> None:
-        """A consistent copy in `file`, a SQLite database whatever this one is, for its owner only;
-        everything goes on meanwhile. StoreDenied if `file` is there already, StoreFull."""
+        """Write a consistent copy to `file`, a SQLite database readable by its owner only, while
+        other connections continue. Raise StoreDenied if `file` exists already, StoreFull if there
+        is no space."""
         with whole_file(file) as part:
             if isinstance(self._database, SqliteDatabase):
                 self._database.copy_into(part)
@@ -59,11 +60,11 @@ class CopyStore(StorePart):
                     copy_rows(self._database, copy)
 
     def move_to(self, other: CopyStore) -> MoveReport:
-        """Copy everything into `other`, which holds nothing yet, in one transaction there; counts
-        and hashes of both sides are compared before it is committed.
+        """Copy everything into the empty store `other`, in one transaction there; counts and hashes
+        of both sides are compared before the commit.
 
-        StoreHeld while a service runs on either. StoreDenied if `other` is not empty. StoreBroken
-        if the two do not agree.
+        Raise StoreHeld while a service runs on either, StoreDenied if `other` is not empty,
+        StoreBroken if the two differ.
         """
         source, target = self._database, other._database
         if source.url == target.url or _is_same_file(source.path, target.path):
@@ -85,10 +86,10 @@ def _alone(database: Database) -> Iterator[None]:
 
 
 def copy_rows(source: Database, target: Database) -> MoveReport:
-    """Copy every row of `source`, as it is at one moment, into an empty `target`.
+    """Copy one snapshot of `source` into an empty `target`.
 
-    StoreDenied if there is anything in `target`; StoreBroken if the two do not agree at the end,
-    and then nothing was copied.
+    Raise StoreDenied if `target` is not empty, StoreBroken if the two differ at the end; then
+    nothing was copied.
     """
     tables = _plain_tables()
     with source.standing_still() as reading, target.connection(immediate=True) as writing:
@@ -106,8 +107,8 @@ def copy_rows(source: Database, target: Database) -> MoveReport:
 
 
 def _plain_tables() -> Sequence[Table]:
-    """The tables, what is referred to first, with moments as the text they are stored as: what is
-    damaged is copied as it is."""
+    """Return the tables, referenced tables first, with timestamps as their stored text, so that
+    damaged values are copied unchanged."""
     plain = MetaData()
     for table in Base.metadata.sorted_tables:
         copy = table.to_metadata(plain)

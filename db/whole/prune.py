@@ -1,4 +1,4 @@
-"""Deleting what nothing refers to, and making room."""
+"""Deletes unreferenced rows, and evicts rows that can be made again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ..values.job_states import JobState
 from ..values.whole import PruneReport
 
 OLDEST_FIRST = 100
-"""How many preparations, or files of builds, are deleted at once to make room."""
+"""The number of preparations, or of files of builds, that one eviction step deletes."""
 
 
 class PruneStore(StorePart):
-    """Deleting what nothing refers to, or what can be made again."""
+    """Deletion of rows that are unreferenced or can be made again."""
 
     @writing
     def prune(
@@ -39,12 +39,11 @@ class PruneStore(StorePart):
         min_age_secs: float = 86_400.0,
         built: bool = False,
     ) -> PruneReport:
-        """Delete what nothing refers to and is older than `min_age_secs`; the deleted rows,
-        counted.
+        """Delete unreferenced rows older than `min_age_secs`; return the counts.
 
-        Preparations, which are made again on request, with their files; workloads and targets
-        without records; with `built` also blobs that only builds requested, which lock files may
-        name. With `dry_run` nothing is deleted.
+        These are preparations, which are made again on request, with their files; workloads and
+        targets without records; with `built`, also blobs that only builds requested, which lock
+        files may name. With `dry_run` nothing is deleted.
         """
         before = self._clock() - timedelta(seconds=min_age_secs)
         self._database.serialise(session, "blobs")
@@ -56,9 +55,9 @@ class PruneStore(StorePart):
 
     @writing
     def make_room(self, session: Session, need_bytes: int) -> PruneReport:
-        """Delete what can be made again, the oldest first, until its files are `need_bytes` or
-        nothing is left: preparations, then files that only builds requested. Files of records
-        stay."""
+        """Delete rows that can be made again, the oldest first, until their files total
+        `need_bytes` or none is left: preparations, then files that only builds requested. Files of
+        records stay."""
         self._database.serialise(session, "blobs")
         preparations = blobs = freed = 0
         while freed < need_bytes:
@@ -86,7 +85,7 @@ class PruneStore(StorePart):
 
 
 def _prune(session: Session, before: datetime, *, built: bool) -> PruneReport:
-    """Delete rows from `before` or earlier: younger ones may soon be referred to."""
+    """Delete rows from `before` or earlier: newer rows may soon be referred to."""
     old = select(PreparationRow.key).where(PreparationRow.created_at <= before, _is_idle())
     keys = session.scalars(old).all()
     blobs, blob_bytes = drop_preparations(session, keys)
@@ -117,7 +116,7 @@ def _prune(session: Session, before: datetime, *, built: bool) -> PruneReport:
 
 
 def _is_idle() -> ColumnElement[bool]:
-    """The condition that no process works on a preparation and it has no open ticket."""
+    """Return the condition that no process works on a preparation and it has no open ticket."""
     final = [state for state in JobState if state.final]
     over = exists().where(JobRow.id == PreparationRow.job_id, JobRow.state.in_(final))
     return and_(PreparationRow.owner.is_(None), or_(PreparationRow.job_id.is_(None), over))

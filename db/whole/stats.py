@@ -1,4 +1,4 @@
-"""How much is stored: of each table and kind, since when, and for whom."""
+"""Statistics: the rows of each table and kind, their age, and their owners."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ CAME = ("created_at", "moved_at")
 
 
 class StatsStore(StorePart):
-    """How much a store holds."""
+    """Statistics of a store."""
 
     @reading
     def used_bytes(self, session: Session) -> int:
-        """How much the database holds: what is free inside of its file is not counted."""
+        """Return the bytes in use, without free space in the file."""
         return self._database.used_bytes(session)
 
     @reading
     def stats(self, session: Session) -> Stats:
-        """How much is stored of each kind, since when, and for whom, at one moment. It reads every
-        row: seconds, where there are gigabytes."""
+        """Return how much is stored of each kind, since when, and by owner, from one snapshot. This
+        reads every row: it takes seconds for gigabytes."""
         return Stats(
             used_bytes=self._database.used_bytes(session),
             disk_bytes=self._database.disk_bytes(session),
@@ -71,7 +71,7 @@ def _table(session: Session, table: Table) -> TableStats:
 
 
 def _moment(value: Any) -> datetime | None:
-    """The moment in a column of moments, or of texts, which the tables of jobs have."""
+    """Return the time in a column of timestamps, or of texts, as in the tables of jobs."""
     return UtcMoment().process_result_value(value, None) if isinstance(value, str) else value  # type: ignore[arg-type]
 
 

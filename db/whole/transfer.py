@@ -1,13 +1,13 @@
-"""Records out and in again, as JSON lines: one header, then workloads, targets and records.
+"""Export and import of records as JSON lines: one header, then workloads, targets and records.
 
     {"format": "tilewright-records", "version": 1}
     {"kind": "workload", "key": ..., "name": ..., "flops": ..., "document": {...}}
     {"kind": "target", "key": ..., "document": {...}}
     {"kind": "record", "key": "sha256:...", "record": {...}}
 
-A workload or target stands before the first record that refers to it. What comes in from outside
-is a claim: it is stored with `verified_level` "imported" and is never best until it was rebuilt,
-verified and timed here.
+A workload or target precedes the first record that refers to it. An imported record is a claim: it
+is stored with `verified_level` "imported" and is never best until it was rebuilt, verified and
+timed here.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ class TransferStore(StorePart):
     """Exports and imports of a store."""
 
     def export(self, out: TextIO, selection: Selection | None = None) -> int:
-        """Write the selected records to `out` as JSON lines, in the order of arrival; how many.
-        Damaged ones are left out."""
+        """Write the selected records to `out` as JSON lines, in the order of arrival; return their
+        number. Damaged records are omitted."""
         with self._database.reading() as session:
             return _export(session, out, selection or Selection())
 
     def import_(self, lines: Iterable[str]) -> ImportReport:
-        """Take in an export. Bad lines are reported, the others kept; again it adds nothing. It
-        commits batch by batch.
+        """Import an export, committing batch by batch. Bad lines are reported and the others
+        stored; a repeated import adds nothing.
 
-        InvalidRecord if the first line is not the header of a format this version reads.
+        Raise InvalidRecord if the first line is not the header of a format this version reads.
         """
         importer, source = Importer(), iter(lines)
         while batch := list(islice(source, LINES_PER_COMMIT)):
@@ -110,29 +110,30 @@ def _export(session: Session, out: TextIO, selection: Selection) -> int:
 
 
 class Importer:
-    """Takes lines in, batch by batch; a line is taken whole or not at all."""
+    """Imports lines, batch by batch; a line is imported completely or not at all."""
 
     def __init__(self) -> None:
         self._tally = _ImportTally()
         self._line = 0
         self._header_seen = False
-        self._works: set[str] = set()  # keys of workloads and targets found stored
+        self._works: set[str] = set()  # keys of stored workloads and targets
 
     @property
     def report(self) -> ImportReport:
         return ImportReport(self._tally.added, self._tally.known, tuple(self._tally.bad))
 
     def taking(self, lines: Sequence[str], now: datetime, session: Session) -> Importer:
-        """This importer after `take`, as another one: a batch that has to be taken again, because
-        the database undid it, is counted once."""
+        """Return a copy of this importer after `take`. If the database rolls a batch back, it is
+        taken again from the original, so that it is counted once."""
         after = deepcopy(self)
         after.take(session, lines, now)
         return after
 
     def take(self, session: Session, lines: Iterable[str], now: datetime) -> None:
-        """Store what `lines` hold. Import again after an interruption: known records are skipped.
+        """Store the contents of `lines`. After an interruption, import again: known records are
+        skipped.
 
-        InvalidRecord if the first line is not the header of a format this version reads.
+        Raise InvalidRecord if the first line is not the header of a format this version reads.
         """
         for line in lines:
             self._line += 1
@@ -168,7 +169,7 @@ class Importer:
                     raise InvalidRecord(
                         f"key: this description has the key {made}, the line says {entry['key']}"
                     )
-                if find_target(session, made) is None:  # probes of a stranger never replace our own
+                if find_target(session, made) is None:  # imported probes never replace our own
                     register_target(session, made, document, now)
             case "record":
                 self._take_record(session, entry, now)

@@ -1,1 +1,1 @@
-"""Index arithmetic and scalar expressions: values, their type rules, their text."""
+"""Index arithmetic and scalar expressions: their values, type rules and text forms."""

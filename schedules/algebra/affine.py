@@ -1,12 +1,12 @@
 """Quasi-affine index arithmetic: normal form, intervals, and proofs of index conditions.
 
-All questions about indices (is this guard always true? which region is read? does this factor
-divide?) are decided in this package and nowhere else.
+This package answers all questions about indices: whether a guard is always true, which region is
+read, whether a factor divides an index.
 
-An `Affine` is `const + sum(coefficient * atom)`, kept in one normal form so that `==` means
-"the same function, as far as the normal form can tell". An atom is a variable, a floor
-division by a positive constant, or a remainder by a positive constant, with Python's
-rounding (towards minus infinity) throughout.
+An `Affine` is `const + sum(coefficient * atom)` in a normal form, so that `==` means "the same
+function, as far as the normal form can tell". An atom is a variable, a floor division by a positive
+constant, or a remainder by a positive constant. Divisions round towards minus infinity, as in
+Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeAlias, Union
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The integers `lo..hi`, both included; never empty."""
+    """The integers `lo..hi`, both ends included; never empty."""
 
     lo: int
     hi: int
@@ -35,7 +35,7 @@ class Interval:
 
 
 Ranges: TypeAlias = Mapping[str, Interval]
-"""The range of each variable."""
+"""The range of each variable, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
-    """`numerator // divisor`, divisor > 1."""
+    """`numerator // divisor`, with divisor > 1."""
 
     numerator: Affine
     divisor: int
@@ -59,7 +59,7 @@ class FloorDiv:
 
 @dataclass(frozen=True, slots=True)
 class Mod:
-    """`numerator % divisor`, divisor > 1; the result is in 0..divisor-1."""
+    """`numerator % divisor`, with divisor > 1; the result is in 0..divisor-1."""
 
     numerator: Affine
     divisor: int
@@ -74,9 +74,10 @@ IndexLike: TypeAlias = Union["Affine", Var, int]
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`const + sum(c * atom for atom, c in terms)`; terms sorted by text, no zero coefficient.
+    """`const + sum(c * atom for atom, c in terms)`; terms are sorted by text and have nonzero
+    coefficients.
 
-    Build one with `affine`, `var` and the operators, which keep the normal form.
+    Use `affine`, `var` and the operators to build an `Affine`: they preserve the normal form.
     """
 
     terms: tuple[tuple[Atom, int], ...]
@@ -129,29 +130,30 @@ class Affine:
         return not self.terms
 
     def coefficient(self, name: str) -> int:
-        """The coefficient of variable `name` itself (not inside a division)."""
+        """Return the coefficient of the variable `name`; occurrences inside divisions and
+        remainders do not count."""
         for atom, c in self.terms:
             if isinstance(atom, Var) and atom.name == name:
                 return c
         return 0
 
     def vars(self) -> frozenset[str]:
-        """Names of all variables, also those inside divisions and remainders."""
+        """Return the names of all variables, including those inside divisions and remainders."""
         names = []
-        for atom, _ in self.terms:  # cheaper than hashing for a cache
+        for atom, _ in self.terms:  # cheaper than hashing `self` for the cache of `_vars`
             if not isinstance(atom, Var):
                 return _vars(self)
             names.append(atom.name)
         return frozenset(names)
 
     def is_linear_in(self, name: str) -> bool:
-        """Whether `name` occurs only as a plain variable, never inside `//` or `%`."""
+        """Return whether `name` occurs only as a plain variable, never inside `//` or `%`."""
         return all(
             isinstance(atom, Var) or name not in atom.numerator.vars() for atom, _ in self.terms
         )
 
     def substitute(self, mapping: Mapping[str, Affine]) -> Affine:
-        """This index with variables replaced, all at once."""
+        """Return the index with all variables in `mapping` replaced simultaneously."""
         if not any(_mentions(atom, mapping) for atom, _ in self.terms):
             return self
         total: dict[Atom, int] = {}
@@ -173,7 +175,8 @@ class Affine:
         return _from_terms(total, const)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value when every variable has the value `env` gives it (arrays work as well)."""
+        """Return the value of the index for the variables' values in `env`; the values may also be
+        arrays."""
         total = self.const
         for atom, c in self.terms:
             match atom:
@@ -187,13 +190,13 @@ class Affine:
 
 
 Index: TypeAlias = tuple[Affine, ...]
-"""The index of an element of a tensor: one entry per dimension."""
+"""The index of a tensor element, with one entry per dimension."""
 
 ZERO = Affine((), 0)
 
 
 def affine(value: IndexLike) -> Affine:
-    """`value` as an `Affine`: an integer, a variable or already one."""
+    """Convert an integer, a variable or an `Affine` to an `Affine`."""
     if isinstance(value, Affine):
         return value
     if isinstance(value, Var):
@@ -204,12 +207,13 @@ def affine(value: IndexLike) -> Affine:
 
 
 def var(name: str) -> Affine:
-    """The index that is just the variable `name`."""
+    """Return the index that consists of the variable `name` only."""
     return Affine(((Var(name), 1),), 0)
 
 
 def floor_div(numerator: Affine, divisor: int) -> Affine:
-    """`numerator // divisor` with multiples of the divisor taken out."""
+    """Return `numerator // divisor` in normal form, with multiples of the divisor moved out of the
+    division."""
     if divisor < 1:
         raise ValueError(f"division needs a divisor >= 1, got {divisor}")
     if divisor == 1:
@@ -220,7 +224,7 @@ def floor_div(numerator: Affine, divisor: int) -> Affine:
     outside = Affine(whole, quotient)
     if not rest:
         return outside
-    # (g*x + r) // (g*d) == (x + r // g) // d for every integer x, so common factors go.
+    # (g*x + r) // (g*d) == (x + r // g) // d for every integer x: common factors cancel.
     common = gcd(divisor, *(c for _, c in rest))
     inner = Affine(tuple((a, c // common) for a, c in rest), remainder // common)
     divisor //= common
@@ -236,7 +240,7 @@ def floor_div(numerator: Affine, divisor: int) -> Affine:
 
 
 def modulo(numerator: Affine, divisor: int) -> Affine:
-    """`numerator % divisor` with multiples of the divisor taken out."""
+    """Return `numerator % divisor` in normal form, with multiples of the divisor removed."""
     if divisor < 1:
         raise ValueError(f"a remainder needs a divisor >= 1, got {divisor}")
     if divisor == 1:
@@ -259,7 +263,8 @@ def modulo(numerator: Affine, divisor: int) -> Affine:
 
 
 def interval(index: Affine, ranges: Ranges) -> Interval:
-    """Bounds of `index` over `ranges`; tight for plain sums, safe for the rest."""
+    """Return bounds of `index` over `ranges`: tight for plain sums, conservative for other
+    indices."""
     lo = hi = index.const
     for atom, c in index.terms:
         bounds = _atom_interval(atom, ranges)
@@ -284,7 +289,8 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
-    """`index` with divisions, remainders and fixed variables removed where `ranges` allow it."""
+    """Return `index` with divisions, remainders and constant variables removed if `ranges` allows
+    it."""
     if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
         return index
     total = affine(index.const)
@@ -294,7 +300,7 @@ def simplify(index: Affine, ranges: Ranges) -> Affine:
 
 
 def _simplifies(atom: Atom, ranges: Ranges) -> bool:
-    """Whether `_simplify_atom` could give anything but `atom` itself."""
+    """Return whether `_simplify_atom` may return an index other than `atom`."""
     if type(atom) is not Var:
         return True
     bounds = ranges.get(atom.name)
@@ -311,7 +317,7 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
     quotient = bounds.lo // divisor
     if quotient == bounds.hi // divisor:
         return affine(quotient) if isinstance(atom, FloorDiv) else numerator - quotient * divisor
-    # numerator = step*x + r with step dividing the divisor and 0 <= r < step: r cannot carry.
+    # numerator = step*x + r, step divides the divisor and 0 <= r < step: r cannot carry.
     for step in sorted({gcd(c, divisor) for _, c in numerator.terms} - {1}, reverse=True):
         coarse, fine = split_by_step(numerator, step)
         fine_bounds = interval(fine, ranges)
@@ -325,7 +331,8 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
 
 
 def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
-    """`(coarse, fine)` with `index == step * coarse + fine`; fine has the non-multiples."""
+    """Return `(coarse, fine)` with `index == step * coarse + fine`; `fine` has the terms that
+    `step` does not divide."""
     quotient, remainder = divmod(index.const, step)
     coarse = Affine(tuple((a, c // step) for a, c in index.terms if c % step == 0), quotient)
     fine = Affine(tuple((a, c) for a, c in index.terms if c % step), remainder)
@@ -353,26 +360,26 @@ class Eq0:
 
 
 Cond: TypeAlias = Ge0 | Eq0
-"""One index condition; a conjunction is a tuple of these."""
+"""An index condition; a tuple of conditions is their conjunction."""
 
 
 def less(left: IndexLike, right: IndexLike) -> Ge0:
-    """`left < right`."""
+    """Return the condition `left < right`."""
     return Ge0(affine(right) - left - 1)
 
 
 def at_least(left: IndexLike, right: IndexLike) -> Ge0:
-    """`left >= right`."""
+    """Return the condition `left >= right`."""
     return Ge0(affine(left) - right)
 
 
 def equal(left: IndexLike, right: IndexLike) -> Eq0:
-    """`left == right`."""
+    """Return the condition `left == right`."""
     return Eq0(affine(left) - right)
 
 
 def holds(cond: Cond, env: Mapping[str, int]) -> bool:
-    """Whether `cond` is true for these values."""
+    """Return whether `cond` is true for the variables' values in `env`."""
     value = cond.index.evaluate(env)
     return value >= 0 if isinstance(cond, Ge0) else value == 0
 
@@ -383,7 +390,8 @@ def substitute_cond(cond: Cond, mapping: Mapping[str, Affine]) -> Cond:
 
 
 def prove(cond: Cond, ranges: Ranges) -> bool | None:
-    """True if `cond` always holds over `ranges`, False if it never does, None if unknown."""
+    """Return True if `cond` always holds over `ranges`, False if it never holds, and None if
+    neither is proved."""
     tight = tighten(cond, ranges)
     bounds = interval(tight.index, ranges)
     if isinstance(tight, Ge0):
@@ -394,9 +402,10 @@ def prove(cond: Cond, ranges: Ranges) -> bool | None:
 
 
 def tighten(cond: Cond, ranges: Ranges) -> Cond:
-    """An equivalent condition over `ranges` with fewer variables, where divisibility allows it.
+    """Return a condition that is equivalent to `cond` over `ranges` and has fewer variables if
+    divisibility allows it.
 
-    `g*X + r >= 0` depends on `r` only through `r // g`; where that is constant, `r` goes:
+    `g*X + r >= 0` depends on `r` only through `r // g`. If `r // g` is constant, `r` is removed:
     `8*i_o + i_i < 1000` with `0 <= i_i < 8` is `i_o < 125`.
     """
     index = simplify(cond.index, ranges)
@@ -416,13 +425,15 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
 
 
 def atoms_in(index: Affine) -> int:
-    """The number of occurrences of variables and divisions in `index`."""
+    """Return the number of occurrences of variables, divisions and remainders in `index`, nested
+    ones included."""
     inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
     return len(index.terms) + sum(map(atoms_in, inside))
 
 
 def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
-    """`name`, or `name` with the first number that makes it new."""
+    """Return `name`, or `name` followed by the smallest number from 1 on for which the result is
+    not in `taken`."""
     if name not in taken:
         return name
     number = 1
@@ -467,7 +478,7 @@ def _text(index: Affine) -> str:
     parts: list[str] = []
     for atom, c in index.terms:
         sign = "-" if c < 0 else "+"
-        # `2*i//3` and `-i//3` would be read as (2*i)//3 and (-i)//3.
+        # Without parentheses, `2*i//3` and `-i//3` mean (2*i)//3 and (-i)//3.
         tight = isinstance(atom, Var) or (abs(c) == 1 and (c == 1 or bool(parts)))
         name = str(atom) if tight else f"({atom})"
         body = name if abs(c) == 1 else f"{abs(c)}*{name}"
@@ -486,7 +497,11 @@ def _parenthesised(index: Affine) -> str:
 
 
 def _relation(index: Affine, flipped: str, plain: str) -> str:
-    """The text of `index >= 0` with negative terms moved to the other side."""
+    """Return the text of `index >= 0` or `index == 0` with negative terms moved to the other side.
+
+    `plain` is the operator between left and right side, `flipped` the operator if the sides are
+    exchanged.
+    """
     left = Affine(tuple((a, c) for a, c in index.terms if c > 0), 0)
     right = Affine(tuple((a, -c) for a, c in index.terms if c < 0), 0)
     if not left.terms:
@@ -495,10 +510,10 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
 
 
 def recombine(index: Affine) -> Affine:
-    """`index` with quotients and remainders of the same expression recombined.
+    """Return `index` with quotients and remainders of the same expression recombined.
 
-    `n*(x // n) + x % n` is `x`, and `n*((a + x // n) % m) + x % n` is `(n*a + x) % (n*m)`, with any
-    common factor: what flattening the index of a fused loop gives.
+    `n*(x // n) + x % n` becomes `x`, and `n*((a + x // n) % m) + x % n` becomes `(n*a + x) %
+    (n*m)`, also with a common factor. Flattening the index of a fused loop produces such sums.
     """
     changed = True
     while changed:
@@ -515,7 +530,8 @@ def _recombined(index: Affine, atom: Atom, c: int) -> Affine | None:
     if isinstance(atom, FloorDiv):
         whole, divisor = atom.numerator, atom.divisor
     elif isinstance(atom, Mod):
-        # What the divisor divides has left the quotient: (a + x // n) % m is ((n*a + x) // n) % m.
+        # `floor_div` moves multiples of the divisor out of the quotient, so (a + x // n) % m is
+        # the normal form of ((n*a + x) // n) % m.
         quotients = [a for a, k in atom.numerator.terms if isinstance(a, FloorDiv) and k == 1]
         if len(quotients) != 1:
             return None

@@ -30,17 +30,17 @@ C = TypeVar("C", bound=Cond)
 NEVER = Eq0(ZERO + 1)
 """A condition that never holds."""
 
-# Guards in practice combine two or three conditions; each level multiplies the cost of a proof, so
-# a second condition is tried only if few are known.
+# Typical guards combine two or three conditions. Each level multiplies the cost of a proof, so
+# a proof combines two known conditions only if few are known.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 
 
 def normal_cond(cond: Cond) -> Cond:
-    """The normal form of a condition: divisions expanded, common factors removed, `==` with a
-    positive leading coefficient.
+    """Return the normal form of a condition: divisions expanded, common factors removed, and a
+    positive leading coefficient in equations.
 
-    `x//d >= c` is `x >= c*d`, which later analysis can split and partition.
+    `x//d >= c` becomes `x >= c*d`, which later analyses can split and partition.
     """
     return _normal_equal(cond) if isinstance(cond, Eq0) else _normal_at_least(cond)
 
@@ -75,19 +75,20 @@ def _normal_at_least(cond: Ge0) -> Cond:
 
 
 def negated(cond: Ge0) -> Ge0:
-    """`index < 0`."""
+    """Return the condition `index < 0`."""
     return Ge0(-cond.index - 1)
 
 
 def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
-    """`0 <= index < extent`, as two conditions in normal form."""
+    """Return `0 <= index < extent` as two conditions in normal form."""
     return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))
 
 
 def in_bounds(
     index: tuple[Affine, ...], shape: tuple[int, ...], ranges: Ranges
 ) -> tuple[Cond, ...]:
-    """The conditions, of those that say `index` is inside `shape`, that are not always true."""
+    """Return the conditions for `index` to be inside `shape`, without those that always hold over
+    `ranges`."""
     conds: list[Cond] = []
     for i, extent in zip(index, shape, strict=True):
         both = (at_least(i, 0), less(i, extent))
@@ -96,9 +97,10 @@ def in_bounds(
 
 
 def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
-    """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved".
+    """Return whether `ranges` and the conditions `given` prove `cond`; False means "not proved".
 
-    Each condition is tried alone, and `cond` minus multiples of one or two of them.
+    The proof tries `cond` without `given`, and `cond` minus multiples of one or two of the given
+    conditions.
     """
     if cond in given:
         return True
@@ -107,7 +109,8 @@ def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 def related(cond: Cond, given: tuple[C, ...]) -> tuple[C, ...]:
-    """The conditions of `given` that are connected to `cond` by shared variables."""
+    """Return the conditions of `given` that are connected to `cond` by shared variables, directly
+    or through other conditions."""
     used = set(cond.index.vars())
     before = 0
     while True:
@@ -132,7 +135,7 @@ def _follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int) ->
 
 
 def _factors(index: Affine, known: Cond) -> Iterator[int]:
-    """Multiples of `known` that cancel a term of `index`."""
+    """Yield the multiples of `known` that cancel a term of `index`."""
     wanted = dict(index.terms)
     seen: set[int] = set()
     for atom, coefficient in known.index.terms:
@@ -144,7 +147,7 @@ def _factors(index: Affine, known: Cond) -> Iterator[int]:
 
 
 def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
-    """Whether `cond` is proved never to hold."""
+    """Return whether it is proved that `cond` never holds."""
     if isinstance(cond, Ge0):
         return follows(negated(cond), given, ranges)
     if prove(cond, ranges) is False:
@@ -154,7 +157,8 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 Labels: TypeAlias = Mapping[str, Affine]
-"""Names of variables for sorting, independent of spelling; two variables may have the same."""
+"""Names of variables for sorting conditions independently of their spelling; two variables may have
+the same name."""
 
 
 def needed(
@@ -163,9 +167,11 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """The irredundant conditions, sorted by text; None if they contradict each other.
+    """Return the conditions without redundant ones, sorted by text, or None if they contradict each
+    other.
 
-    Of equivalent conditions the last by text is kept, with `labels` in place of names if given.
+    Of several equivalent conditions, the last by text is kept. If `labels` is given, this order
+    uses the labels in place of the variables' names.
     """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
@@ -185,10 +191,11 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """`node` with guards reduced to irredundant conditions, and nested guards merged.
+    """Return `node` with redundant conditions removed from its guards, and with nested guards
+    merged.
 
-    A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` as in
-    `needed`.
+    A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` is
+    defined as for `needed`.
     """
     if not _has_guard(node):
         return node

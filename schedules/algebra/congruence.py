@@ -1,7 +1,7 @@
 """Solve equations and congruences in index conditions for one variable, and simplify the results.
 
-`(x + 1 - r) % 2 == 0` says that `r` is `(x + 1) % 2` if `r` is 0 or 1; `2*y + r == x` says that
-`y` is `(x - r) // 2`, and that `x - r` is even.
+`(x + 1 - r) % 2 == 0` implies that `r` is `(x + 1) % 2` if `r` is 0 or 1. `2*y + r == x` implies
+that `y` is `(x - r) // 2` and that `x - r` is even.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .conditions import normal_cond
 
 @dataclass(frozen=True, slots=True)
 class Congruence:
-    """`index % modulus == 0`; modulus 0 stands for the equation `index == 0`."""
+    """The congruence `index % modulus == 0`, or the equation `index == 0` if `modulus` is 0."""
 
     index: Affine
     modulus: int
 
 
 def congruence_of(cond: Cond) -> Congruence | None:
-    """`cond` as a congruence of a plain sum of variables; None if it is no such equation."""
+    """Return `cond` as a congruence of a plain sum of variables, or None if it is not one."""
     if not isinstance(cond, Eq0) or not cond.index.terms:
         return None
     atom, c = cond.index.terms[0]
@@ -55,8 +55,12 @@ def congruence_of(cond: Cond) -> Congruence | None:
 def solved(
     congruence: Congruence, name: str, ranges: Mapping[str, Interval]
 ) -> tuple[Affine, tuple[Cond, ...]] | None:
-    """The value of variable `name` as a function of the others, and the conditions under which it
-    is in its range 0..n-1; None if there may be more than one solution."""
+    """Solve `congruence` for the variable `name`.
+
+    Return its value as a function of the other variables, and the conditions under which the value
+    is a solution in the variable's range 0..n-1; return None if there may be more than one
+    solution.
+    """
     c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
     rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index
     modulus = congruence.modulus
@@ -78,8 +82,10 @@ def solved(
 
 
 def collected(index: Affine) -> Affine:
-    """`index` with `x - x % n` rewritten as `n * (x // n)`, also inside divisions, and with nested
-    remainders by a divisor expanded: with `r = x % 2`, `(x - r) // 2` is `x // 2`."""
+    """Return `index` with `x - x % n` rewritten as `n * (x // n)`, also inside divisions.
+
+    Nested remainders by a divisor are expanded: with `r = x % 2`, `(x - r) // 2` becomes `x // 2`.
+    """
     total = affine(index.const)
     for atom, c in index.terms:
         match atom:
@@ -96,7 +102,7 @@ def collected(index: Affine) -> Affine:
 
 
 def _opened(index: Affine, divisor: int) -> Affine:
-    """An index congruent to `index` modulo `divisor`, with fewer remainders."""
+    """Return an index that is congruent to `index` modulo `divisor` and has fewer remainders."""
     total = index
     for atom, c in index.terms:
         if isinstance(atom, Mod) and atom.divisor % divisor == 0:
@@ -105,10 +111,11 @@ def _opened(index: Affine, divisor: int) -> Affine:
 
 
 def _with_quotient(index: Affine) -> Affine | None:
-    """`index` with one remainder rewritten by a quotient, if that leaves fewer terms.
+    """Return `index` with one remainder rewritten as a quotient, or None if no rewrite has fewer
+    terms.
 
-    The coefficients of a remainder's numerator are reduced modulo the divisor; here they are
-    replaced by congruent ones of `index`, which cancel.
+    The normal form reduces the coefficients of a remainder's numerator modulo the divisor. Before
+    the rewrite, they are replaced by congruent coefficients that cancel terms of `index`.
     """
     own = dict(index.terms)
     for atom, c in index.terms:

@@ -1,7 +1,7 @@
 """Prove that index conditions contradict each other, by Fourier-Motzkin elimination.
 
-A quotient is a variable: `q = x // d` is defined by `0 <= x - d*q <= d - 1`, and `x % d` is `x -
-d*q`. Each row is tightened for integers (W. Pugh, The Omega Test, 1991).
+A quotient is treated as a variable: `q = x // d` is defined by `0 <= x - d*q <= d - 1`, and `x % d`
+is `x - d*q`. Each inequality (row) is tightened for integers (W. Pugh, The Omega Test, 1991).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from math import gcd
 from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
 
 MAX_ROWS = 300
-"""Limit of rows, since eliminating a variable may square their number. Proofs found in nests of the
-benchmark suite and of random traces need fewer than 100."""
+"""Maximum number of rows, since eliminating a variable may square the number. The proofs needed for
+nests of the benchmark suite and of random traces use fewer than 100."""
 
 
 def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
-    """Whether no integers within `ranges` make all `conds` hold. False means "not found"."""
+    """Return whether it is proved that no integers within `ranges` satisfy all `conds`. False means
+    "not proved"."""
     rows = _Rows()
     waiting = [index for cond in conds for index in _at_least_zero(cond)]
     known: set[Atom] = set()
@@ -35,7 +36,7 @@ def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
 
 
 class _Rows:
-    """The known inequalities: for each sum of atoms, the least constant c such that sum + c >=
+    """The known inequalities: `sums` maps each sum of atoms to the least constant c with sum + c >=
     0."""
 
     def __init__(self) -> None:
@@ -57,8 +58,8 @@ class _Rows:
         self.contradict |= opposite is not None and opposite + const < 0
 
     def cheapest(self) -> Atom:
-        """The atom whose elimination leaves the fewest rows; plain variables before quotients,
-        because tightening is stronger in that order."""
+        """Return the atom whose elimination leaves the fewest rows. Plain variables precede
+        quotients, because tightening is stronger in that order."""
         below, above = Counter[Atom](), Counter[Atom]()
         for row in self:
             for atom, c in row.terms:
@@ -70,7 +71,7 @@ class _Rows:
         return min(below | above, key=cost)
 
     def without(self, atom: Atom) -> _Rows:
-        """The inequalities that follow for the other atoms."""
+        """Eliminate `atom`: return the inequalities that follow for the other atoms."""
         rows = _Rows()
         below: list[tuple[int, Affine]] = []
         above: list[tuple[int, Affine]] = []
@@ -93,7 +94,7 @@ def _at_least_zero(cond: Cond) -> tuple[Affine, ...]:
 
 
 def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
-    """The inequalities that define a variable or a quotient."""
+    """Return the inequalities that define a variable or a quotient; each index is >= 0."""
     value = Affine(((atom, 1),), 0)
     if isinstance(atom, Var):
         bounds = ranges[atom.name]
@@ -103,8 +104,11 @@ def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
 
 
 def _by_quotients(index: Affine) -> Affine:
-    """`index` without remainders, and with coefficients in quotients reduced below the divisor: `(x
-    + 7*y)//4` and `(x + 3*y)%4` both use the quotient `(x + 3*y)//4`."""
+    """Return `index` without remainders, and with coefficients in quotients reduced below the
+    divisor.
+
+    `(x + 7*y)//4` and `(x + 3*y)%4` then both use the quotient `(x + 3*y)//4`.
+    """
     total = affine(index.const)
     for atom, c in index.terms:
         total = total + _atom_by_quotients(atom) * c

@@ -1,9 +1,9 @@
-"""The table of scalar functions, one row each.
+"""The table of scalar functions, with one row per function.
 
 A row has a function's semantics, range, error propagation, exact points and accuracy guarantees.
-The front ends, documents, interpreter, reference, range and error analyses, checks, cost model,
-bound, peer libraries and tests read it. Only the code of a function is elsewhere:
-`tuner/codegen/mathlib.py`. `docs/adding.md` adds a function.
+The table is used by the front ends, documents, interpreter, reference, range and error analyses,
+checks, cost model, bound, peer libraries and tests. Only the generated code of a function is
+elsewhere: `tuner/codegen/mathlib.py`. `docs/adding.md` describes how to add a function.
 
 Rows take the module `numpy` as an argument, so that queries that only need names do not import it.
 """
@@ -21,48 +21,55 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Numpy: TypeAlias = Any
-"""The module `numpy`, whose stubs do not state that exp(x) has the type of x."""
+"""The module `numpy`. It is typed `Any` because its stubs do not state that exp(x) has the type of
+x."""
 Ends: TypeAlias = tuple[float, float]
 
 SATURATED = 32.0
-"""Magnitudes from which erf, tanh and sigmoid are 1 in float64 and in kernels: erf(6), tanh(20) and
-sigmoid(37) round to 1."""
+"""Magnitude of arguments from which erf and tanh are 1 or -1 in float64 and in kernels, and from
+which a sigmoid that is 1 in float64 is 1 in kernels: erf(6), tanh(20) and sigmoid(37) round to 1.
+"""
 VANISHED = -760.0
-"""Arguments up to this have an exponential that is zero in every type: f64 ends at -745.2."""
+"""Argument up to which the exponential is zero in every type: in f64, it underflows below
+-745.2."""
 POLYNOMIAL_SLOTS = 6
-"""Multiply-adds of exp, tanh, erf and the like: the shortest f32 polynomials use no fewer."""
+"""Number of multiply-adds of exp, tanh, erf and similar functions: the shortest f32 polynomials use
+no fewer."""
 
 
 class FloatType(Protocol):
-    """Properties of the type in which a function is computed, for its exact points."""
+    """The type in which a function is computed, with the tests that the function's exact points
+    need."""
 
     def is_power(self, values: Array) -> Array:
-        """Where a number and its reciprocal are powers of two and normal numbers of the type."""
+        """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
+        in the type."""
 
     def has_square(self, values: Array) -> Array:
-        """Where the square of a number, computed in float64, is the exact one."""
+        """Return a mask of the numbers whose square, computed in float64, is exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarFunction:
-    """One function y = f(x).
+    """A function y = f(x).
 
-    `values(np, x)`: f(x) of a NumPy array or scalar, in the type of x (float64 in the reference).
+    `values(np, x)`: f(x) for a NumPy array or scalar, in the type of x (float64 in the reference).
     `image(low, high)`: the least and the greatest value for arguments from `low` to `high`,
-    restricted to f's domain. `defined(low, high)`: whether f has a finite value for all of them.
-    `change(np, x, y, e)`: an upper bound of the change of y while x changes by `e`. None, as the
-    field or as the result, if f is monotone and should be evaluated at both ends. `exact(np, x, y,
-    type)`: where every kernel gives y, of float64 values; see `docs/math.md`.
+    restricted to f's domain. `defined(low, high)`: whether f has a finite value for all of these
+    arguments. `change(np, x, y, e)`: an upper bound of the change of y if x changes by up to `e`.
+    If the field or its result is None, f is monotone and should be evaluated at both ends.
+    `exact(np, x, y, type)`: a mask of the float64 values y that every kernel returns; see
+    `docs/math.md`.
 
-    `stated_ulps` are the guaranteed accuracies of kernels in f32 and f64; `allowed_ulps` is what
-    the error bound assumes, for any type. Both in units of the last place of the exact result.
-    `special`: pairs (x, f(x)) at zeros, infinities and beyond the ends; f(NaN) is NaN besides.
-    `hard`: arguments at which kernels are least accurate. `sweep`: the range that tests sample
-    densely.
+    `stated_ulps`: the guaranteed accuracies of kernels in f32 and f64. `allowed_ulps`: the accuracy
+    that the error bound assumes for every type. Both are in units of the last place of the exact
+    result. `special`: pairs (x, f(x)) at zeros, at infinities and outside the domain; every f also
+    returns NaN for NaN. `hard`: arguments at which kernels are least accurate. `sweep`: the range
+    of arguments that tests sample densely.
 
-    `slots`: the fewest lane-slots of the multiply-add pipes that f takes. `calls`: its time, in
-    evaluations of a polynomial such as exp; 0 for what is an instruction or two.
-    `numpy`: NumPy's ufunc for it; None where there is no such thing.
+    `slots`: the least number of lane-slots of the multiply-add pipes that f needs. `calls`: its
+    time divided by the time of a polynomial such as exp, or 0 if it takes one or two instructions.
+    `numpy`: the name of NumPy's ufunc for f, or None if there is none.
     """
 
     summary: str
@@ -106,20 +113,20 @@ class UnaryOp(StrEnum):
 
 
 def rising(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """The image of a non-decreasing function."""
+    """Return the `image` of a non-decreasing function."""
     return lambda low, high: (function(low), function(high))
 
 
 def falling(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """The image of a non-increasing function."""
+    """Return the `image` of a non-increasing function."""
     return lambda low, high: (function(high), function(low))
 
 
 def by_slope(
     slope: Callable[[Numpy, Array], Array],
 ) -> Callable[[Numpy, Array, Array, Array], Array | None]:
-    """`change` from `slope(m)`, a decreasing upper bound of the slope at arguments of magnitude >=
-    m."""
+    """Return the `change` of a function from `slope(m)`, a decreasing upper bound of its slope at
+    arguments of magnitude >= m."""
 
     def change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
         if not np.isfinite(error.max(initial=0.0)):
@@ -132,7 +139,8 @@ def by_slope(
 
 
 def _exp_change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
-    """exp(e) - 1 <= e + e**2 up to 1."""
+    """Return the bound y * (e + e**2), as exp(e) - 1 <= e + e**2 for e up to 1, or None if an error
+    exceeds 1."""
     if not error.max(initial=0.0) <= 1:
         return None
     found: Array = np.asarray(y * (error * (error + 1)))
@@ -152,13 +160,13 @@ def _abs_image(low: float, high: float) -> Ends:
 
 
 def _sin_image(low: float, high: float) -> Ends:
-    """The image of sin: reaches 1 or -1 if a maximum or minimum may lie in the interval."""
+    """Return the image of sin; an end is 1 or -1 if a maximum or minimum may be in the interval."""
     if not (max(abs(low), abs(high)) <= 2.0**20 and high - low < math.tau):
         return -1.0, 1.0
 
     def is_passed(at: float) -> bool:
-        """Whether `at` plus a multiple of the period lies in the interval, with room for
-        rounding."""
+        """Return whether `at` plus a multiple of the period is in the interval, with a tolerance
+        for rounding."""
         last = math.floor((high - at) / math.tau + 1e-9)
         return last >= (low - at) / math.tau - 1e-9
 
@@ -168,7 +176,7 @@ def _sin_image(low: float, high: float) -> Ends:
 
 
 def _sin_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
-    """The slope is at most 1, and the change at most 2."""
+    """Return the smaller of the error and 2: the slope is at most 1, and the change at most 2."""
     found: Array = np.where(np.isfinite(error), np.minimum(error, 2.0), error)
     return found
 
@@ -178,14 +186,14 @@ def _floor(x: float) -> float:
 
 
 def _erf(np: Numpy, x: Array) -> Array:
-    # NumPy has no erf; the C library's costs about 50 ns an element.
+    # NumPy has no erf; the C library's erf takes about 50 ns per element.
     flat = map(math.erf, np.asarray(x, np.float64).ravel().tolist())
     found: Array = np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
     return found
 
 
 def _sigmoid(np: Numpy, x: Array) -> Array:
-    # exp of a negative number only: no overflow, full relative accuracy on both sides.
+    # The argument of exp is never positive: no overflow, and full relative accuracy for both signs.
     small = np.exp(-np.abs(x))
     found: Array = np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
     return found
@@ -261,7 +269,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         values=lambda np, x: 1.0 / np.sqrt(x),
         image=falling(lambda x: 1.0 / math.sqrt(x) if x > 0 else _INF),
         defined=lambda low, high: low > 0,
-        exact=lambda np, x, y, type: type.is_power(y) & (y * y * x == 1),  # powers of four
+        exact=lambda np, x, y, type: type.is_power(y) & (y * y * x == 1),  # x is a power of four
         stated_ulps=(1.5, 1.5),
         special=((0.0, _INF), (-0.0, -_INF), (_INF, 0.0), (-1.0, _NAN), (4.0, 0.5)),
         slots=1,
@@ -342,4 +350,4 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
 }  # fmt: skip
 
 NAMED = {op.value: op for op in UnaryOp if op is not UnaryOp.NEG}
-"""The functions that front ends call by name: negation is written `-x`."""
+"""The functions that front ends call by name; negation is written `-x`."""

@@ -1,6 +1,6 @@
 """Prove that accesses in different iterations of a loop refer to different elements.
 
-All dependence questions between iterations are decided here.
+This module contains all dependence tests between iterations.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ def separates(
     guards: tuple[Cond, ...] = (),
     fixed: Ranges | None = None,
 ) -> bool:
-    """Whether different values of variable `name` give different index tuples where `guards` hold:
-    `meet_only_within` of an access and itself."""
+    """Return whether an access has a different index tuple for every value of the variable `name`,
+    in iterations in which `guards` hold.
+
+    This is `meet_only_within` of the access and itself.
+    """
     access = ElementAccess(index, guards)
     return meet_only_within(access, access, name, ranges, fixed)
 
@@ -54,18 +57,19 @@ def separates(
 def meet_only_within(
     one: ElementAccess, other: ElementAccess, name: str, ranges: Ranges, fixed: Ranges | None = None
 ) -> bool:
-    """Whether two accesses to a buffer refer to the same element only in iterations with the same
-    value of `name`, so that a dependence between them has distance 0 in that loop.
+    """Return whether two accesses to a buffer refer to the same element only in iterations with the
+    same value of `name`, so that a dependence between them has distance 0 in that loop.
 
-    `ranges` has `name` and the variables that may differ between the two iterations; all other
-    variables are equal in both, with values in `fixed` if given. Proof 1: an atom of both indices
-    is determined by the element if its coefficient exceeds the largest difference of all other
-    terms of its dimension; a quotient and a remainder determine their numerator, which is a further
-    known sum. Proof 2: the difference of the two indices is nonzero for all positive and for all
-    negative distances in `name`.
+    `ranges` has `name` and the variables that may differ between the two iterations. All other
+    variables are equal in both iterations, with values in `fixed` if given.
+
+    Proof 1: an atom that occurs in both indices is determined by the element if its coefficient
+    exceeds the largest difference of all other terms of its dimension. A determined quotient and
+    remainder determine their numerator, which is a further known sum. Proof 2: the difference of
+    the two indices is nonzero for all positive and for all negative distances in `name`.
     """
-    # A simplified quotient may no longer match the remainder next to it, an unsimplified one may be
-    # in terms of other variables: a proof by any form is enough.
+    # A simplified quotient may no longer match its remainder, and an unsimplified one may have
+    # other variables than its remainder. A proof with any of the forms suffices.
     every = {**(fixed or {}), **ranges}
     mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
     pairs = tuple(zip(one.index, other.index, strict=True))
@@ -85,8 +89,11 @@ def _settled_guards(access: ElementAccess, ranges: Ranges) -> tuple[Cond, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Two iterations that access the same element; the guards `mine` hold in one, `theirs` in the
-    other. `ranges` are of the variables that may differ, `every` of all known variables."""
+    """Two iterations that access the same element.
+
+    The guards `mine` hold in the first iteration and `theirs` in the second. `ranges` has the
+    variables that may differ between the iterations, `every` all variables with known ranges.
+    """
 
     ranges: Ranges
     every: Ranges
@@ -94,8 +101,11 @@ class _Meeting:
     theirs: tuple[Cond, ...]
 
     def determines(self, name: str, sums: list[tuple[Affine, Affine]]) -> bool:
-        """Whether the equality of each pair of `sums`, one from each iteration, implies that `name`
-        is equal in both."""
+        """Return whether `name` must have the same value in both iterations.
+
+        Each pair of `sums` holds an index of the first and an index of the second iteration that
+        are known to be equal.
+        """
         determined: set[object] = set()
         changed = True
         while changed:
@@ -117,9 +127,12 @@ class _Meeting:
         return Var(name) in determined
 
     def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
-        """The terms of each pair of equal sums that some coefficient c does not divide. They are
-        equal modulo c, and equal if they differ by less than c. (Phases of interleaved tiles need
-        this.)"""
+        """Yield further sums that must be equal in both iterations, given that the sums of each
+        pair are equal.
+
+        For each coefficient c of a pair, the terms that c does not divide are equal modulo c. They
+        are equal if they differ by less than c. (The phases of interleaved tiles need this proof.)
+        """
         for a, b in pairs:
             for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):
                 mine, theirs = _remainder(a, step), _remainder(b, step) + (b.const - a.const) % step
@@ -127,8 +140,8 @@ class _Meeting:
                     yield mine, theirs
 
     def _differ_by_less(self, most: int, a: Affine, b: Affine, same: set[object]) -> bool:
-        """Whether `a` and `b` differ by less than `most`, given that the atoms `same` are equal in
-        both."""
+        """Return whether `a` and `b` differ by less than `most`, given that the atoms `same` are
+        equal in both."""
         others = dict(b.terms)
         shared = Affine(tuple(t for t in a.terms if others.get(t[0]) == t[1]), 0)
         common = Affine(tuple(t for t in shared.terms if t[0] not in same), 0)
@@ -145,7 +158,7 @@ class _Meeting:
             return False
         if spread + max(other.hi - one.lo, one.hi - other.lo) < most:
             return True
-        # Tiles may overhang an axis: the guards of each access bound it.
+        # Tiles may extend beyond the end of an axis; then the guards of each access bound it.
         moving = Affine(tuple(t for t in common.terms if self._moves(t[0])), 0)
         one = _guarded_bounds(a - shared + moving, self.every, self.mine)
         other = _guarded_bounds(b - shared + moving, self.every, self.theirs)
@@ -158,16 +171,16 @@ class _Meeting:
 
 
 def _remainder(index: Affine, step: int) -> Affine:
-    """The terms of `index` whose coefficients `step` does not divide."""
+    """Return the terms of `index` whose coefficients `step` does not divide."""
     return Affine(tuple((atom, c) for atom, c in index.terms if c % step), 0)
 
 
 def _are_distant(
     different: Sequence[tuple[Affine, Affine]], name: str, ranges: Ranges, every: Ranges
 ) -> bool:
-    """Whether some pair of indices is never equal at a positive, and some pair never at a negative,
-    distance in `name`."""
-    # Variables that are not fixed are renamed in the other iteration.
+    """Return whether one pair of indices is never equal at a positive distance in `name`, and one
+    pair is never equal at a negative distance."""
+    # The variables that may differ are renamed in the second iteration.
     taken, values = set(every), dict(every)
     later = dict[str, Affine]()
     for moved in ranges:
@@ -186,7 +199,7 @@ def _are_distant(
 
 
 def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
-    """Whether `index` is proved nonzero, by its interval or by the GCD test."""
+    """Return whether `index` is proved nonzero, by its interval or by the GCD test."""
     step = gcd(*(c for _, c in index.terms))
     if step and index.const % step:
         return True
@@ -195,19 +208,25 @@ def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
 
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
-    """The dimensions of the index simplified under `decided`, and also joined where possible: a
-    joined dimension may determine more or fewer atoms than its parts, so both are used."""
+    """Return the dimensions of the index simplified under `decided`, together with the dimensions
+    that result from joining them.
+
+    A joined dimension may determine more or fewer atoms than its parts, so both are used.
+    """
     settled = tuple(_settled(i, decided) for i in index)
     return tuple(dict.fromkeys((*_merged(settled, decided, every), *settled)))
 
 
 def settled(index: Index, ranges: Ranges) -> Index:
-    """The index simplified under `ranges`, so that it does not depend on loops of one iteration."""
+    """Simplify each dimension of the index whose variables all have a range in `ranges`.
+
+    Loops with a single iteration then no longer occur in these dimensions.
+    """
     return tuple(simplify(i, ranges) if i.vars() <= ranges.keys() else i for i in index)
 
 
 def _settled(index: Affine, ranges: Ranges) -> Affine:
-    """`index` with divisions and remainders simplified under `ranges`."""
+    """Return `index` with divisions and remainders simplified under `ranges`."""
     total = affine(index.const)
     for atom, c in index.terms:
         term = Affine(((atom, 1),), 0)
@@ -217,8 +236,8 @@ def _settled(index: Affine, ranges: Ranges) -> Affine:
 
 
 def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
-    """The index with neighbouring dimensions that are quotient and remainder joined and simplified
-    again; constant dimensions are skipped."""
+    """Return the dimensions of the index after joining neighbouring quotients and remainders and
+    simplifying the results; constant dimensions are skipped."""
     result: list[Affine] = []
     for dimension in reversed([i for i in index if i.terms]):
         merged = _joined(dimension, result[0], every) if result else None
@@ -230,10 +249,11 @@ def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
 
 
 def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
-    """`dimension` joined with the next one, `last`, if that has a remainder of the same expression:
-    `(x // 19, i + 16*(x % 19))` is `16*x + i` for i in 0..15.
+    """Join `dimension` with the next dimension `last` if that has a remainder of the same
+    expression; return None otherwise.
 
-    If `last` lies in 0..n-1, `(a, last)` and `n*a + last` determine each other.
+    `(x // 19, i + 16*(x % 19))` becomes `16*x + i` for i in 0..15. If `last` is in 0..n-1, `(a,
+    last)` and `n*a + last` determine each other.
     """
     for atom, coefficient in last.terms:
         if not isinstance(atom, Mod) or coefficient < 1:
@@ -249,7 +269,7 @@ def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
 
 
 def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
-    """Whether `index`, which has a term c*(x % m) with c*m = `size`, is proved to be in
+    """Return whether `index`, which has a term c*(x % m) with c*m = `size`, is proved to be in
     0..size-1."""
     if len(index.terms) == 1 and not index.const:
         return True
@@ -260,7 +280,8 @@ def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
 
 
 def _wholes(atom: object, determined: set[object]) -> list[Affine]:
-    """The numerator of a determined remainder whose quotient is determined too."""
+    """Return the numerator of a determined remainder as a list if its quotient is determined too,
+    else an empty list."""
     if not isinstance(atom, Mod):
         return []
     quotient = floor_div(atom.numerator, atom.divisor)
@@ -274,7 +295,7 @@ def _varies(index: Affine, ranges: Ranges) -> bool:
 
 
 def _spread(index: Affine, ranges: Ranges) -> int:
-    """The largest difference of two values of `index` while variables outside of `ranges` are
+    """Return the largest difference of two values of `index` if all variables outside `ranges` are
     fixed."""
     total = 0
     for atom, coefficient in index.terms:
@@ -295,8 +316,11 @@ def _spread(index: Affine, ranges: Ranges) -> int:
 
 
 def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
-    """`_spread` under `guards`, which may bound a part of `index` more tightly than its loops:
-    tiles that overhang an axis are only as wide as the axis."""
+    """Return `_spread` under `guards`, which may bound a part of `index` more tightly than its
+    loops do.
+
+    Tiles that extend beyond the end of an axis, for example, are bounded by the extent of the axis.
+    """
     best = _spread(index, ranges)
     for ended, most in _ended_parts(index, guards):
         if all(n in ranges for n in ended.vars()):
@@ -306,7 +330,8 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
-    """`_bounds` under `guards`, which may bound a part of `index` more tightly than its loops."""
+    """Return `_bounds` under `guards`, which may bound a part of `index` more tightly than its
+    loops do."""
     bounds = _bounds(index, ranges)
     if bounds is None:
         return None
@@ -315,7 +340,7 @@ def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affine, int]]:
-    """Parts of `index` that a guard bounds from above, and these bounds."""
+    """Yield each part of `index` that a guard bounds from above, with the bound."""
     for guard in guards:
         ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
         if ended is not None:
@@ -325,7 +350,8 @@ def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affi
 
 
 def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
-    """The terms of `index` that are a positive multiple of what `guard` bounds from above."""
+    """Return the terms of `index` that are a positive multiple of the sum that `guard` bounds from
+    above, or None if there is no such multiple."""
     terms = dict(index.terms)
     scales = {-terms[atom] / c if atom in terms else 0.0 for atom, c in guard.index.terms}
     if len(scales) != 1 or not (scale := scales.pop()) > 0 or scale != int(scale):
@@ -334,5 +360,5 @@ def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
 
 
 def _bounds(index: Affine, ranges: Ranges) -> Interval | None:
-    """The interval of `index`; None if a variable has no range."""
+    """Return the interval of `index`, or None if a variable has no range."""
     return interval(index, ranges) if all(name in ranges for name in index.vars()) else None

@@ -1,6 +1,6 @@
 """Indices and index conditions as text: "2*h + r - 1", "(oh - r)//2", "h >= 1", "j == i".
 
-The text `str` gives for an `Affine` or a condition reads back as the same value.
+Parsing the text that `str` returns for an `Affine` or a condition gives the same value.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MAX_TERMS = 24
 
 @lru_cache(maxsize=4096)
 def parse_index(text: str) -> Affine:
-    """The affine index `text`; every name in it is a variable."""
+    """Parse the affine index `text`; every name in it is a variable."""
     _check_length(text)
     return affine_of(parse_expression(text), text)
 
 
 @lru_cache(maxsize=4096)
 def parse_condition(text: str) -> Cond:
-    """The comparison `text` of two indices, by `<`, `<=`, `>`, `>=` or `==`."""
+    """Parse the condition `text`, a comparison of two indices by `<`, `<=`, `>`, `>=` or `==`."""
     _check_length(text)
     tree = parse_expression(text)
     if isinstance(tree, Infix) and tree.op in _COMPARE:
@@ -62,7 +62,7 @@ _COMPARE: dict[str, Callable[[Affine, Affine], Cond]] = {
 
 
 def affine_of(tree: Tree, text: str) -> Affine:
-    """`tree` as an index; WorkloadError "bad_index" if it is not affine."""
+    """Convert `tree` to an index. Raise WorkloadError "bad_index" if it is not affine."""
     match tree:
         case Number(value) if isinstance(value, int) and abs(value) <= MAX_INDEX_CONST:
             return affine(value)

@@ -1,7 +1,8 @@
-"""Narrow float types, which are stored but not computed in, as NumPy arrays.
+"""Narrow float types as NumPy arrays. Buffers have such types, but arithmetic is done in wider
+types.
 
-A buffer of such a type is widened to f32 when it is read, and narrowed, to nearest with ties to
-even, when it is written. A type that NumPy lacks is stored as the upper bits of f32 numbers.
+A buffer of a narrow type is widened to f32 when it is read, and rounded to nearest, ties to even,
+when it is written. A type that NumPy lacks is stored as the upper bits of f32 numbers.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from ..dtypes import DType
 Array: TypeAlias = npt.NDArray[Any]
 
 _QUIET = np.uint32(1 << 22)
-"""The quiet bit of an f32 NaN, with which it stays a NaN without its lower bits."""
+"""The quiet bit of an f32 NaN. With this bit set, the value remains a NaN without its lower
+bits."""
 
 
 def widened(stored: Array, dtype: DType) -> Array:
-    """The numbers in a buffer of `dtype`: f32 for narrow floats, the buffer itself for others."""
+    """Return the numbers in a buffer of `dtype`: as f32 for narrow floats, the buffer itself for
+    other types."""
     if not dtype.is_narrow_float:
         return stored
     if dtype.numpy.kind == "f":
@@ -30,7 +33,7 @@ def widened(stored: Array, dtype: DType) -> Array:
 
 
 def narrowed(values: Array, dtype: DType) -> Array:
-    """A buffer of `dtype` that holds `values`, rounded once; the reverse of `widened`."""
+    """Return a buffer of `dtype` with `values`, each rounded once; the inverse of `widened`."""
     if not dtype.is_narrow_float:
         return values.astype(dtype.numpy, copy=False)
     rounded = np.asarray(round_to(values, dtype), np.float32, order="C")
@@ -42,14 +45,15 @@ def narrowed(values: Array, dtype: DType) -> Array:
 
 
 _WHOLE = 1 << 53
-"""Integers up to this magnitude are float64 numbers."""
+"""All integers up to this magnitude are float64 numbers."""
 
 
 def to_odd(values: Array) -> Array:
-    """`values` as float64 numbers that round to every narrower float type as `values` would.
+    """Return `values` as float64 numbers that round to every narrower float type as `values`
+    themselves would.
 
-    A 64-bit integer that is not representable in float64 would be rounded twice. Instead its last
-    12 bits are cut off, and the last bit kept is set if they were not zero: "round to odd" (Boldo
+    A 64-bit integer that is not representable in float64 would be rounded twice. Instead, its last
+    12 bits are cleared, and the next bit is set if they were not all zero: "round to odd" (Boldo
     and Melquiond, IEEE Trans. Comput. 57 (2008), p. 462).
     """
     values = np.asarray(values)
@@ -62,8 +66,11 @@ def to_odd(values: Array) -> Array:
 
 
 def nearest(value: float, dtype: DType) -> float:
-    """The number of the float type `dtype` nearest to a Python number, rounded once; infinite
-    beyond its range. OverflowError: an integer no f64 is near to."""
+    """Return the number of the float type `dtype` that is nearest to a Python number, rounded once;
+    infinite beyond its range.
+
+    Raise OverflowError for an integer beyond the range of f64.
+    """
     if isinstance(value, int) and dtype is not DType.F64:
         surplus = max(abs(value).bit_length() - 53, 0)
         kept = value >> surplus
@@ -80,13 +87,13 @@ def nearest(value: float, dtype: DType) -> float:
 
 
 def round_to(values: Array, dtype: DType) -> Array:
-    """float64 `values` rounded once to the nearest number of the float type `dtype`, ties to even,
-    still in float64.
+    """Return the float64 `values` rounded once to the nearest number of the float type `dtype`,
+    ties to even, as float64.
 
-    Rounding to float32 first could round twice, so it works on the float64 bits: all but
-    `precision` bits are rounded off, more of them below the smallest normal number.
+    Rounding to float32 first could round twice, so the function works on the float64 bits. It
+    rounds to `precision` significant bits, and to fewer below the smallest normal number.
     """
-    with np.errstate(all="ignore"):  # warnings for infinities, NaN and huge values
+    with np.errstate(all="ignore"):  # no warnings for infinities, NaN and huge values
         values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
         form = dtype.binary
         off = 53 - form.precision

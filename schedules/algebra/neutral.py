@@ -1,5 +1,5 @@
-"""Neutral terms of reductions: conditions under which a term is the identity, and adding, removing
-or resolving such conditions."""
+"""Neutral terms of reductions: find the conditions under which a term may differ from the reducer's
+identity, and add, remove or resolve such conditions."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .scalar import (
 
 
 def identity_of(reducer: Reducer, value: Scalar) -> Const:
-    """The identity of `reducer` in the type of `value`."""
+    """Return the identity of `reducer` in the type of `value`."""
     return Const(reducer.identity(value.dtype), value.dtype)
 
 
 def only_where(conds: tuple[Cond, ...], value: Scalar, reducer: Reducer) -> Scalar:
-    """`value` where all of `conds` hold, elsewhere the identity."""
+    """Return `value` guarded by `conds`, with the identity of `reducer` if one of them fails."""
     return Select(All(conds), value, identity_of(reducer, value)) if conds else value
 
 
 def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:
-    """Conditions that must all hold for `value` to matter: where one fails, `value` is the identity
-    of `reducer`."""
+    """Return conditions that must all hold for `value` to contribute: if one fails, `value` is the
+    identity of `reducer`."""
     return _needed(value, reducer) or ()
 
 
 def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
-    """`neutral_conditions`; None if `value` is always the identity."""
+    """Return `neutral_conditions`, or None if `value` is always the identity."""
     match value:
         case Const(found):
             return None if found == reducer.identity(value.dtype) else ()
@@ -72,7 +72,7 @@ def _in_both(
 
 
 def _chosen(value: Scalar, cond: Cond, then: Callable[[Select, All], Scalar]) -> Scalar:
-    """`value` with `then` applied to each select that has `cond` among its conditions."""
+    """Return `value` with `then` applied to each select that has `cond` among its conditions."""
 
     def choice(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All) and cond in node.cond.conds:
@@ -83,7 +83,7 @@ def _chosen(value: Scalar, cond: Cond, then: Callable[[Select, All], Scalar]) ->
 
 
 def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar:
-    """`value` with `cond` replaced by the conditions `instead`."""
+    """Return `value` with `cond` replaced by the conditions `instead`."""
 
     def then(node: Select, every: All) -> Scalar:
         conds = (*(c for c in every.conds if c != cond), *instead)
@@ -95,12 +95,12 @@ def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar
 
 
 def assuming(value: Scalar, conds: Iterable[Cond]) -> Scalar:
-    """`value` simplified under the assumption that all of `conds` hold."""
+    """Return `value` simplified under the assumption that all of `conds` hold."""
     for cond in conds:
         value = with_instead(value, cond, ())
     return value
 
 
 def where_fails(value: Scalar, cond: Cond) -> Scalar:
-    """`value` simplified under the assumption that `cond` fails."""
+    """Return `value` simplified under the assumption that `cond` fails."""
     return _chosen(value, cond, lambda node, _: where_fails(node.on_false, cond))

@@ -1,8 +1,9 @@
-"""Scalar expressions: the computation of one element. Used by stages and by loop nests.
+"""Scalar expressions: the computation of one element, used by stages and by loop nests.
 
-A tree of frozen nodes. Every node has a `dtype`; operands of an arithmetic node have the same one
-(casts are explicit). A `Select` evaluates only the branch taken. Reads in the other branch do not
-happen, so padding is a select around a read that would be out of bounds.
+An expression is a tree of frozen nodes. Every node has a `dtype`. The operands of an arithmetic
+node have the same type; casts are explicit. A `Select` evaluates only the branch taken, and reads
+in the other branch are not executed. Padding is therefore a select around a read that may be out of
+bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Binary operations. `div` is for floats only; integers add and multiply modulo 2**n."""
+    """Binary operations. `div` is defined for floats only; integers add and multiply modulo
+    2**n."""
 
     ADD = "add"
     SUB = "sub"
@@ -52,7 +54,7 @@ class Reducer(StrEnum):
         return _REDUCER_OP[self]
 
     def identity(self, dtype: DType) -> int | float:
-        """The value that changes nothing: 0, 1, or the least or greatest of `dtype`."""
+        """Return the identity element: 0, 1, or the least or greatest value of `dtype`."""
         if self is Reducer.SUM:
             return 0
         if self is Reducer.PROD:
@@ -74,7 +76,7 @@ _REDUCER_OP = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A constant. Equality is that of the stored bits: 0.0 differs from -0.0, a NaN equals itself,
+    """A constant. Equality compares the stored bits: 0.0 differs from -0.0, a NaN equals itself,
     and 0 equals 0.0 if `dtype` is a float type."""
 
     value: int | float
@@ -94,14 +96,15 @@ class Const:
 
     @property
     def is_plus_zero(self) -> bool:
-        """Whether this is +0, the value of padding; -0.0 would change the sign of a product. (`case
-        Const(0)` matches both.)"""
+        """Whether the constant is +0, the value of padding. -0.0 would change the sign of a
+        product, and `case Const(0)` matches both."""
         return self.value == 0 and copysign(1.0, self.value) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`tensor[index]`; `dtype` is the tensor's. The index is in bounds wherever it is evaluated."""
+    """The read `tensor[index]`; `dtype` is the tensor's type. The index is in bounds whenever the
+    read is executed."""
 
     tensor: str
     index: tuple[Affine, ...]
@@ -150,7 +153,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`x` as `dtype`. Float to integer truncates towards zero and saturates; NaN becomes 0."""
+    """`x` cast to `dtype`. Float to integer truncates towards zero and saturates; NaN becomes 0."""
 
     x: Scalar
     dtype: DType
@@ -158,7 +161,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """True where every index condition holds."""
+    """A conjunction of index conditions, true if every condition holds."""
 
     conds: tuple[Cond, ...]
 
@@ -169,7 +172,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`on_true if cond else on_false`; only the side taken is evaluated."""
+    """`on_true if cond else on_false`; only the branch taken is evaluated."""
 
     cond: Scalar
     on_true: Scalar
@@ -198,8 +201,11 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
 
 
 def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
-    """Whether `op` has a meaning for operands of `dtype`: there is no arithmetic on bool or narrow
-    floats, and integers have neither division nor most functions."""
+    """Return whether `op` is defined for operands of `dtype`.
+
+    There is no arithmetic on bool or narrow floats, and integers have neither division nor most
+    functions.
+    """
     if dtype is DType.BOOL or dtype.is_narrow_float:
         return False
     integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
@@ -207,24 +213,24 @@ def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
 
 
 def walk(node: Scalar) -> Iterator[Scalar]:
-    """`node` and everything below it, parents first, left to right."""
+    """Yield `node` and all nodes below it in preorder."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def depth_of(node: Scalar) -> int:
-    """Levels of `node`; 1 for a leaf."""
+    """Return the number of levels of `node`; 1 for a leaf."""
     return 1 + max((depth_of(child) for child in children(node)), default=0)
 
 
 def loads(node: Scalar) -> tuple[Load, ...]:
-    """Every read in `node`, left to right."""
+    """Return every read in `node`, left to right."""
     return tuple(n for n in walk(node) if isinstance(n, Load))
 
 
 def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
-    """The terms of a chain of additions and subtractions, with their signs."""
+    """Return the terms of a chain of additions and subtractions, with their signs."""
     if isinstance(node, Binary) and node.op in (BinaryOp.ADD, BinaryOp.SUB):
         second = sign if node.op is BinaryOp.ADD else -sign
         return chain_terms(node.a, sign) + chain_terms(node.b, second)
@@ -238,8 +244,8 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 
 
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """`node` with every subtree replaced for which `leaf` returns a node; others keep their
-    identity.
+    """Return `node` with each subtree replaced for which `leaf` returns a node; other subtrees keep
+    their identity.
 
     `leaf` is called top down; None means "descend".
     """
@@ -268,7 +274,7 @@ def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
 
 
 def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
-    """`node` with `change` applied to every index, of loads and of conditions alike."""
+    """Return `node` with `change` applied to every index, both of loads and of conditions."""
 
     def leaf(n: Scalar) -> Scalar | None:
         match n:
@@ -287,7 +293,7 @@ def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
 
 
 def substitute(node: Scalar, mapping: Mapping[str, Affine]) -> Scalar:
-    """`node` with index variables replaced, all at once."""
+    """Return `node` with all index variables in `mapping` replaced simultaneously."""
     return map_index(node, lambda index: index.substitute(mapping))
 
 
@@ -301,7 +307,7 @@ def rename_tensors(node: Scalar, names: Mapping[str, str]) -> Scalar:
 
 
 def vars_of(node: Scalar) -> frozenset[str]:
-    """Names of all index variables."""
+    """Return the names of all index variables in `node`."""
     names: set[str] = set()
     for n in walk(node):
         match n:

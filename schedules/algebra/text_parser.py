@@ -1,4 +1,5 @@
-"""Parser of index notation: text to a syntax tree with positions. Grammar in `docs/workload.md`.
+"""Parser of index notation: text to a syntax tree with positions. The grammar is in
+`docs/workload.md`.
 
 The parser does not know tensors or types: `notation.py` evaluates the tree, and `index_text.py`
 uses the same syntax for the indices of JSON documents.
@@ -41,7 +42,7 @@ _BIT_OPERATIONS = {
     "^": "a power is a product: x*x",
     "~": "~x is -x - 1; a condition is negated by !",
 }
-"""Unsupported bit operations, and what to write instead."""
+"""Unsupported bit operations, each with the expression to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """`name[args]`"""
+    """A tensor element: `name[args]`."""
 
     name: str
     args: tuple[Tree, ...]
@@ -72,7 +73,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`name(args)`"""
+    """A function call: `name(args)`."""
 
     name: str
     args: tuple[Tree, ...]
@@ -82,7 +83,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """`-x` or `!x`"""
+    """A prefix operation: `-x` or `!x`."""
 
     op: str
     x: Tree
@@ -103,7 +104,7 @@ Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
 class AssignmentOp(StrEnum):
-    """The operator of a statement: how its values are combined into elements."""
+    """The operator of a statement, which determines how its values are combined into elements."""
 
     STORE = "="
     SUM = "+="
@@ -114,7 +115,7 @@ class AssignmentOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTree:
-    """`target = value`, or with another operator instead of `=`."""
+    """`target = value`, or the same with another assignment operator."""
 
     target: Ref
     operator: AssignmentOp
@@ -129,7 +130,8 @@ class _Token:
 
 
 def syntax_error(text: str, pos: int, message: str, code: str = "bad_syntax") -> WorkloadError:
-    """An error with the line it is about and a caret under the place."""
+    """Return an error whose message shows the line at position `pos` of `text`, with a caret under
+    the position."""
     start = text.rfind("\n", 0, pos) + 1
     stop = text.find("\n", pos)
     line = text[start : stop if stop >= 0 else len(text)]
@@ -141,7 +143,7 @@ def syntax_error(text: str, pos: int, message: str, code: str = "bad_syntax") ->
 
 
 def tokens(text: str) -> list[_Token]:
-    """The tokens of `text`, the last of kind "end"."""
+    """Return the tokens of `text`; the last one has the kind "end"."""
     if len(text) > MAX_TEXT:
         raise WorkloadError(
             f"the text has {len(text)} characters, at most {MAX_TEXT} are allowed",
@@ -167,7 +169,7 @@ def tokens(text: str) -> list[_Token]:
 
 
 def parse_program(text: str) -> list[AssignmentTree]:
-    """The statements of `text`, at least one."""
+    """Parse the statements of `text`, of which there must be at least one."""
     parser = _Parser(text)
     statements: list[AssignmentTree] = []
     while not parser.at("end"):
@@ -182,7 +184,7 @@ def parse_program(text: str) -> list[AssignmentTree]:
 
 
 def parse_expression(text: str) -> Tree:
-    """The single expression `text`."""
+    """Parse `text` as a single expression."""
     parser = _Parser(text)
     tree = parser.expression()
     if not parser.at("end"):
@@ -191,7 +193,8 @@ def parse_expression(text: str) -> Tree:
 
 
 class _Parser:
-    """Recursive descent with operator precedence; nesting is limited, not the call stack."""
+    """A recursive-descent parser with operator precedence. Its limit on nesting prevents call stack
+    overflow."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -204,7 +207,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def at(self, what: str) -> bool:
-        """Whether the next token is the symbol, or of the kind, `what`."""
+        """Return whether the next token is the symbol `what` or has the kind `what`."""
         token = self._token
         return token.kind == what or (token.kind == "symbol" and token.text == what)
 
@@ -280,7 +283,7 @@ class _Parser:
         depth = self._depth(token.pos, a, b)
         chained = token.text in _COMPARISONS and isinstance(a, Infix)
         if chained and isinstance(a, Infix) and (a.op in _COMPARISONS or a.op == "&&"):
-            # 0 <= i < n: the middle is compared on both sides.
+            # 0 <= i < n: the middle operand is compared with both others.
             middle = a.b.b if a.op == "&&" and isinstance(a.b, Infix) else a.b
             b = Infix(token.text, middle, b, token.pos, self._depth(token.pos, middle, b))
             return Infix("&&", a, b, token.pos, depth + 1)
@@ -353,7 +356,7 @@ class _Parser:
 
 
 def _signed_terms(tree: Tree) -> list[tuple[int, Tree]]:
-    """The terms of a chain of additions and subtractions, in order, with their signs."""
+    """Return the terms of a chain of additions and subtractions, in order, with their signs."""
     terms: list[tuple[int, Tree]] = []
     while isinstance(tree, Infix) and tree.op in _SIGNS:
         terms.append((_SIGNS[tree.op], tree.b))
@@ -362,7 +365,7 @@ def _signed_terms(tree: Tree) -> list[tuple[int, Tree]]:
 
 
 def references(tree: Tree) -> Iterator[Ref]:
-    """Every element of a tensor that `tree` reads, in the order of the text."""
+    """Yield every element of a tensor that `tree` reads, in the order of the text."""
     match tree:
         case Ref(_, args) | Call(_, args):
             if isinstance(tree, Ref):

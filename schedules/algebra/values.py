@@ -2,8 +2,8 @@
 
 Rules: arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is done in
 a wide type: narrow floats in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one
-integer type keep the type. A literal takes the type of the other operand. Everything else needs an
-explicit `cast`.
+integer type keep the type. A literal takes the type of the other operand. All other conversions
+need an explicit `cast`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _KEEPS_INTEGERS = frozenset({BinaryOp.MIN, BinaryOp.MAX})
 
 
 def dtype_named(name: str) -> DType:
-    """The element type called `name`; WorkloadError names the choices."""
+    """Return the element type with the name `name`. Raise WorkloadError with the choices if there
+    is none."""
     try:
         found = DType(name)
     except ValueError:
@@ -43,12 +44,13 @@ def dtype_named(name: str) -> DType:
 
 
 def wide(dtype: DType) -> DType:
-    """The type arithmetic on `dtype` is done in."""
+    """Return the type in which arithmetic on `dtype` is done."""
     return dtype.wide
 
 
 def const(value: float, dtype: DType) -> Const:
-    """`value` as `dtype`, rounded to what that can hold; WorkloadError if it does not fit."""
+    """Return `value` as a constant of `dtype`, rounded for float types. Raise WorkloadError if it
+    does not fit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or (isinstance(value, float) and math.isnan(value)):
         raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
@@ -68,7 +70,7 @@ def const(value: float, dtype: DType) -> Const:
 
 
 def _rounded(value: float, dtype: DType) -> float:
-    """The nearest value of `dtype`, so that a constant is the same in a kernel and in the
+    """Return the nearest value of `dtype`, so that a constant is the same in a kernel and in the
     reference."""
     try:
         exact = float(value)
@@ -76,7 +78,7 @@ def _rounded(value: float, dtype: DType) -> float:
         raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
-    # Start-up: few expressions hold such numbers, and NumPy takes long to load.
+    # Start-up: few expressions have such numbers, and NumPy takes long to load.
     from .narrow import nearest
 
     rounded = nearest(value, dtype)
@@ -86,12 +88,13 @@ def _rounded(value: float, dtype: DType) -> float:
 
 
 def cast(node: Scalar, dtype: DType) -> Scalar:
-    """`node` cast to `dtype`; `node` itself if it has that type."""
+    """Return `node` cast to `dtype`, or `node` itself if it has that type."""
     return node if node.dtype is dtype else Cast(node, dtype)
 
 
 def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[Scalar, Scalar]:
-    """Both operands in one type by the rules above; `keep` leaves two equal types as they are."""
+    """Return both operands in one type by the rules of this module; with `keep`, two operands of
+    one type are unchanged."""
     if not (keep and a.dtype is b.dtype):
         a, b = cast(a, wide(a.dtype)), cast(b, wide(b.dtype))
     if a.dtype is not b.dtype:
@@ -104,7 +107,7 @@ def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[S
 
 
 def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
-    """`op(a, b)`; division is for floats only."""
+    """Return `op(a, b)`; division is defined for floats only."""
     keep = op in _KEEPS_INTEGERS and not a.dtype.is_float
     a, b = same_type(a, b, op, keep=keep)
     if op is BinaryOp.DIV and not a.dtype.is_float:
@@ -122,7 +125,7 @@ def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:
 
 
 def unary(op: UnaryOp, x: Scalar) -> Scalar:
-    """`op(x)`; integers have only `neg` and `abs`."""
+    """Return `op(x)`; for integers, only `neg` and `abs` are defined."""
     x = cast(x, wide(x.dtype))
     if not (x.dtype.is_float or op.function.on_integers):
         raise WorkloadError(f"{op} of {x.dtype}: cast to f32 or f64 first", code="bad_dtype")
@@ -130,7 +133,8 @@ def unary(op: UnaryOp, x: Scalar) -> Scalar:
 
 
 def reduced(reducer: Reducer, x: Scalar) -> Scalar:
-    """The value a reduction combines: wide for sums and products, and for narrow floats always."""
+    """Return the value that a reduction combines: `x` in its wide type for sums and products and
+    for all floats, else `x`."""
     if reducer in (Reducer.SUM, Reducer.PROD) or x.dtype.is_float:
         return cast(x, wide(x.dtype))
     return x

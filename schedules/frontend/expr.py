@@ -1,4 +1,4 @@
-"""The Python front end; index notation and the operator library build on it.
+"""The Python front end. Index notation and the operator library are built on it.
 
     A = placeholder("A", (512, 512))
     B = placeholder("B", (512, 512))
@@ -6,9 +6,9 @@
     C = compute("C", (512, 512), lambda i, j: sum(A[i, k] * B[k, j], axis=k))
     matmul = Workload.of(C, inputs=[A, B])
 
-Index variables have integer arithmetic (`+ - *`, `//` and `%` by a constant); tensors indexed by
-them are values. Comparisons of either are conditions for `select`. `==` keeps Python's meaning:
-write `eq(i, j)`. Every error is a `WorkloadError`.
+Index variables have integer arithmetic (`+ - *`, and `//` and `%` by a constant). A tensor indexed
+by index variables is a value. Comparisons of indices or of values are conditions for `select`. `==`
+keeps Python's meaning: write `eq(i, j)`. Every error is a `WorkloadError`.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ from .staging import build_stages
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """The smaller of two values (the reducer is `min`)."""
+    """Return the smaller of two values (the reducer is `min`)."""
     return arithmetic(BinaryOp.MIN, a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """The larger of two values (the reducer is `max`)."""
+    """Return the larger of two values (the reducer is `max`)."""
     return arithmetic(BinaryOp.MAX, a, b)
 
 
 def const(value: float, dtype: str = "f32") -> Expr:
-    """A number with a type of its own."""
+    """Return a number with an explicit type."""
     return number(operand(value), values.dtype_named(dtype))
 
 
 def cast(x: Operand, dtype: str) -> Expr:
-    """`x` as `dtype`. Float to integer truncates towards zero and saturates."""
+    """Return `x` cast to `dtype`. Float to integer truncates towards zero and saturates."""
     wanted = values.dtype_named(dtype)
     given = operand(x)
     if not isinstance(given, Expr):
@@ -75,7 +75,7 @@ def cast(x: Operand, dtype: str) -> Expr:
 
 
 def eq(a: Operand, b: Operand) -> Condition:
-    """`a == b`, of two indices or two values."""
+    """Return the condition `a == b` of two indices or two values."""
     if isinstance(a, Expr | float) or isinstance(b, Expr | float):
         return value_condition(CompareOp.EQ, a, b)
     left = as_index(a)
@@ -84,19 +84,19 @@ def eq(a: Operand, b: Operand) -> Condition:
 
 
 def ne(a: Operand, b: Operand) -> Condition:
-    """`a != b`, of two indices or two values."""
+    """Return the condition `a != b` of two indices or two values."""
     if isinstance(a, Expr | float) or isinstance(b, Expr | float):
         return value_condition(CompareOp.NE, a, b)
     return not_(eq(a, b))
 
 
 def not_(condition: Condition) -> Condition:
-    """Where `condition` does not hold."""
+    """Return the negation of `condition`."""
     return Condition(lambda a, b: condition.choose(b, a))
 
 
 def all_of(*conditions: Condition) -> Condition:
-    """Where every one of `conditions` holds."""
+    """Return the condition that every one of `conditions` holds."""
     if not conditions:
         raise WorkloadError("all_of needs at least one condition", code="bad_node")
 
@@ -109,12 +109,13 @@ def all_of(*conditions: Condition) -> Condition:
 
 
 def any_of(*conditions: Condition) -> Condition:
-    """Where at least one of `conditions` holds."""
+    """Return the condition that at least one of `conditions` holds."""
     return not_(all_of(*(not_(c) for c in conditions)))
 
 
 def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
-    """`on_true` where `condition` holds, else `on_false`; only the side taken is evaluated."""
+    """Return `on_true` if `condition` holds, else `on_false`; only the branch taken is
+    evaluated."""
     if not isinstance(condition, Condition):
         raise WorkloadError(
             f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
@@ -128,8 +129,8 @@ def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
-    """`tensor[index]` with `fill` outside of the tensor; guarded only if the read may be
-    outside."""
+    """Return `tensor[index]`, with `fill` at indices outside the tensor; the read has a guard only
+    if it may be outside."""
     read = tensor[tuple(index)]
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
     load = read.node
@@ -146,19 +147,21 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
 def placeholder(
     name: str, shape: Sequence[int], dtype: str = "f32", constant: bool = False
 ) -> TensorExpr:
-    """An input tensor. `constant` says that its values do not change between calls."""
+    """Return an input tensor. `constant` states that its values do not change between calls."""
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))
     return TensorExpr(Tensor(name, tuple(shape), values.dtype_named(dtype), constant))
 
 
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
-    """An index variable over `0..extent-1` to reduce over; `name` is for people (default "k")."""
+    """Return an index variable over `0..extent-1` to reduce over; `name` labels it in texts
+    (default "k")."""
     return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
 
 
 def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
-    """`x` combined by `reducer` over `axis`: `sum`, `max`, `min` and `prod` by name."""
+    """Return `x` reduced over `axis` by `reducer`; `sum`, `max`, `min` and `prod` are the
+    shorthands."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     if not axes or not all(isinstance(a, ReduceAxis) for a in axes):
         better = {Reducer.MAX: "maximum", Reducer.MIN: "minimum"}.get(reducer)
@@ -189,33 +192,34 @@ def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
 
 
 def sum(x: Operand, axis: object) -> Expr:
-    """The sum of `x` over `axis`, a reduce axis or a tuple of them; narrow types sum wide."""
+    """Return the sum of `x` over `axis`, a reduce axis or a tuple of them; narrow types are summed
+    in their wide type."""
     return reduction(Reducer.SUM, x, axis)
 
 
 def prod(x: Operand, axis: object) -> Expr:
-    """The product of `x` over `axis`; narrow types multiply wide."""
+    """Return the product of `x` over `axis`; narrow types are multiplied in their wide type."""
     return reduction(Reducer.PROD, x, axis)
 
 
 def max(x: Operand, axis: object) -> Expr:
-    """The greatest `x` over `axis` (of two values: `maximum`)."""
+    """Return the greatest `x` over `axis` (for two values: `maximum`)."""
     return reduction(Reducer.MAX, x, axis)
 
 
 def min(x: Operand, axis: object) -> Expr:
-    """The least `x` over `axis` (of two values: `minimum`)."""
+    """Return the least `x` over `axis` (for two values: `minimum`)."""
     return reduction(Reducer.MIN, x, axis)
 
 
 def compute(
     name: str, shape: Sequence[int], fn: Callable[..., Any], dtype: str | None = None
 ) -> TensorExpr:
-    """The tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
+    """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
 
     The axes are named after the parameters of `fn`. `dtype` casts the result; without it the tensor
-    has the type of the expression. A reduction inside a larger expression becomes a stage of its
-    own, over those of its free axes it depends on.
+    has the type of the expression. A reduction inside a larger expression becomes a separate stage,
+    over the axes on which it depends.
     """
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))
@@ -229,7 +233,7 @@ def compute_labelled(
     fn: Callable[..., Any],
     dtype: str | None = None,
 ) -> TensorExpr:
-    """`compute` with the axes given as (name, extent) pairs."""
+    """Return the tensor of `compute`, with the axes given as (name, extent) pairs."""
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
@@ -242,7 +246,7 @@ def compute_labelled(
 
 
 def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
-    """Axis names from the parameters of `fn`."""
+    """Return axis names from the parameters of `fn`."""
     labels: list[str] = []
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:

@@ -35,7 +35,7 @@ from ..workload.tensors import Stage, Tensor
 
 
 class LoopVar:
-    """One index variable, compared by identity: two may have the same label."""
+    """An index variable, compared by identity: two variables may have the same label."""
 
     __slots__ = ("extent", "label", "name", "reduce")
 
@@ -45,8 +45,8 @@ class LoopVar:
         self.label = label
         self.extent = extent
         self.reduce = reduce
-        # Unique while the object lives, and every expression that uses it keeps it alive.
-        # Stages get plain names, so it never leaves this front end.
+        # The name is unique while the object lives; every expression that uses it keeps it alive.
+        # Stages have plain names, so this name never leaves the front end.
         self.name = f"{label}@{id(self):x}"
 
 
@@ -54,7 +54,7 @@ Vars: TypeAlias = Mapping[str, LoopVar]
 
 
 class Index:
-    """An integer made of index variables; comparisons give conditions."""
+    """An integer expression of index variables; comparisons return conditions."""
 
     __slots__ = ("affine", "vars")
 
@@ -64,8 +64,8 @@ class Index:
 
     def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
         if isinstance(other, bool) or not isinstance(other, Index | int):
-            # Python then asks the other operand: a value takes the index as a number.
-            return NotImplemented  # type: ignore[no-any-return]  # what the protocol wants
+            # Python then calls the other operand's method: a value uses the index as a number.
+            return NotImplemented  # type: ignore[no-any-return]  # required by Python's operator protocol
         right = as_index(other)
         return Index(build(self.affine, right.affine), {**self.vars, **right.vars})
 
@@ -99,22 +99,22 @@ class Index:
         return Index(self.affine % _divisor(divisor, "%"), self.vars)
 
     def __lt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LT, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a - 1))
 
     def __le__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LE, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a))
 
     def __gt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LT, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b - 1))
 
     def __ge__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LE, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 
@@ -130,7 +130,7 @@ class ReduceAxis(Index):
 
 
 def as_index(value: object) -> Index:
-    """`value` as an index; WorkloadError if it is neither an index nor an integer."""
+    """Convert `value` to an index. Raise WorkloadError if it is neither an index nor an integer."""
     if isinstance(value, Index):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -142,14 +142,14 @@ def as_index(value: object) -> Index:
 
 
 def described(value: object) -> str:
-    """What `value` is, for messages."""
+    """Return a description of `value` for messages."""
     if isinstance(value, Expr):
         return f"a value of type {value.dtype}; indices may not depend on tensors"
     return f"{type(value).__name__} {shown(value)}"
 
 
 def shown(value: object) -> str:
-    """A short `repr` for messages."""
+    """Return a short `repr` for messages."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -180,7 +180,7 @@ def _divisor(value: object, what: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedReduction:
-    """A reduction inside an expression, before it becomes a stage of its own."""
+    """A reduction inside an expression, before it becomes a separate stage."""
 
     reducer: Reducer
     node: Scalar
@@ -194,10 +194,11 @@ class NestedReduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """A value computed for one element. `vars` are the index variables it is free in.
+    """A value computed for one element. `vars` are its free index variables.
 
-    A reduction inside is a `Load` of a tensor that `reductions` explains. `size` and `depth`
-    count the tree, so that shared parts cannot grow it beyond what a document may hold.
+    A reduction inside the expression is a `Load` of a tensor that is defined in `reductions`.
+    `size` and `depth` measure the tree, in which shared parts count at every use: they limit it to
+    the size that a document may have.
     """
 
     node: Scalar
@@ -256,10 +257,11 @@ Operand: TypeAlias = Expr | Index | int | float
 
 
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
-    """`node` as an expression that combines the variables, tensors and reductions of `parts`.
-    WorkloadError if it is too large.
+    """Return `node` as an expression with the variables, tensors and reductions of `parts`.
 
-    `depth` overrides the depth of `node` if it is not one more than that of its parts."""
+    `depth` overrides the depth if it is not one more than the greatest depth of the parts. Raise
+    WorkloadError if the expression is too large.
+    """
     size = 1 + sum(p.size for p in parts)
     if depth is None:
         depth = 1 + max((p.depth for p in parts), default=0)
@@ -282,11 +284,11 @@ def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
 
 
 def number(value: Operand, dtype: DType) -> Expr:
-    """A number or index as a value of `dtype`."""
+    """Return a number or index as a value of `dtype`."""
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
     if isinstance(value, Index):
-        # An index is counted in one of four types; the others are casts of these.
+        # An index has one of the wide types as a number; narrow types are casts of these.
         direct = IndexValue(value.affine, values.wide(dtype))
         return Expr(values.cast(direct, dtype), value.vars, {}, {})
     assert not isinstance(value, Expr)
@@ -294,7 +296,8 @@ def number(value: Operand, dtype: DType) -> Expr:
 
 
 def operand(value: object) -> Operand:
-    """`value` if it is an operand; WorkloadError describes it otherwise."""
+    """Return `value` if it is an operand. Raise WorkloadError with a description of `value` if it
+    is not."""
     if isinstance(value, Expr | Index) or (
         isinstance(value, int | float) and not isinstance(value, bool)
     ):
@@ -310,7 +313,8 @@ def operand(value: object) -> Operand:
 
 
 def as_value(value: object, dtype: DType | None = None) -> Expr:
-    """`value` as an expression; numbers become `dtype` (None: i32 or i64 if whole, else f32)."""
+    """Convert `value` to an expression; numbers get the type `dtype` (None: f32 for floats, i32 for
+    integers and indices)."""
     given = operand(value)
     if isinstance(given, Expr):
         return given
@@ -320,7 +324,7 @@ def as_value(value: object, dtype: DType | None = None) -> Expr:
 
 
 def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr, Expr]:
-    """Both operands as values, a number in the type of the other one."""
+    """Return both operands as values; a number gets the type of the other operand."""
     left, right = operand(a), operand(b)
     if isinstance(left, Expr) and isinstance(right, Expr):
         return left, right
@@ -333,8 +337,11 @@ def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr
 
 
 def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
-    """The literal `plain` in the type it takes next to `typed`; with `keep_narrow` in a narrow type
-    if it fits."""
+    """Return the literal `plain` in the type that it has as an operand of an operation with
+    `typed`.
+
+    With `keep_narrow`, the literal has a narrow integer type if it fits.
+    """
     dtype = values.wide(typed.dtype)
     if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
         low, high = typed.dtype.integer_range
@@ -344,7 +351,7 @@ def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
 
 
 def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
-    """`op(a, b)` by the type rules of `values`."""
+    """Return `op(a, b)` by the type rules of `values`."""
     left, right = typed_pair(a, b, keep_narrow=op in (BinaryOp.MIN, BinaryOp.MAX))
     node = values.binary(op, left.node, right.node)
     is_sum = op in (BinaryOp.ADD, BinaryOp.SUB)
@@ -359,7 +366,7 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
 
 
 def function(op: UnaryOp, x: object) -> Expr:
-    """`op(x)`, in f32 for narrow floats; a plain number is f32."""
+    """Return `op(x)`, computed in f32 for narrow floats; a plain number is f32."""
     given = operand(x)
     value = given if isinstance(given, Expr) else number(given, DType.F32)
     return derived(values.unary(op, value.node), value)
@@ -367,7 +374,8 @@ def function(op: UnaryOp, x: object) -> Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A condition over indices and values: `choose(a, b)` is `a` where it holds, else `b`."""
+    """A condition over indices and values: `choose(a, b)` is `a` if the condition holds, else
+    `b`."""
 
     choose: Callable[[Expr, Expr], Expr]
 
@@ -380,9 +388,9 @@ class Condition:
 
 
 def index_condition(a: Index, b: object, build: Callable[[Affine, Affine], Cond]) -> Condition:
-    """The condition `build(a, b)` of two indices."""
+    """Return the condition `build(a, b)` of two indices."""
     if isinstance(b, Expr):
-        return NotImplemented  # type: ignore[no-any-return]  # then the value compares
+        return NotImplemented  # type: ignore[no-any-return]  # the value's method compares
     right = as_index(b)
     cond = normal_cond(build(a.affine, right.affine))
     return guard((cond,), {**a.vars, **right.vars})
@@ -409,7 +417,7 @@ def value_condition(op: CompareOp, a: object, b: object) -> Condition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorExpr:
-    """A tensor to read: an input, or one computed by the last of `stages`."""
+    """A tensor to read: an input, or the result of the last of `stages`."""
 
     tensor: Tensor
     stages: tuple[Stage, ...] = ()
@@ -428,7 +436,7 @@ class TensorExpr:
         return self.tensor.dtype
 
     def __getitem__(self, index: object) -> Expr:
-        """The element at `index`: one integer or index a dimension."""
+        """Return the element at `index`, which has one integer or index per dimension."""
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != len(self.shape):
             raise WorkloadError(

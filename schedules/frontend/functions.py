@@ -1,4 +1,5 @@
-"""The scalar functions of Python and of index notation, by name: one for each row of the table.
+"""The scalar functions of Python and of index notation, by name: one for each row of the function
+table.
 
     from tilewright.schedules.frontend.functions import exp, tanh
 

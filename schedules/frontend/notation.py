@@ -1,7 +1,9 @@
-"""Index notation: `C[i,j] += A[i,k] * B[k,j]`, with ranges inferred and reads outside zero.
+"""Index notation: `C[i,j] += A[i,k] * B[k,j]`, with inferred ranges. Reads outside a tensor give
+zero.
 
 Statements are built with `tilewright.schedules.frontend.expr`, so that the notation and Python
-cannot differ in meaning. Grammar, functions and the rules of inference are in `docs/workload.md`.
+cannot differ in meaning. `docs/workload.md` has the grammar, the functions and the rules of
+inference.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from .notation_eval import CONSTANTS, Evaluator
 from .notation_ranges import TensorUse, infer_extents
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
-"""Declared tensors in argument order: name to (dtype, shape), or `Tensor` values."""
+"""Declared tensors in argument order: a mapping from name to (dtype, shape), or `Tensor` values."""
 
 _SPEC = re.compile(
     r"\s*(?P<name>\w+)\s*[=:]\s*(?P<const>const\s+)?(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*",
@@ -46,7 +48,8 @@ _SPEC = re.compile(
 
 
 def parse_tensor_spec(text: str) -> Tensor:
-    """The tensor of `A=f32[512,512]`, or `B=const f32[512,512]` for values that never change."""
+    """Parse a tensor such as `A=f32[512,512]`, or `B=const f32[512,512]` for values that never
+    change."""
     match = _SPEC.fullmatch(text) if len(text) <= 400 else None
     if match is None:
         raise WorkloadError(
@@ -71,11 +74,12 @@ def parse_tensor_spec(text: str) -> Tensor:
 def from_notation(
     text: str, tensors: TensorSpecs, ranges: Mapping[str, int] | None = None, name: str = ""
 ) -> Workload:
-    """The workload `text` computes from `tensors`; tensors never read are its outputs.
+    """Return the workload that `text` computes from `tensors`; its outputs are the computed tensors
+    that no statement reads.
 
-    `ranges` gives extents of index variables that shapes do not (or should not) give. A tensor
-    that is declared and computed is an output with its shape and type stated.
-    WorkloadError says what is wrong, with the place in the text.
+    `ranges` has the extents of index variables that the shapes do not (or should not) determine. A
+    tensor that is both declared and computed has the declared shape and type. Raise WorkloadError
+    with the error and its position in the text.
     """
     program = _Program(text, _declared(tensors), dict(ranges or {}))
     workload = program.run()
@@ -101,7 +105,8 @@ def _declared(tensors: TensorSpecs) -> dict[str, Tensor]:
 
 
 class _Program:
-    """Statements in order, each building one tensor from those before it."""
+    """The statements in order; each builds one tensor from the inputs and the tensors of earlier
+    statements."""
 
     def __init__(self, text: str, declared: dict[str, Tensor], ranges: dict[str, int]) -> None:
         self._text = text
@@ -137,7 +142,7 @@ class _Program:
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
 
     def _check_declared(self) -> None:
-        """WorkloadError that lists all names that are read, but neither declared nor written."""
+        """Raise WorkloadError with all names that are read, but neither declared nor written."""
         written = {s.target.name for s in self._statements}
         reads = [r for s in self._statements for r in references(s.value)]
         missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
@@ -187,8 +192,11 @@ class _Program:
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
     def _check_inner(self, statement: AssignmentTree, inner: Mapping[str, Tree]) -> None:
-        """WorkloadError unless the indices `inner`, which are not on the left side, fit the
-        operator; each is given with its first use."""
+        """Raise WorkloadError if the indices `inner`, which are not on the left side, are not
+        allowed with the operator.
+
+        `inner` maps each index to its first use.
+        """
         target = statement.target
         match statement.operator:
             case AssignmentOp.STORE:
@@ -209,7 +217,8 @@ class _Program:
                 assert_never(statement.operator)
 
     def _left_names(self, target: Ref) -> list[str]:
-        """Index names of the left side; "" for a literal 0, an axis of extent 1."""
+        """Return the index names of the left side, with "" for a literal 0, which is an axis of
+        extent 1."""
         names: list[str] = []
         for index in target.args:
             if isinstance(index, Name) and index.name not in names:
@@ -233,7 +242,8 @@ class _Program:
     def _survey(
         self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[TensorUse]
     ) -> None:
-        """Index names in order of appearance, and every read with its affine indices."""
+        """Collect the index names of `tree` in order of appearance, and every read with its affine
+        indices."""
         match tree:
             case Number():
                 return
@@ -311,7 +321,8 @@ class _Program:
 
 
 def _combined(operator: AssignmentOp, value: Operand, axes: tuple[ReduceAxis, ...]) -> Operand:
-    """`value` as `operator` assigns it, combined over `axes`."""
+    """Return the value that `operator` assigns: `value`, reduced over `axes` if the operator
+    reduces."""
     match operator:
         case AssignmentOp.STORE:
             return value

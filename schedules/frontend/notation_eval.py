@@ -1,4 +1,4 @@
-"""Evaluate the right side of a statement: syntax tree to expression."""
+"""Evaluate the right side of a statement: convert a syntax tree to an expression."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """Evaluator of one right side: numbers and indices stay untyped until they are combined with a
-    value."""
+    """An evaluator of one right side. Numbers and indices have no type until they are combined with
+    a value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
@@ -65,7 +65,7 @@ class Evaluator:
                 return self._located(tree, lambda: self._infix(tree))
 
     def _located(self, tree: Tree, build: Callable[[], _Value]) -> _Value:
-        """`build()`, its error shown at `tree` unless it already has a place."""
+        """Return `build()`; an error without a position in the text is shown at `tree`."""
         try:
             return build()
         except WorkloadError as error:
@@ -108,7 +108,7 @@ class Evaluator:
         return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
 
     def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
-        """Arithmetic of literals, done once and for all."""
+        """Return the result of arithmetic on two literals."""
         assert isinstance(a, int | float)
         assert isinstance(b, int | float)
         if tree.op in ("/", "//", "%") and b == 0:
@@ -154,7 +154,7 @@ class Evaluator:
 
 
 def relu(x: Operand) -> Expr:
-    """`max(x, 0)`."""
+    """Return `max(x, 0)`."""
     return expr.maximum(x, 0)
 
 

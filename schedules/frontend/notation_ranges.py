@@ -1,9 +1,10 @@
-"""Infer the range of each index of a statement from the shapes it is used with.
+"""Infer the range of each index of a statement from the shapes of the tensors that it indexes.
 
-1. An explicit range is used as it is. 2. An index alone in a dimension has the extent of that
-dimension; different extents are an error. 3. An index inside `c*h + rest` runs while the reads stay
-inside the tensor, padded at its end as far as `rest` reaches below 0: padding is symmetric, which
-gives the usual output size of a convolution, (I + 2*pad - K)//stride + 1.
+Rule 1: an explicit range is used unchanged. Rule 2: an index that is the complete index of a
+dimension has the extent of that dimension; different extents are an error. Rule 3: an index h in
+`c*h + rest` has the values for which the reads stay inside the tensor, padded at its end by the
+distance that `rest` reaches below 0. The padding is therefore symmetric, which gives the usual
+output size of a convolution, (I + 2*pad - K)//stride + 1.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..algebra.text_parser import Ref, Tree, syntax_error
 
 @dataclass(frozen=True, slots=True)
 class TensorUse:
-    """One use of a tensor of `shape`, with an affine index a dimension."""
+    """One use of a tensor of shape `shape`, with one affine index per dimension."""
 
     place: Ref
     shape: tuple[int, ...]
@@ -26,7 +27,8 @@ class TensorUse:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The use that determined the extent of an index, for error messages."""
+    """The extent of an index and a text that names the use that determined it, for error
+    messages."""
 
     extent: int
     text: str
@@ -35,7 +37,8 @@ class _Source:
 def infer_extents(
     text: str, places: Mapping[str, Tree], reads: list[TensorUse], given: Mapping[str, int]
 ) -> dict[str, int]:
-    """An extent for every name in `places`; WorkloadError explains a clash or what is missing."""
+    """Return an extent for every name in `places`. Raise WorkloadError if extents clash or cannot
+    be inferred."""
     found = {n: _Source(e, "the range given") for n, e in given.items()}
     _from_whole_dimensions(text, reads, found, given)
     while _one_round(text, reads, found):
@@ -88,7 +91,8 @@ def _agree(
 
 
 def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> bool:
-    """Ranges of indices that are the only unknown of a dimension; whether any was found."""
+    """Infer the range of each index that is the only unknown of a dimension; return whether any
+    range was inferred."""
     inferred: dict[str, _Source] = {}
     for read in reads:
         for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
@@ -112,13 +116,13 @@ def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> 
 
 
 def _reach(index: Affine, extent: int, name: str, found: Mapping[str, _Source]) -> int | None:
-    """The number of values of `name` that keep `index` inside, by rule 3; None if it is not
-    determined."""
+    """Return the number of values of `name` that keep `index` inside, by rule 3, or None if it is
+    not determined."""
     divided = _opened(index)
     if divided is not None:
         numerator, divisor = divided
         low, _ = _rest(numerator, name, found)
-        # Where a division reads outside, which end the padding is on has no usual answer.
+        # If a division reads outside, no convention determines the end that is padded.
         return None if low < 0 else _reach(numerator, extent * divisor, name, found)
     step = index.coefficient(name)
     if not step or not index.is_linear_in(name):
@@ -139,7 +143,7 @@ def _opened(index: Affine) -> tuple[Affine, int] | None:
 
 
 def _rest(index: Affine, name: str, found: Mapping[str, _Source]) -> tuple[int, int]:
-    """Least and greatest value of `index` where `name` is 0."""
+    """Return the least and the greatest value of `index` if `name` is 0."""
     ranges = {n: Interval(0, s.extent - 1) for n, s in found.items()}
     ranges[name] = Interval(0, 0)
     bounds = interval(index, ranges)

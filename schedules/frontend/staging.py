@@ -13,7 +13,8 @@ from .expr_core import Expr, LoopVar, NestedReduction, TensorExpr
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
-    """The tensor `name[axes] = value`, its reductions split off; every stage is validated."""
+    """Build the tensor `name[axes] = value`, with its reductions in separate stages; every stage is
+    validated."""
     _check_free(name, axes, value)
     splitter = _Splitter(name, {n: t.tensor for n, t in value.tensors.items()})
     splitter.main(axes, value)
@@ -37,7 +38,7 @@ def _check_free(name: str, axes: tuple[LoopVar, ...], value: Expr) -> None:
 
 
 class _Splitter:
-    """Turns one expression into stages; equal reductions are computed once."""
+    """A splitter of one expression into stages; equal reductions are computed once."""
 
     def __init__(self, name: str, known: dict[str, Tensor]) -> None:
         self._name = name
@@ -71,7 +72,7 @@ class _Splitter:
             if done_free == free and done.same_as(reduction):
                 return Load(tensor.name, index, tensor.dtype)
         body = self._lower(reduction.node, reduction.inner, free + reduction.axes)
-        # A single value still has a shape: one axis of extent 1.
+        # A tensor with a single value has one axis of extent 1.
         axes = free or (LoopVar("one", 1, reduce=False),)
         name = fresh(f"{self._name}_{reduction.reducer}", {self._name, *self._known})
         tensor = self._emit(name, axes, body, reduction)

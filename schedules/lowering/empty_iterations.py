@@ -1,12 +1,12 @@
-"""End loops before iterations in which no statement writes anything.
+"""End loops before iterations in which no statement writes an element.
 
     for i in range(2):                            for i in range(2) while 16*i + 32*o <= 36:
       for l in range(16):              ->           for l in range(16):
         if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
 
 If blocks of tiles do not divide an axis, some tiles are empty. Their guards prevent writes to the
-output, but private buffers are computed without guards (see `relax.py`), so that an empty tile
-would cost as much as any other.
+output, but private buffers are computed without guards (see `relax.py`). An empty tile would
+therefore cost as much as any other tile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..nest.loop_ir import (
 
 
 def end_early(stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
-    """`stmts` with bounds on serial loops whose last iterations may be empty."""
+    """Return `stmts` with bounds on serial loops whose last iterations may be empty."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -51,8 +51,10 @@ def _ended(loop: For, ranges: Ranges) -> For:
 
 
 def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
-    """Necessary conditions for any statement of `stmts` to write, for all iterations of the loops
-    `inside`."""
+    """Return the necessary conditions for a statement of `stmts` to write.
+
+    If one of them is false, no statement writes in any iteration of the loops `inside`.
+    """
     common: set[Cond] | None = None
     for stmt in stmts:
         match stmt:
@@ -63,14 +65,16 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
             case StoreElement() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
             case PrefetchHint():
-                continue  # prefetches alone do not keep an iteration
+                continue  # an iteration with prefetches only is empty
         common = here if common is None else common & here
     return common or set()
 
 
 def easiest(cond: Cond, inside: Ranges) -> Cond:
-    """The condition under which some iteration of the loops `inside` satisfies `cond`; `cond`
-    itself if they occur in divisions or in an equation."""
+    """Return the condition under which some iteration of the loops `inside` satisfies `cond`.
+
+    Return `cond` unchanged if it is an equation or the loops occur in divisions.
+    """
     if not isinstance(cond, Ge0):
         return cond
     used = cond.index.vars() & inside.keys()
@@ -80,8 +84,8 @@ def easiest(cond: Cond, inside: Ranges) -> Cond:
 
 
 def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
-    """The values of the `free` variables that maximise `index`; variables in divisions are left
-    out."""
+    """Return the values of the `free` variables that maximise `index`; variables in divisions are
+    omitted."""
     return {
         atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
         for atom, step in index.terms
@@ -90,8 +94,11 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:
-    """Whether `cond` depends only on loop `name` and loops around it, and stays false once it is
-    false."""
+    """Return whether `cond` is a bound that may end loop `name`.
+
+    Such a condition depends only on loop `name` and its enclosing loops, and stays false once it is
+    false.
+    """
     index = cond.index
     return (
         isinstance(cond, Ge0)

@@ -3,7 +3,7 @@
     workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the unscheduled program: stages in order, loops in the order of the axes,
-reductions innermost. Loops are called `stage.axis`. Cleaning only simplifies guards, bounds and
+reductions innermost. Loops are named `stage.axis`. Cleaning only simplifies guards, bounds and
 extents; rules and primitives do not depend on it.
 """
 
@@ -51,9 +51,11 @@ from .relax import relax_guards
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
-    """The cleaned and checked nest of `trace` on `workload`'s normal form; code is generated from
-    such nests only. ScheduleError: a step is illegal, or `check_lowered` refuses the nest.
-    MalformedNest: a bug of a step or of `clean`."""
+    """Return the cleaned and checked nest of `trace` on the normal form of `workload`.
+
+    Code is generated only from such nests. Raise ScheduleError if a step is illegal or
+    `check_lowered` rejects the nest. Raise MalformedNest if a step or `clean` has a bug.
+    """
     rewritten, rest = start(workload, trace)
     nest = clean(rest.apply(plain_nest(rewritten)))
     check_lowered(nest)
@@ -61,10 +63,13 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 
 def check_lowered(nest: Nest) -> None:
-    """ScheduleError unless all accesses of `nest` are proved in bounds, its parallel and vectorised
-    loops are legal, and its code is within the size limit. MalformedNest if it is not well formed,
-    which is a bug and never reported as an illegal trace. A second line of defence: every step and
-    `clean` prove what they do, so a refusal here means that one of them has a bug.
+    """Raise ScheduleError if `nest` violates a rule of lowered nests.
+
+    All accesses must be proved in bounds, the parallel and vectorised loops must be legal, and the
+    code must be within the size limit. Raise MalformedNest if the nest is not well formed, which is
+    a bug and never reported as an illegal trace. This is a second line of defence: every step and
+    `clean` prove that their results satisfy these rules, so a rejection here means that one of them
+    has a bug.
     """
     verify(nest)
     copies = sum(map(written_out, nest.body))
@@ -76,8 +81,10 @@ def check_lowered(nest: Nest) -> None:
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
-    """`workload` in normal form after the rewrites of `trace`, and the remaining primitives.
-    ScheduleError: a rewrite does not fit, or its error is not allowed."""
+    """Return `workload` in normal form after the rewrites of `trace`, and the remaining primitives.
+
+    Raise ScheduleError if a rewrite does not match or its error is not allowed.
+    """
     workload = workload.normalised()
     for step in trace.rewrites:
         workload = step.rewrite(workload)
@@ -85,8 +92,11 @@ def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
 
 
 def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
-    """The largest proven error of `rewrites`, applied in sequence: each is the error of its own
-    stage, in the unit of `Workload.allowed_error`. ScheduleError as for `start`."""
+    """Return the largest proven error of `rewrites`, applied in sequence.
+
+    Each rewrite has the error of its stage, in the unit of `Workload.allowed_error`. Raise
+    ScheduleError as `start` does.
+    """
     workload, largest = workload.normalised(), 0.0
     for step in rewrites:
         largest = max(largest, step.stated_error(workload))
@@ -95,7 +105,7 @@ def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
 
 
 def plain_nest(workload: Workload) -> Nest:
-    """The unscheduled loop nest, to which a trace's first primitive is applied."""
+    """Return the unscheduled loop nest, to which the first primitive of a trace is applied."""
     workload = workload.normalised()
     body = tuple(_stage_nest(stage) for stage in workload.stages)
     outputs = set(workload.outputs)
@@ -108,7 +118,7 @@ def plain_nest(workload: Workload) -> Nest:
 
 
 def loop_name(stage: str, axis: str) -> str:
-    """The name of an axis's loop in the plain nest."""
+    """Return the name of an axis's loop in the plain nest."""
     return f"{stage}.{axis}"
 
 
@@ -133,9 +143,12 @@ def _stage_nest(stage: Stage) -> Stmt:
 
 
 def clean(nest: Nest) -> Nest:
-    """An equivalent nest with redundant guards removed, other guards moved into loop bounds, and
-    loops shrunk to useful iterations. ScheduleError if a register buffer is indexed by a loop that
-    is not unrolled or vectorised, or if an instruction or prepacking no longer applies."""
+    """Return an equivalent nest with simpler guards, bounds and extents.
+
+    Redundant guards are removed, other guards are moved into loop bounds, and loops are shrunk to
+    useful iterations. Raise ScheduleError if a register buffer is indexed by a loop that is not
+    unrolled or vectorised, or if an instruction or prepacking no longer applies.
+    """
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
     body = end_early(_simplify(body, {}), {})
@@ -154,8 +167,11 @@ def clean(nest: Nest) -> Nest:
 def _shrink(
     stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    """Shrink loops to the iterations in which some leaf may execute. Loops of one iteration are
-    removed; their variables are entered in `zero`, to be substituted in one pass."""
+    """Shrink loops to the iterations in which some leaf may execute.
+
+    Loops of one iteration are removed; their variables are entered in `zero`, to be substituted in
+    one pass.
+    """
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -176,7 +192,7 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    # Prefetches alone do not keep an iteration.
+    # An iteration with prefetches only is not useful.
     useful = (_useful(leaf.guards, loop, chain, ranges) for leaf, chain in write_sites((loop,)))
     extent = max(useful, default=0)
     if extent <= 0:
@@ -192,8 +208,11 @@ def _shrink_loop(
 def _useful(
     guards: tuple[Cond, ...], loop: For, chain: tuple[For, ...], ranges: dict[str, Interval]
 ) -> int:
-    """An upper bound of the iterations of `loop` in which the `guards` of a leaf may hold. `chain`
-    are the loops from `loop` to the leaf; `ranges` are those of the loops outside."""
+    """Return an upper bound on the iterations of `loop` in which the `guards` of a leaf may hold.
+
+    `chain` contains the loops from `loop` to the leaf; `ranges` maps the variables of the outer
+    loops to their ranges.
+    """
     count = loop.extent
     for guard in guards:
         if not isinstance(guard, Ge0):
@@ -207,7 +226,7 @@ def _useful(
 
 
 def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Simplify indices, guards and selects under the ranges of the loops around them."""
+    """Simplify indices, guards and selects under the ranges of the enclosing loops."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -243,8 +262,10 @@ def _simplify_leaf(stmt: StoreElement | Update, ranges: dict[str, Interval]) -> 
 
 
 def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
-    """`value` with indices simplified, and selects whose conditions `ranges` or `known` decide
-    replaced by a branch."""
+    """Return `value` with simplified indices and without selects that are decided.
+
+    A select is replaced by one of its branches if `ranges` or `known` decide its conditions.
+    """
 
     def leaf(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -300,7 +321,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
 
 
 def check_registers(nest: Nest) -> None:
-    """ScheduleError if a register buffer is indexed by a serial or parallel loop."""
+    """Raise ScheduleError if a register buffer is indexed by a serial or parallel loop."""
     registers = {b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.REGISTER}
     if not registers:
         return

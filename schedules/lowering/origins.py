@@ -13,9 +13,12 @@ from ..trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loop: `root` is the loop of the plain nest that it is a part of, or the
-    buffer that it fills along dimension `dim`. `added` is the suffix its name has gained, `walks`
-    are the `Walk`s of the steps that created it."""
+    """The origin of a loop.
+
+    `root` is the loop of the plain nest from which the loop derives, or the buffer that the loop
+    fills along dimension `dim`. `added` is the suffix appended to its name. `walks` contains the
+    `Walk` of each step that created it.
+    """
 
     root: str
     dim: int | None = None
@@ -24,13 +27,15 @@ class Origin:
 
     @property
     def axis(self) -> tuple[str, int | None]:
-        """A key of the axis or dimension: equal for loops that are parts of the same one."""
+        """The key of the axis or dimension, equal for all loops that are parts of it."""
         return self.root, self.dim
 
 
 def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
-    """The plain `nest` after the primitives of `trace`, and the origin of each of its loops.
-    ScheduleError from the first step that is not legal."""
+    """Return the plain `nest` after the primitives of `trace`, and the origin of each of its loops.
+
+    Raise ScheduleError from the first step that is not legal.
+    """
     known = {loop.var: Origin(loop.var) for loop in loops(nest.body)}
     for step in trace.steps:
         assert isinstance(step, Primitive), f"{step} stands before every primitive"
@@ -44,7 +49,8 @@ def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
 
 
 def _origin(new: str, old: str, walk: Walk, made: Made, known: dict[str, Origin]) -> Origin:
-    """The origin of the loop `new`, made from the loop or for the buffer `old`."""
+    """Return the origin of the loop `new`, which derives from the loop `old` or fills the buffer
+    `old`."""
     added = new.removeprefix(old) if new.startswith(old) else ""
     if walk is Walk.FILL:
         position = writes_of(made.nest.body, old)[0].index

@@ -1,4 +1,4 @@
-"""The plan of a schedule in sentences: what `show --what plan` prints.
+"""The plan of a schedule in sentences: the output of `show --what plan`.
 
 It is derived from the nest, not from the sketch that wrote the trace, so it also describes traces
 that no current sketch produces. There is one line per loop, buffer or straight-line piece of code;
@@ -33,7 +33,7 @@ from .readable import Readable, readable
 
 
 def plan_text(workload: Workload, trace: Trace) -> str:
-    """The plan of `trace`, a legal schedule of `workload`, as text."""
+    """Return the plan of `trace`, a legal schedule of `workload`, as text."""
     shown = readable(workload, trace)
     lines = [f"first: {step}" for step in trace.rewrites]
     lines += _Outline(shown).lines(shown.nest.body, 0, ())
@@ -48,7 +48,8 @@ class _Outline:
     shown: Readable
 
     def lines(self, body: tuple[Stmt, ...], depth: int, around: tuple[For, ...]) -> list[str]:
-        """The lines of `body`; `around` are the unrolled and vectorised loops around it."""
+        """Return the lines of `body`; `around` contains the enclosing unrolled and vectorised
+        loops."""
         found: list[str] = []
         rests = 0
         for stmt in body:
@@ -83,7 +84,8 @@ class _Outline:
                 return [] if self._is_a_move(stmt) else [f"{pad}{self._work(stmt, around)}"]
 
     def _is_a_move(self, leaf: StoreElement | Update) -> bool:
-        """Whether a leaf stores a constant or moves one value between register and memory."""
+        """Return whether a leaf stores a constant or moves one value between register and
+        memory."""
         if not isinstance(leaf, StoreElement) or leaf.buffer in self._arguments:
             return False
         single = isinstance(leaf.value, Load) and not any(i.vars() for i in leaf.value.index)
@@ -109,18 +111,21 @@ class _Outline:
         return f"{self._called(loop)}: {steps}" + (f" ({', '.join(marks)})" if marks else "")
 
     def _step(self, loop: For) -> int:
-        """Elements of the loop's axis that one iteration covers: the product of the inner extents
-        along the largest branch."""
+        """Return the elements of the loop's axis that one iteration covers.
+
+        This is the product of the inner extents along the largest branch.
+        """
         own = self._origin(loop).axis
         inner = self._first_chain(loop.body)
         return prod(other.extent for other in inner if self._origin(other).axis == own)
 
     def _is_copy(self, loop: For) -> bool:
-        """Whether a loop fills a buffer."""
+        """Return whether a loop fills a buffer."""
         return Walk.FILL in self._origin(loop).walks
 
     def _is_rest(self, stmt: Stmt) -> bool:
-        """Whether `stmt` is the remainder of a partitioned loop: separate code for the edges."""
+        """Return whether `stmt` is the remainder of a partitioned loop: separate code for the
+        edges."""
         within = list(loops((stmt,)))[: 1 if isinstance(stmt, For) else None]
         return bool(within) and all(Walk.REST in self._origin(loop).walks for loop in within)
 
@@ -129,7 +134,7 @@ class _Outline:
         return not ends and not self._is_rest(stmt)
 
     def _first_chain(self, body: tuple[Stmt, ...]) -> Iterator[For]:
-        """The loops of `body` around its largest piece of work."""
+        """Yield the loops of `body` that enclose its largest statement, measured in points."""
         while inner := [s for s in body if isinstance(s, For | Allocate) and self._is_main(s)]:
             first = max(reversed(inner), key=_points)
             if isinstance(first, For):
@@ -137,7 +142,8 @@ class _Outline:
             body = first.body
 
     def _work(self, leaf: StoreElement | Update, around: tuple[For, ...]) -> str:
-        """The text of what a leaf computes, over the unrolled and vectorised loops `around` it."""
+        """Return the text of the computation of a leaf over the enclosing unrolled and vectorised
+        loops."""
         read = list(dict.fromkeys(load.tensor for load in loads(leaf.value)))
         operations = _operations(leaf.value)
         if isinstance(leaf, Update):
@@ -149,8 +155,8 @@ class _Outline:
         return f"{what}{self._at_once(around)}"
 
     def _at_once(self, around: tuple[For, ...]) -> str:
-        """The shape that unrolled and vectorised loops compute together: `: 6 i x 4 vectors of 16
-        j`."""
+        """Return the shape that unrolled and vectorised loops compute together: `: 6 i x 4 vectors
+        of 16 j`."""
         lanes = next((x for x in around if x.kind is LoopKind.VECTORIZED), None)
         own = None if lanes is None else self._origin(lanes).axis
         parts, vectors = [], 1
@@ -168,7 +174,7 @@ class _Outline:
 
 
 def _operations(value: Scalar) -> str:
-    """The distinct operations of an expression: `exp and sub of `."""
+    """Return the text of the distinct operations of an expression: `exp and sub of `."""
     kinds = [str(node.op) for node in walk(value) if isinstance(node, Binary | Unary)]
     return f"{' and '.join(dict.fromkeys(kinds))} of " if kinds else ""
 

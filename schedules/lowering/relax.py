@@ -1,11 +1,11 @@
-"""Drop guards on writes to private buffers whose excess elements are never read.
+"""Remove guards on writes to private buffers whose excess elements are never read.
 
     if j < N: acc[j] += A[k] * B[k, j]        ->    acc[j] += A[k] * (B[k, j] if j < N else 0)
     if j < N: C[j] = acc[j]                         if j < N: C[j] = acc[j]
 
-Elements of `acc` beyond the guard are computed and discarded, because arithmetic on whole vectors
-is cheaper than on masked ones. Legal if every reader of the buffer has the same guard for the
-element it reads; reads that the guard kept in bounds get it as a condition.
+Elements of `acc` for which the guard is false are computed and discarded, because arithmetic on
+whole vectors is cheaper than on masked vectors. Legal if every reader of the buffer has the same
+guard for the element it reads. Reads that the guard kept in bounds get it as a condition.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .empty_iterations import greatest
 
 Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[StoreElement | Update, tuple[For, ...]]]
-"""Leaves that write, each with the loops around it."""
+"""Leaves that write, each with its enclosing loops."""
 
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with guards of writes to private buffers dropped where no reader is affected."""
+    """Return `stmts` with guards on writes to private buffers removed if no reader is affected."""
     private = {b.name: b for b in buffers_allocated(stmts)}
     buffers = {b.name: b for b in arguments} | private
     sites = list(write_sites(stmts))
@@ -97,7 +97,7 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
 def _loops_around_allocations(
     stmts: tuple[Stmt, ...], around: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Every allocated buffer with the variables of the loops around its allocation."""
+    """Yield every allocated buffer with the variables of the loops that enclose its allocation."""
     for stmt in stmts:
         if isinstance(stmt, For):
             yield from _loops_around_allocations(stmt.body, around | {stmt.var})
@@ -109,9 +109,12 @@ def _loops_around_allocations(
 def _that_matter(
     guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
 ) -> tuple[Cond, ...]:
-    """`guards` without those that one assignment of the variables that are not `fixed` satisfies
-    together, for all values of the fixed variables: the same element is then written in another
-    iteration, where the guard holds."""
+    """Return `guards` without guards that another iteration satisfies for the same element.
+
+    Guards are omitted if one assignment of the variables that are not `fixed` satisfies them
+    together, for all values of the fixed variables. The same element is then written in the
+    iteration of that assignment, in which the guards hold.
+    """
     free = {name: values for name, values in ranges.items() if name not in fixed}
     best = dict[str, Affine]()
     matter: list[Cond] = []
@@ -122,7 +125,7 @@ def _that_matter(
             best |= chosen
         else:
             matter.append(guard)
-    # Variables whose assignment would violate a kept guard become fixed.
+    # Variables whose assignment would violate a remaining guard become fixed.
     torn = {
         name
         for guard in matter
@@ -141,8 +144,10 @@ def _droppable(
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
-    """The droppable guards of each writer of buffer `name`, by id; empty if some guard must
-    stay."""
+    """Return the removable guards of each writer of buffer `name`, by id.
+
+    The result is empty if a guard of the buffer must remain.
+    """
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -152,7 +157,7 @@ def _droppable(
     result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
-        # Guards on loops around the allocation become bounds of these loops and cost nothing.
+        # Guards on loops that enclose the allocation become bounds of these loops and cost nothing.
         ending = [g for g in writer.guards if g.index.vars() <= around]
         droppable = tuple(
             g for g in writer.guards if g not in ending and not g.index.vars() & reduced
@@ -167,9 +172,9 @@ def _droppable(
                 return {}
         ranges = ranges_of(chain)
         if in_bounds(writer.index, buffers[name].shape, ranges):
-            return {}  # without its guards the write would leave the buffer
+            return {}  # without its guards the write would be out of bounds
         if droppable and not _is_one_to_one(writer.index, ranges, around):
-            return {}  # without its guards it would overwrite other elements
+            return {}  # without its guards the write would overwrite other elements
         result[id(writer)] = droppable
     return result if all(_is_started(w, c, writers, result) for w, c in writers) else {}
 
@@ -180,9 +185,11 @@ def _is_started(
     writers: Sites,
     dropped: Mapping[int, Guards],
 ) -> bool:
-    """Whether the old value of an update is defined also where the guards `dropped` would have
-    skipped the update: then another writer, which does not read the old value, writes the
-    element."""
+    """Return whether the old value of an update is defined if the guards `dropped` are removed.
+
+    The guards would have skipped the update for some elements. Another writer, which does not read
+    the old value, must write these elements.
+    """
     gone = dropped[id(writer)]
     if isinstance(writer, StoreElement) or writer.first is not None or not gone:
         return True
@@ -197,8 +204,12 @@ def _is_started(
 
 
 def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
-    """Whether different assignments of the variables that are not `fixed` give different elements:
-    in each dimension, each stride exceeds the sum of the spans of all smaller strides."""
+    """Return whether different assignments of the variables that are not `fixed` give different
+    elements.
+
+    This holds if, in each dimension, each stride exceeds the sum of the spans of all smaller
+    strides.
+    """
     for dimension in index:
         reach = 0
         for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
@@ -216,8 +227,11 @@ def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed
 def _fills(
     writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
 ) -> bool:
-    """Whether `writer` writes every element of `buffer` without the guards `dropped`: its index
-    enumerates all dimensions, and other guards only keep it inside the buffer."""
+    """Return whether `writer` writes every element of `buffer` without the guards `dropped`.
+
+    Its index must enumerate all dimensions, and its other guards must only restrict it to the
+    buffer.
+    """
     ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
@@ -242,9 +256,12 @@ def _writes(
     dropped: Guards,
     held: Guards,
 ) -> bool:
-    """Whether `writer`, without the guards `dropped`, writes what `load` reads wherever `held`
-    hold: its index is the same function of loops with at least the same ranges, and its other
-    guards are among `held`."""
+    """Return whether `writer`, without the guards `dropped`, writes the element of `load` if `held`
+    hold.
+
+    The two indices must be the same function of loops, the writer's loops must have at least the
+    reader's ranges, and the other guards of the writer must be among `held`.
+    """
     own = {loop.var: loop.extent for loop in chain}
     renaming = _same_element(writer.index, load.index, own.keys())
     if renaming is None:
@@ -258,10 +275,10 @@ def _writes(
 def _same_element(
     written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
 ) -> dict[str, Affine] | None:
-    """The reader's index for each loop of the writer, if both indices are the same function; None
-    if not.
+    """Return the reader's index for each loop of the writer, or None if the indices differ.
 
-    Variables are matched by their coefficients, which must be different within a dimension.
+    The indices must be the same function. Variables are matched by their coefficients, which must
+    be different within a dimension.
     """
     renaming: dict[str, Affine] = {}
     for w, r in zip(written, read, strict=True):
@@ -287,19 +304,22 @@ def guard_reads(
     ranges: dict[str, Interval],
     unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """`value` for an iteration in which `guards` may fail while those `kept` hold: a read gives
-    zero where a guard fails that keeps it in bounds or that guards the write of the element."""
+    """Return `value` for an iteration in which `guards` may be false and `kept` hold.
+
+    A read gives zero if a guard is false that keeps the read in bounds or that guards the write of
+    the element.
+    """
     if not guards:
         return value
 
-    # Other conditions around a read may keep it in bounds only together with a guard.
+    # Other conditions on a read may keep it in bounds only together with a guard.
     spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         needed = unless_written(load)
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
         if any(c not in known for c in conds):
-            # Guards needed to stay in bounds are added to those needed for defined values.
+            # Guards needed for bounds are added to guards needed for defined values.
             fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
             inside = _that_matter(guards, ranges, fixed)
             needed = tuple(g for g in guards if g in needed or g in inside)
@@ -320,7 +340,7 @@ def guard_reads(
 
 
 def _outer_conds(value: Scalar) -> Iterator[Cond]:
-    """The conditions of selects other than those between a single load and a value without
+    """Yield the conditions of selects, except selects between a single load and a value without
     loads."""
     for node in walk_scalar(value):
         if isinstance(node, Select) and isinstance(node.cond, All):

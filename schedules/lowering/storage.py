@@ -1,7 +1,7 @@
 """Storage of the buffers of a lowered nest, and its limits.
 
-It is part of legality: the search consults it before it proposes a schedule, and code generation
-follows the plan.
+Storage is part of legality: the search checks it before it proposes a schedule, and code generation
+uses the same plan.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ from ..nest.loop_ir import (
 from ..nest.prepacking import PrepackParts
 
 ALIGN_BYTES = 64
-"""Of the workspace, of each buffer in it, and of the packed constants: a cache line."""
+"""Alignment of the workspace, of each buffer in it, and of the packed constants: a cache line."""
 
 MAX_STACK_BYTES = 16384
-"""Largest array of a nest that is kept on the stack because it does not fit the register form."""
+"""Size limit of an array of a nest that is stored on the stack because it cannot be stored in
+registers."""
 
 MAX_WORKSPACE_BYTES = 1 << 33
-"""Largest workspace, and largest copy of packed constants, that a kernel may ask its caller for."""
+"""Size limit of the workspace, and of the copy of packed constants, that a caller must provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """Where each workspace buffer lies: `shared` ones behind the workspace pointer, `private`
-    ones behind each thread's own part, which starts at shared_bytes + thread * private_bytes."""
+    """Offsets of the workspace buffers in bytes.
+
+    `shared` buffers are relative to the workspace pointer. `private` buffers are relative to the
+    part of each thread, which starts at shared_bytes + thread * private_bytes.
+    """
 
     shared: dict[str, int]
     private: dict[str, int]
@@ -55,10 +59,10 @@ class WorkspacePlan:
 
 
 def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
-    """Offsets of every workspace buffer; buffers whose lifetimes do not overlap share bytes.
+    """Return the offsets of every workspace buffer; buffers with disjoint lifetimes share bytes.
 
-    `in_memory` names register buffers that the workspace must hold instead.
-    ScheduleError if the total exceeds MAX_WORKSPACE_BYTES.
+    `in_memory` names register buffers that the workspace must hold instead. Raise ScheduleError if
+    the total exceeds MAX_WORKSPACE_BYTES.
     """
     shared: dict[str, int] = {}
     private: dict[str, int] = {}
@@ -90,10 +94,11 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """Offsets in bytes behind the pointer to the packed constants.
+    """Offsets in bytes relative to the pointer to the packed constants.
 
-    `buffers` are the prepacked buffers, which lie first and take `buffer_bytes`. `copies` are
-    constant inputs that a call reads unchanged: with a copy of each, a call needs no such input.
+    `buffers` are the prepacked buffers, which come first and occupy `buffer_bytes`. `copies` are
+    constant inputs that a call reads unchanged: with a copy of each, a call needs no constant
+    input.
     """
 
     buffers: dict[str, int]
@@ -103,8 +108,11 @@ class PackedPlan:
 
 
 def plan_packed(nest: Nest, parts: PrepackParts) -> PackedPlan:
-    """Offsets of the prepacked buffers of `parts`, and of copies of the constant inputs that the
-    rest of the nest reads. ScheduleError if they exceed MAX_WORKSPACE_BYTES."""
+    """Return the offsets of the prepacked buffers of `parts` and of copies of constant inputs.
+
+    The constant inputs that the rest of the nest reads are copied. Raise ScheduleError if the total
+    exceeds MAX_WORKSPACE_BYTES.
+    """
     read: set[str] = set()
     for leaf in leaves(parts.rest):
         if isinstance(leaf, PrefetchHint):
@@ -134,12 +142,12 @@ def _rounded(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where every buffer of one nest lives.
+    """The storage of every buffer of one nest.
 
-    `lanes` is how many elements of a register buffer share a register, None for one kept on the
-    stack; `in_memory` names register buffers that the workspace holds; `prepacked` has the
-    prepacked buffers with their offsets behind the packed pointer, None in a kernel without
-    constants.
+    `lanes` is the number of elements of a register buffer that share a register, or None for a
+    buffer on the stack. `in_memory` names register buffers that the workspace holds. `prepacked`
+    lists the prepacked buffers with their offsets relative to the packed pointer; it is None in a
+    kernel without constants.
     """
 
     workspace: WorkspacePlan
@@ -149,15 +157,20 @@ class Storage:
 
 
 def plan_storage(nest: Nest, prepacked: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
-    """Where every buffer of `nest` lives. ScheduleError: it takes too large a workspace or
-    stack."""
+    """Return the storage of every buffer of `nest`.
+
+    Raise ScheduleError if the workspace or a stack array is too large.
+    """
     in_memory = around_parallel(nest)
     lanes = register_lanes(nest)
     return Storage(plan_workspace(nest, in_memory), lanes, in_memory, prepacked)
 
 
 def around_parallel(nest: Nest) -> set[str]:
-    """Register buffers with a parallel loop inside: threads cannot share registers."""
+    """Return the register buffers whose allocation contains a parallel loop.
+
+    Threads cannot share registers.
+    """
     found: set[str] = set()
     for stmt in walk(nest.body):
         if isinstance(stmt, Allocate) and stmt.buffer.scope is BufferScope.REGISTER:
@@ -168,12 +181,13 @@ def around_parallel(nest: Nest) -> set[str]:
 
 
 def register_lanes(nest: Nest) -> dict[str, int | None]:
-    """How many elements of each register buffer share a register; None: it stays on the stack.
+    """Return the number of elements of each register buffer that share a register.
 
-    A buffer read and written in vectors of one width, at multiples of that width, is a set of
-    vector registers; one that no vector loop accesses is a set of scalars. Reads of one lane of
-    several registers are transposed by code generation and change nothing. ScheduleError if a
-    buffer that must stay on the stack is larger than MAX_STACK_BYTES.
+    The number is None for a buffer on the stack. A buffer that is read and written in vectors of
+    one width, at multiples of that width, is a set of vector registers. A buffer that no vector
+    loop accesses is a set of scalars. Code generation transposes reads of one lane of several
+    registers, so such reads do not affect the result. Raise ScheduleError if a buffer that must be
+    on the stack is larger than MAX_STACK_BYTES.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -219,7 +233,8 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 def _register_accesses(
     stmts: tuple[Stmt, ...], buffers: dict[str, Buffer], axis: For | None
 ) -> Iterator[tuple[str, tuple[Affine, ...], For | None, bool]]:
-    """Each access: register buffer, index, the vector loop around it, and whether it is a read."""
+    """Yield each access: register buffer, index, the enclosing vector loop, and whether it is a
+    read."""
     for stmt in stmts:
         match stmt:
             case For():

@@ -1,1 +1,1 @@
-"""The loop nest: its nodes, its printer, its verifiers, and how it is searched and edited."""
+"""The loop nest: its nodes, printer and verifiers, and functions that search and edit nests."""

@@ -1,8 +1,8 @@
 """Prove that a nest writes every element of a buffer, so that reads of it need no guards.
 
-Guards that only keep writes inside the buffer are ignored. Other guards end a tile at the end of
-its block, or a vector at the end of a fused loop: the elements written are then enumerated in the
-dimensions that such a guard depends on.
+Guards that only restrict writes to the bounds of the buffer are ignored. Other guards clamp a tile
+to the end of its block, or a vector to the end of a fused loop. The elements written are then
+enumerated in the dimensions that such a guard depends on.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from .finding import chain_to, writes_of
 from .loop_ir import Allocate, Buffer, For, Nest, StoreElement, Update, walk
 
 MOST_POINTS = 1 << 20
-"""Limit of iterations to enumerate: 8 MB per index, and about 10 ms."""
+"""Limit on the iterations to enumerate: 8 MB per index, and about 10 ms."""
 
 Extents: TypeAlias = dict[str, int]
-"""Extents of loops by name."""
+"""Extent of each loop by the name of its variable."""
 
 
 def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
-    """Whether the writes to `buffer` reach as many elements as it has; an input counts as written.
+    """Return whether the writes to `buffer` cover all its elements; an input counts as written.
+
     A layout with factors that do not divide has elements that are never written. Copies of a write
-    for other iterations (Stagger) write the same elements."""
+    for other iterations (from software pipelining) write the same elements.
+    """
     writes = writes_of(nest.body, buffer.name)
     if not writes:
         return True
@@ -66,22 +68,25 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
 
 
 def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
-    """The loops inside the allocation of a buffer."""
+    """Return the loops inside the allocation of a buffer."""
     makes = (s for s in walk(nest.body) if isinstance(s, Allocate) and s.buffer == buffer)
     made = next(makes, None)
     return (s for s in walk(made.body if made else nest.body) if isinstance(s, For))
 
 
 def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
-    """The number of elements that `write` writes, in loops of these `extents`; 0 if a guard may
-    exclude some of them. Guards on loops `own` are evaluated by enumeration."""
+    """Count the elements that `write` writes in loops of these `extents`.
+
+    Return 0 if a guard may exclude elements and cannot be evaluated. Guards on the loops in `own`
+    are evaluated by enumeration.
+    """
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
     index, total = write.index, 1
     if guards:
         index, guards, extents, own = _in_digits(index, guards, extents, own)
     for loops, dims, ending in _related(index, guards):
         sizes = [buffer.shape[d] for d in dims]
-        if not ending:  # tiles may reach beyond the end
+        if not ending:  # tiles may extend past the end
             total *= min(_points(loops, extents), prod(sizes))
         elif loops <= extents.keys() & own and _points(loops, extents) <= MOST_POINTS:
             total *= _reached([index[d] for d in dims], sizes, ending, loops, extents)
@@ -93,8 +98,11 @@ def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buf
 def _in_digits(
     index: Index, guards: Sequence[Cond], extents: Extents, own: set[str]
 ) -> tuple[Index, list[Cond], Extents, set[str]]:
-    """The arguments with each fused loop replaced by one loop per digit, if all its divisors form
-    one mixed-radix system: dimensions that only the fused loop relates become independent."""
+    """Return the arguments with each fused loop replaced by one loop per digit.
+
+    A loop is replaced if all its divisors form one mixed-radix system. Dimensions that are related
+    only through the fused loop become independent.
+    """
     mapping, found, kept = dict[str, Affine](), dict[str, int](), set(own)
     for name, extent in extents.items():
         steps = _steps(name, index)
@@ -120,7 +128,8 @@ def _in_digits(
 
 
 def _steps(name: str, index: Index) -> list[int]:
-    """The divisors of a variable in ascending order, from 1: the place values of its digits."""
+    """Return the divisors of a variable in ascending order, from 1: the place values of its
+    digits."""
     found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
     while atoms:
         atom = atoms.pop()
@@ -137,8 +146,11 @@ def _steps(name: str, index: Index) -> list[int]:
 
 
 def _inside(index: Index, buffer: Buffer) -> set[Cond]:
-    """Guards that only exclude elements outside of `buffer`, dimension by dimension and for the
-    flat offset, where a fused loop ends."""
+    """Return the guards that only exclude elements outside `buffer`.
+
+    These are the bounds of each dimension, and the bounds of the flat offset at the end of a fused
+    loop.
+    """
     sizes = [prod(buffer.shape[d + 1 :]) for d in range(len(index))]
     flat = recombine(sum((i * size for i, size in zip(index, sizes, strict=True)), ZERO))
     ends = [*zip(index, buffer.shape, strict=True), (flat, buffer.elements)]
@@ -152,7 +164,7 @@ def _points(loops: set[str], extents: Extents) -> int:
 def _related(
     index: Index, guards: Sequence[Cond]
 ) -> Iterator[tuple[set[str], list[int], list[Cond]]]:
-    """Connected groups of loops, with the dimensions and the guards that depend on them."""
+    """Yield connected groups of loops with the dimensions and the guards that depend on them."""
     groups: list[set[str]] = []
     for names in (set(x.vars()) for x in (*index, *(guard.index for guard in guards))):
         met = [group for group in groups if group & names]
@@ -170,7 +182,7 @@ def _reached(
     loops: set[str],
     extents: Extents,
 ) -> int:
-    """The number of positions in a box of `sizes` that some iteration reaches in which all guards
+    """Count the positions in a box of `sizes` that are reached by an iteration in which all guards
     hold."""
     names = sorted(loops)
     grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)

@@ -47,7 +47,7 @@ def map_leaf(
     scalar: Callable[[Scalar], Scalar],
     cond: Callable[[Cond], Cond],
 ) -> Leaf:
-    """`leaf` with its index, value and conditions changed."""
+    """Return `leaf` with the functions applied to its index, value and conditions."""
     new_index = tuple(index(i) for i in leaf.index)
     if isinstance(leaf, PrefetchHint):
         return replace(leaf, index=new_index)
@@ -73,7 +73,7 @@ def substitute_body(
     mapping: Mapping[str, Affine],
     known: Mapping[str, Interval] | None = None,
 ) -> tuple[Stmt, ...]:
-    """`stmts` with free loop variables substituted by `mapping`.
+    """Return `stmts` with free loop variables substituted by `mapping`.
 
     Divisions and remainders are simplified under the ranges `known`: `(17*o + i) // 17` with i in
     0..16 is `o`, also after i is split further.
@@ -109,7 +109,7 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
 def map_writes(
     stmts: tuple[Stmt, ...], change: Callable[[StoreElement | Update], StoreElement | Update]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with `change` applied to each leaf that writes."""
+    """Return `stmts` with `change` applied to each leaf that writes."""
     return transform(
         stmts, lambda s: (change(s),) if isinstance(s, StoreElement | Update) else None
     )
@@ -118,7 +118,7 @@ def map_writes(
 def map_values(
     stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with every subexpression replaced for which `change` returns another one."""
+    """Return `stmts` with every subexpression replaced for which `change` returns a new one."""
 
     def rewritten(leaf: StoreElement | Update) -> StoreElement | Update:
         value = rewrite_scalar(leaf.value, change)
@@ -130,7 +130,7 @@ def map_values(
 def map_loads(
     stmts: tuple[Stmt, ...], tensor: str, change: Callable[[Load], Scalar]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with `change` applied to each load of `tensor`."""
+    """Return `stmts` with `change` applied to each load of `tensor`."""
     return map_values(
         stmts,
         lambda node: change(node) if isinstance(node, Load) and node.tensor == tensor else None,
@@ -140,24 +140,24 @@ def map_loads(
 def move_loads(
     stmts: tuple[Stmt, ...], tensor: str, index: Callable[[Index], Index]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with `index` applied to the index of each load of `tensor`."""
+    """Return `stmts` with `index` applied to the index of each load of `tensor`."""
     return map_loads(stmts, tensor, lambda load: replace(load, index=index(load.index)))
 
 
 def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with `guards` on every leaf."""
+    """Return `stmts` with `guards` added to every leaf that writes."""
     return map_writes(stmts, lambda leaf: replace(leaf, guards=(*leaf.guards, *guards)))
 
 
 def replaced(stmts: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with the statement `old` (by identity, at any depth) replaced by `new`."""
+    """Return `stmts` with the statement `old` (by identity, at any depth) replaced by `new`."""
     return transform(stmts, lambda stmt: new if stmt is old else None)
 
 
 def rename_all(
     stmts: tuple[Stmt, ...], loop_names: Mapping[str, str], buffer_names: Mapping[str, str]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with loops and buffers renamed, definitions and uses."""
+    """Return `stmts` with loops and buffers renamed in definitions and uses."""
     variables = {old: var(new) for old, new in loop_names.items()}
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -184,8 +184,10 @@ def rename_all(
 
 
 def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str, str]:
-    """A new name for each of `names`: with `suffix` appended, and a number if that is `taken`; the
-    new names are added to `taken`."""
+    """Return a new name for each of `names` and add the new names to `taken`.
+
+    A new name is the old name with `suffix` appended, followed by a number if that name is `taken`.
+    """
     found: dict[str, str] = {}
     for name in names:
         found[name] = fresh(f"{name}{suffix}", taken)
@@ -196,8 +198,10 @@ def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str,
 def renamed_copy(
     stmts: tuple[Stmt, ...], suffix: str, taken: set[str]
 ) -> tuple[tuple[Stmt, ...], dict[str, str]]:
-    """A copy of `stmts` with `suffix` appended to the names of its loops and buffers (see
-    `fresh_names`), and the old name of each new loop."""
+    """Return a copy of `stmts` with renamed loops and buffers, and the old name of each new loop.
+
+    `suffix` is appended to the names; see `fresh_names`.
+    """
     loop_names = fresh_names((loop.var for loop in loops(stmts)), suffix, taken)
     buffer_names = fresh_names((b.name for b in buffers_allocated(stmts)), suffix, taken)
     copy = rename_all(stmts, loop_names, buffer_names)
@@ -205,7 +209,7 @@ def renamed_copy(
 
 
 def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`body` inside fresh copies of the loops of `chain`."""
+    """Return `body` nested in copies of the loops of `chain`."""
     for loop in reversed(chain):
         body = (replace(loop, body=body),)
     return body
@@ -214,7 +218,10 @@ def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ..
 def simplify_conds(
     conds: tuple[Cond, ...], ranges: Mapping[str, Interval]
 ) -> tuple[Cond, ...] | None:
-    """`conds` without those that always hold, the rest tightened; None if one never holds."""
+    """Return `conds` without conditions that always hold and with the others tightened.
+
+    Return None if one of the conditions never holds.
+    """
     kept: dict[Cond, None] = {}
     for cond in conds:
         known = prove(cond, ranges)
@@ -228,7 +235,7 @@ def simplify_conds(
 def map_allocation(
     stmts: tuple[Stmt, ...], name: str, change: Callable[[Allocate], tuple[Stmt, ...]]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with `change` applied to the allocation of the buffer called `name`."""
+    """Return `stmts` with `change` applied to the allocation of the buffer `name`."""
 
     def allocation(stmt: Stmt) -> tuple[Stmt, ...] | None:
         if isinstance(stmt, Allocate) and stmt.buffer.name == name:
@@ -239,15 +246,17 @@ def map_allocation(
 
 
 def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, ...]:
-    """The conditions of the first update, given that `loops` are in their first iteration. A
-    condition that never holds stays, since then no update is the first."""
+    """Return the conditions of the first update, with each of `loops` in its first iteration.
+
+    A condition that never holds is retained, because then no update is the first.
+    """
     at_start = dict.fromkeys(loops, ZERO)
     found = (substitute_cond(cond, at_start) for cond in conds)
     return tuple(cond for cond in found if cond.index.terms or not prove(cond, {}))
 
 
 def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
-    """The buffers a body allocates outside of its loops, and its statements without these
+    """Return the buffers allocated outside all loops of a body, and the body without these
     allocations."""
     buffers: list[Buffer] = []
     flat: list[Stmt] = []
@@ -262,14 +271,14 @@ def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
 
 
 def allocated(buffers: list[Buffer], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`stmts` inside allocations of `buffers`."""
+    """Return `stmts` inside allocations of `buffers`."""
     for buffer in reversed(buffers):
         stmts = (Allocate(buffer, stmts),)
     return stmts
 
 
 def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with `new` before the first statement that reads `buffer`."""
+    """Return `stmts` with `new` inserted before the first statement that reads `buffer`."""
 
     def changed(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
         for n, stmt in enumerate(stmts):
@@ -288,8 +297,11 @@ def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -
 
 
 def outlived(nest: Nest) -> Nest:
-    """`nest` with allocations moved to the root for buffers that are used outside of their
-    allocation, as after a stage was moved out of it."""
+    """Return `nest` with an allocation moved to the root if its buffer is used outside the
+    allocation.
+
+    Such a use exists after a stage was moved out of the allocation.
+    """
     made = {buffer.name: buffer for buffer in buffers_allocated(nest.body)}
 
     def lost(stmts: tuple[Stmt, ...], alive: frozenset[str]) -> Iterator[str]:

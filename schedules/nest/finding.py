@@ -27,17 +27,17 @@ from .loop_ir import (
 
 
 def ranges_of(loops: Iterable[For]) -> dict[str, Interval]:
-    """The range of the variable of each of `loops`."""
+    """Return the range of the variable of each of `loops`."""
     return {loop.var: Interval(0, loop.extent - 1) for loop in loops}
 
 
 def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
-    """The range of every loop variable below `stmts`."""
+    """Return the range of every loop variable in `stmts`."""
     return ranges_of(loops(stmts))
 
 
 def names_in(nest: Nest) -> set[str]:
-    """Every loop and buffer name in use."""
+    """Return every loop and buffer name in use."""
     names = {tensor.name for tensor in (*nest.inputs, *nest.outputs)}
     names |= loops_named(nest.body)
     names.update(buffer.name for buffer in buffers_allocated(nest.body))
@@ -45,14 +45,14 @@ def names_in(nest: Nest) -> set[str]:
 
 
 def buffers_in(nest: Nest) -> dict[str, Buffer]:
-    """Every buffer by name."""
+    """Return every buffer by name."""
     found = {b.name: b for b in nest.argument_buffers}
     found.update((buffer.name, buffer) for buffer in buffers_allocated(nest.body))
     return found
 
 
 def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
-    """Every load of `buffer` below `stmts`."""
+    """Return every load of `buffer` in `stmts`."""
     found: list[Load] = []
     for leaf in leaves(stmts):
         if not isinstance(leaf, PrefetchHint):
@@ -61,17 +61,17 @@ def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
 
 
 def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[StoreElement | Update]:
-    """Every leaf below `stmts` that writes `buffer`."""
+    """Return every leaf in `stmts` that writes `buffer`."""
     return [w for w in writing(stmts, buffer) if not isinstance(w, PrefetchHint)]
 
 
 def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
-    """Buffers allocated below `stmts`."""
+    """Return the names of the buffers allocated in `stmts`."""
     return {buffer.name for buffer in buffers_allocated(stmts)}
 
 
 def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...]:
-    """The loops below `stmts` around the leaf `wanted` (by identity), outermost first."""
+    """Return the loops in `stmts` that enclose the leaf `wanted` (by identity), outermost first."""
     buffer = wanted.buffer
     chain = _around(stmts, lambda stmt: stmt is wanted, lambda loop: buffer in loop.inside.written)
     assert chain is not None, f"no such leaf writes {buffer}"
@@ -79,7 +79,7 @@ def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...]:
 
 
 def loops_around(stmts: tuple[Stmt, ...], wanted: For) -> tuple[For, ...]:
-    """The loops below `stmts` around the loop `wanted` (by identity), outermost first."""
+    """Return the loops in `stmts` that enclose the loop `wanted` (by identity), outermost first."""
     root = root_of(stmts, wanted.var)
     assert root is not None, f"there is no loop {wanted.var}"
     chain = _around((root,), lambda stmt: stmt is wanted, lambda loop: True)
@@ -105,7 +105,7 @@ def _around(
 
 
 def perfect_chain(loop: For) -> tuple[For, ...]:
-    """`loop` and the loops perfectly nested in it."""
+    """Return `loop` and the loops perfectly nested in it."""
     chain = [loop]
     while len(chain[-1].body) == 1 and isinstance(inner := chain[-1].body[0], For):
         chain.append(inner)
@@ -113,7 +113,8 @@ def perfect_chain(loop: For) -> tuple[For, ...]:
 
 
 def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
-    """Buffer and index of each access of `leaf`: the write or prefetch first, then the reads."""
+    """Return buffer and index of each access of `leaf`: the write or prefetch first, then the
+    reads."""
     own = [(leaf.buffer, leaf.index)]
     if isinstance(leaf, PrefetchHint):
         return own
@@ -121,11 +122,11 @@ def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
 
 
 Accesses: TypeAlias = dict[str, list[tuple[Index, bool]]]
-"""By buffer: the index of each access, and whether it writes."""
+"""Map from buffer to its accesses: the index of each access, and whether it is a write."""
 
 
 def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
-    """The accesses of `stmts` to buffers that are allocated outside of them."""
+    """Return the accesses of `stmts` to buffers that are allocated outside `stmts`."""
     private = private_buffers(stmts)
     found: Accesses = {}
     for leaf in leaves(stmts):
@@ -138,7 +139,7 @@ def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
 
 
 def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
-    """Buffers that both access and at least one of them writes."""
+    """Yield the buffers that both bodies access and at least one of them writes."""
     mine, theirs = accesses_within(one), accesses_within(other)
     for buffer in sorted(mine.keys() & theirs.keys()):
         if any(writes for _, writes in (*mine[buffer], *theirs[buffer])):
@@ -148,7 +149,7 @@ def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
 def leaf_sites(
     stmts: tuple[Stmt, ...], outer: tuple[For, ...] = ()
 ) -> Iterator[tuple[Leaf, tuple[For, ...]]]:
-    """Every leaf with the loops around it."""
+    """Yield every leaf with the loops that enclose it."""
     for stmt in stmts:
         match stmt:
             case For():
@@ -160,7 +161,7 @@ def leaf_sites(
 
 
 def write_sites(stmts: tuple[Stmt, ...]) -> Iterator[tuple[StoreElement | Update, tuple[For, ...]]]:
-    """Every leaf that writes with the loops around it."""
+    """Yield every leaf that writes, with the loops that enclose it."""
     for leaf, around in leaf_sites(stmts):
         if not isinstance(leaf, PrefetchHint):
             yield leaf, around

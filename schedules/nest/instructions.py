@@ -1,14 +1,15 @@
-"""Instructions as data: semantics, required features, throughput and LLVM intrinsic of each.
+"""Table of instructions: semantics, required features, throughput and LLVM intrinsic of each.
 
-From a row follow the legality of running a loop by the instruction (`call_of`), whether a target
-has it, the rate that bounds a kernel's time, and the code. All rows are sums of products:
+A row determines whether a loop may be executed by the instruction (`call_of`), whether a target has
+the instruction, the rate that bounds a kernel's time, and the generated code. All rows are sums of
+products:
 
     for lane in range(lanes):
-      for step in range(steps):                             # reduce; no loop where it is one step
+      for step in range(steps):                             # reduce; absent if there is one step
         sums[lane] += left[steps*lane + step] * right[steps*lane + step]
 
-Layout of the operands: sums are contiguous, in memory or registers; the steps of a lane are
-contiguous in memory, and lanes either follow each other or all share the same steps.
+Layout of the operands: sums are contiguous in memory or are in registers. The steps of a lane are
+contiguous in memory. Lanes are either contiguous, or all lanes use the same steps.
 """
 
 from __future__ import annotations
@@ -29,35 +30,39 @@ EIGHT_BITS = frozenset({DType.I8, DType.U8})
 
 @dataclass(frozen=True, slots=True)
 class VectorForm:
-    """An encoding of an instruction for vectors of `bits`, or of any width if 0. A CPU has it if it
-    has all features of one of the sets `features`. `function` is LLVM's intrinsic; the vector type
-    is appended if it has any width."""
+    """An encoding of an instruction for vectors of `bits`, or of any width if `bits` is 0.
+
+    A CPU has the encoding if it has all features of one of the sets in `features`. `function` is
+    the LLVM intrinsic; the vector type is appended to its name if `bits` is 0.
+    """
 
     bits: int
     features: tuple[frozenset[str], ...]
     function: str
 
     def is_on(self, features: Collection[str]) -> bool:
-        """Whether a CPU with these features has the instruction."""
+        """Return whether a CPU with these features has the encoding."""
         return any(needed.issubset(features) for needed in self.features)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """`sums[lane] += left[lane, step] * right[lane, step]` for `steps` steps, in these types; or
-    `sums[row, lane] += left[row, step] * right[lane, step]` for more than one of `rows`.
+    """`sums[lane] += left[lane, step] * right[lane, step]` for `steps` steps, in these types.
 
-    `gain` is its throughput in operations relative to f32's fused multiply-add. It bounds the time
-    of sums of products of the operand types `bounds` on CPUs with one of the features `brought_by`
+    If `rows` is greater than one, the instruction computes `sums[row, lane] += left[row, step] *
+    right[lane, step]`.
+
+    `gain` is its throughput in operations, relative to f32's fused multiply-add. It bounds the time
+    of sums of products with operand types in `bounds` on CPUs with one of the features `brought_by`
     (() for all CPUs of `architectures`). `name` is also the key of its measured rate in
     `Probes.peak_gflops`. Sources of `gain`, products per core and cycle relative to f32: Intel,
     Optimization Reference Manual (VNNI, BF16, AMX); AMD, Software Optimization Guide for Zen 4;
     Arm, Neoverse N2 Software Optimization Guide.
 
-    Code generation supports the encodings `forms`; without one, the row is only used for bounds.
-    `is_exact` says that results equal those of the nest bit for bit, apart from the order of
-    summation. `sums_first` says that the accumulator is the intrinsic's first argument, not its
-    last.
+    Code generation supports the encodings `forms`; a row without encodings is only used for bounds.
+    `is_exact` is true if results equal the results of the nest bit for bit, except for the order of
+    summation. `sums_first` is true if the accumulator is the first argument of the intrinsic, and
+    false if it is the last.
     """
 
     name: str
@@ -75,8 +80,8 @@ class Instruction:
     sums_first: bool = True
 
     def semantics(self, lanes: int) -> For:
-        """The semantics of the instruction as a nest on buffers "sums", "left" and "right", for
-        `lanes` sums (per row)."""
+        """Return the semantics as a nest on buffers "sums", "left" and "right", for `lanes` sums
+        per row."""
         row, lane, step = (
             var(name) if there else ZERO
             for name, there in (("row", self.rows > 1), ("lane", True), ("step", self.steps > 1))
@@ -98,8 +103,11 @@ class Instruction:
         return Binary(BinaryOp.MUL, one, other)
 
     def is_run_by(self, loop: For, leaf: Update, left: Load, right: Load) -> bool:
-        """Whether `loop` equals `semantics` with the accumulator of `leaf` and these operands. The
-        factors may be in either order, and the leaf may have guards."""
+        """Return whether `loop` equals `semantics` with the accumulator of `leaf` and these
+        operands.
+
+        The factors may be in either order, and the leaf may have guards.
+        """
         if (left.dtype, right.dtype) != (self.left, self.right):
             return False
         step = loop.inside.loops[-1].var
@@ -109,16 +117,16 @@ class Instruction:
         return any(plain == self._loops(loop.var, loop.extent, step, x) for x in expected)
 
     def form_for(self, lanes: int) -> VectorForm | None:
-        """The encoding for `lanes` sums."""
+        """Return the encoding for `lanes` sums, or None if there is no such encoding."""
         bits = lanes * self.sums.bits
         return next((form for form in self.forms if form.bits in (0, bits)), None)
 
     def has_form_on(self, features: Collection[str]) -> bool:
-        """Whether a CPU with these features has the instruction in some encoding."""
+        """Return whether a CPU with these features has the instruction in some encoding."""
         return any(form.is_on(features) for form in self.forms)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Whether the rate `gain` applies to `target`."""
+        """Return whether the rate `gain` applies to `target`."""
         has_it = not self.brought_by or not set(self.brought_by).isdisjoint(target.features)
         return has_it and target.architecture in self.architectures
 
@@ -136,7 +144,7 @@ FMA_F32 = Instruction(
         VectorForm(0, _any_of("fma", "avx512f", "neon", "v8a", "fp-armv8"), "llvm.fma"),
     ),
 )  # fmt: skip
-"""Fused multiply-add: `left * right + sums` with one rounding. Code generation forms it in every
+"""Fused multiply-add: `left * right + sums` with one rounding. Code generation emits it in every
 sum of float products."""
 
 FMA_F64 = replace(
@@ -178,7 +186,7 @@ INSTRUCTIONS = (
     Instruction(
         name="vdpbf16ps", sums=_F32, left=_BF16, right=_BF16, steps=2, gain=2.0,
         bounds=frozenset({_BF16}), brought_by=("avx512bf16",), architectures=_X86,
-        is_exact=False,  # denormal numbers count as zero
+        is_exact=False,  # denormal numbers are treated as zero
         forms=(
             VectorForm(512, _any_of("avx512bf16"), "llvm.x86.avx512bf16.dpbf16ps.512"),
             VectorForm(
@@ -186,7 +194,7 @@ INSTRUCTIONS = (
             ),
         ),
     ),
-    Instruction(  # of operands that are widened to 16 bits first
+    Instruction(  # for operands that are widened to 16 bits first
         name="vpmaddwd", sums=_I32, left=_I8, right=_I8, steps=2, gain=2.0, bounds=EIGHT_BITS,
         architectures=_X86,
     ),
@@ -213,15 +221,17 @@ BY_NAME: Mapping[str, Instruction] = {row.name: row for row in INSTRUCTIONS}
 
 
 def fastest_for(operands: DType, target: Target) -> Instruction | None:
-    """The fastest instruction of `target` for sums of products of type `operands`; None if there is
-    none beyond fused multiply-adds of wider types."""
+    """Return the fastest instruction of `target` for sums of products of type `operands`.
+
+    Return None if the target only has fused multiply-adds of wider types.
+    """
     rows = (row for row in INSTRUCTIONS if operands in row.bounds)
     return next((row for row in rows if row.is_fast_on(target)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionCall:
-    """A loop that is executed by one instruction, with the operands it reads."""
+    """A loop that is executed by one instruction, with the operands that the instruction reads."""
 
     instruction: Instruction
     form: VectorForm
@@ -232,22 +242,23 @@ class InstructionCall:
 
     @property
     def step(self) -> str:
-        """The variable of the loop over steps, or of the loop itself if there is a single step."""
+        """The variable of the loop over steps, or of the loop over lanes if there is a single
+        step."""
         return self.loop.inside.loops[-1].var
 
     def is_shared(self, operand: Load) -> bool:
-        """Whether all lanes use the same elements of `operand`."""
+        """Return whether all lanes use the same elements of `operand`."""
         return all(self.loop.var not in i.vars() for i in operand.index)
 
 
 def call_of(
     loop: For, name: str, buffers: Mapping[str, Buffer], around: Ranges
 ) -> InstructionCall | str:
-    """`loop` as a call of the instruction `name`, or the reason why it is none.
+    """Return `loop` as a call of the instruction `name`, or the reason why it is not one.
 
-    The loop must equal the instruction's semantics, with operands in memory in the layout the
-    instruction needs. Guards may not depend on lane or step; `around` are the ranges of the
-    enclosing loops.
+    The loop must equal the instruction's semantics, with operands in memory in the layout that the
+    instruction needs. Guards must not depend on lane or step. `around` maps the variables of the
+    enclosing loops to their ranges.
     """
     row = BY_NAME.get(name)
     if row is None:
@@ -271,7 +282,7 @@ def call_of(
 
 
 def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
-    """The two loads whose product `value` is, in both orders."""
+    """Yield both orders of the two loads whose product is `value`, if it is such a product."""
     if isinstance(value, Binary):
         a, b = (x.x if isinstance(x, Cast) else x for x in (value.a, value.b))
         if isinstance(a, Load) and isinstance(b, Load):
@@ -279,7 +290,7 @@ def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
 
 
 def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Ranges) -> str:
-    """Why layout, scope or guards of the operands do not fit the instruction, or ""."""
+    """Return why layout, scope or guards of the operands do not match the instruction, or ""."""
     loop, leaf, steps = call.loop, call.leaf, call.instruction.steps
     guards = simplify_conds(leaf.guards, {**around, **all_ranges((loop,))})
     if guards is None or any(g.index.vars() & {loop.var, call.step} for g in guards):
@@ -301,8 +312,11 @@ def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Range
 
 
 def _strides(call: InstructionCall, buffer: Buffer, index: Index) -> tuple[int, ...] | None:
-    """The strides in `buffer`, in elements, by lane and (if there is a loop over steps) by step;
-    None if the offset is not affine."""
+    """Return the strides in `buffer`, in elements, per lane and (if there is a loop over steps) per
+    step.
+
+    Return None if the offset is not affine.
+    """
     offset = buffer.flat_offset(index)
     names = dict.fromkeys((call.loop.var, call.step))
     if not all(offset.is_linear_in(name) for name in names):

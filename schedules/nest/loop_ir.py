@@ -1,13 +1,15 @@
-"""The loop nest: frozen nodes with structural equality. `printer.py` prints it, `verify_nest.py`
-checks that it is well formed, `primitives/` rewrite it, and the interpreter that every kernel is
-tested against (`tests/support/interpreter`) executes it.
+"""The loop nest: frozen nodes with structural equality.
 
-Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ..., below
-`extent` and, where `bounds` are given, only while every bound condition holds (bounds are monotone:
-once false they stay false as the variable grows). A guard makes a leaf do nothing where one of its
-conditions is false. `StoreElement` writes; `Update` combines: where every condition of `first`
-holds it writes `value`, elsewhere `op(old, value)`. Before the first write, an element of a buffer
-has no defined value. All arithmetic of a leaf is done in its value's dtype.
+`printer.py` prints a nest, `verify_nest.py` checks that it is well formed, and `primitives/`
+rewrite it. Every kernel is tested against the interpreter (`tests/support/interpreter`), which
+executes the nest.
+
+Semantics. Statements run in order. `For` runs its body for var = 0, 1, ..., below `extent`. If it
+has `bounds`, it stops at the first iteration in which a bound condition is false (bounds are
+monotone: once false they stay false as the variable grows). A leaf has no effect if one of its
+guards is false. `StoreElement` writes its value. `Update` combines: it writes `value` if every
+condition of `first` holds, and `op(old, value)` otherwise. Before the first write, an element of a
+buffer has no defined value. All arithmetic of a leaf is done in the dtype of its value.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):
-    """How the iterations of a loop are executed. The result does not depend on it; the primitives
+    """Execution of the iterations of a loop. The result does not depend on the kind; the primitives
     that set it (`marks.py`) prove that."""
 
     SERIAL = "serial"
@@ -36,8 +38,8 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunByInstruction:
-    """The kind of a loop that is executed by one instruction: the row called `name` in
-    `instructions.py`, whose semantics equal the loop."""
+    """The kind of a loop that is executed by one instruction. `name` names the row in
+    `instructions.py` whose semantics equal the loop."""
 
     name: str
 
@@ -47,7 +49,7 @@ class RunByInstruction:
 
 
 class BufferScope(StrEnum):
-    """Where a buffer lives: an argument, constants packed before the call (`prepacking.py`), the
+    """Storage of a buffer: an argument, constants packed before the call (`prepacking.py`), the
     caller's workspace, or registers."""
 
     ARGUMENT = "argument"
@@ -75,7 +77,7 @@ class Buffer:
         return self.elements * self.dtype.bytes
 
     def flat_offset(self, index: tuple[Affine, ...]) -> Affine:
-        """The row-major offset of the element at `index`, in elements."""
+        """Return the row-major offset of the element at `index`, in elements."""
         total, stride = affine(0), self.elements
         for i, extent in zip(index, self.shape, strict=True):
             stride //= extent
@@ -85,7 +87,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class StoreElement:
-    """`buffer[index] = value`, where every guard holds."""
+    """`buffer[index] = value`, if every guard holds."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -95,9 +97,12 @@ class StoreElement:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, where every
-    guard holds. `first` holds exactly in the first update of each element (() if each is updated
-    once, so that the update is a store); None means that the element was written before."""
+    """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, if every guard
+    holds.
+
+    `first` holds exactly in the first update of each element. It is () if each element is updated
+    once, so that the update is a store. None means that the element was written before.
+    """
 
     buffer: str
     index: tuple[Affine, ...]
@@ -109,8 +114,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchHint:
-    """A hint to load the cache line of `buffer[index]`, into L2 and beyond if `far`, else into all
-    levels. It has no effect on results, and its index may be out of bounds."""
+    """A hint to load the cache line of `buffer[index]`, into L2 and outer levels if `far`, else
+    into all levels.
+
+    It has no effect on results, and its index may be out of bounds.
+    """
 
     buffer: str
     index: tuple[Affine, ...]
@@ -121,7 +129,9 @@ class PrefetchHint:
 @dataclass(frozen=True, slots=True)
 class For:
     """`for var in range(extent)` that stops at the first iteration in which `bounds` do not hold.
-    `reduce` marks a loop over a reduction axis, whose iterations combine into the same elements."""
+
+    `reduce` marks a loop over a reduction axis, whose iterations combine into the same elements.
+    """
 
     var: str
     extent: int
@@ -133,7 +143,7 @@ class For:
 
     @property
     def inside(self) -> Inside:
-        """Index of the loop's subtree, itself included; cached, since loops are immutable."""
+        """Index of the loop's subtree, including the loop; cached, because loops are immutable."""
         found = self._inside
         if found is None:
             found = Inside.of(self)
@@ -157,8 +167,10 @@ _PARENTS, _LEAVES = (For, Allocate), (StoreElement, Update, PrefetchHint)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Index of a loop's subtree, in program order, so that a primitive that changes one of hundreds
-    of loops need not traverse the others."""
+    """Index of a loop's subtree, in program order.
+
+    With the index, a primitive that changes one of hundreds of loops need not traverse the others.
+    """
 
     loops: tuple[For, ...]
     leaves: tuple[Leaf, ...]
@@ -188,7 +200,7 @@ class Nest:
     """A whole kernel: arguments in ABI order, and its statements.
 
     Loop variable names are unique in a nest, and so are buffer names. `streamed` names outputs that
-    are written with non-temporal stores where the target has them; results do not depend on it.
+    are written with non-temporal stores if the target has them; results do not depend on it.
     """
 
     inputs: tuple[Tensor, ...]
@@ -205,7 +217,7 @@ class Nest:
 
 
 def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Every statement, parents first, in program order."""
+    """Yield every statement, parents first, in program order."""
     waiting = [iter(stmts)]  # iterative: recursive generators cost time per level
     while waiting:
         for stmt in waiting[-1]:
@@ -218,7 +230,7 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def levels(stmts: tuple[Stmt, ...]) -> Iterator[list[Stmt]]:
-    """The statements of each nesting depth, from the outermost."""
+    """Yield the statements of each nesting depth, from the outermost."""
     level: list[Stmt] = [*stmts]
     while level:
         yield level
@@ -248,26 +260,26 @@ def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
 
 
 def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
-    """The variables of all loops."""
+    """Return the variables of all loops."""
     names: set[str] = set()
     names.update(*(s.inside.loop_names for s in outermost(stmts) if isinstance(s, For)))
     return names
 
 
 def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """The outermost loop that is or contains the loop `name`."""
+    """Return the outermost loop that is or contains the loop `name`, or None if there is none."""
     roots = (stmt for stmt in outermost(stmts) if isinstance(stmt, For))
     return next((root for root in roots if name in root.inside.loop_names), None)
 
 
 def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """The loop whose variable is `name`."""
+    """Return the loop whose variable is `name`, or None if there is none."""
     root = root_of(stmts, name)
     return root and next(loop for loop in root.inside.loops if loop.var == name)
 
 
 def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
-    """The leaves that write or prefetch `buffer`."""
+    """Yield the leaves that write or prefetch `buffer`."""
     for stmt in outermost(stmts):
         if isinstance(stmt, For):
             if buffer in stmt.inside.written:
@@ -277,7 +289,7 @@ def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
 
 
 def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Statements outside of all loops, in pre-order through allocations."""
+    """Yield the statements outside all loops, in pre-order through allocations."""
     waiting = [iter(stmts)]
     while waiting:
         for stmt in waiting[-1]:
@@ -290,8 +302,10 @@ def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
-    """`stmt` with another body. Several times as fast as `dataclasses.replace`, which would
-    dominate rewriting."""
+    """Return `stmt` with another body.
+
+    Several times as fast as `dataclasses.replace`, which would dominate the time of rewriting.
+    """
     if isinstance(stmt, For):
         return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
     return Allocate(stmt.buffer, body)
@@ -300,9 +314,10 @@ def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
 def transform(
     stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...] | None]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with every statement for which `change` gives replacements replaced, top down.
+    """Return `stmts` with each statement replaced by the result of `change`, top down.
 
-    `change` returning None means "look inside". Identity is kept where nothing changed.
+    If `change` returns None, the statement's children are transformed. A statement without changes
+    keeps its identity.
     """
     result: list[Stmt] = []
     changed = False

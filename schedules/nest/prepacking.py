@@ -1,11 +1,11 @@
 """Prepacking: buffers of scope PREPACKED are filled from constant inputs once, before all calls.
 
     alloc P                      # prepacked
-    for x: P[x] = W[f(x)]        -> `copies`: run once, they see constant inputs and nothing else
-    for i: ... P[g(i)] ...       -> `rest`: run in every call, it only reads what was made
+    for x: P[x] = W[f(x)]        -> `copies`: run once, read constant inputs only
+    for i: ... P[g(i)] ...       -> `rest`: run in every call, reads the packed buffers
 
-One nest represents both parts, so that interpreter, verifiers and primitives need not know about
-prepacking; code generation splits it.
+One nest represents both parts, so interpreter, verifiers and primitives need not handle prepacking;
+code generation splits the nest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .loop_ir import (
 
 @dataclass(frozen=True, slots=True)
 class PrepackParts:
-    """A nest's PREPACKED `buffers`, the statements that fill them, in order, and the other
+    """The PREPACKED `buffers` of a nest, the statements that fill them, in order, and the other
     statements."""
 
     buffers: tuple[Buffer, ...]
@@ -41,7 +41,7 @@ class PrepackParts:
 
 
 def split_prepack(nest: Nest) -> PrepackParts:
-    """The two parts of the nest, which must satisfy `prepack_problem`."""
+    """Return the two parts of the nest, for which `prepack_problem` must be None."""
     buffers: list[Buffer] = []
     copies: list[Stmt] = []
 
@@ -64,7 +64,7 @@ def split_prepack(nest: Nest) -> PrepackParts:
 
 
 def _fillers(stmt: Allocate) -> int:
-    """The number of statements at the start of the body that only fill the buffer."""
+    """Count the statements at the start of the body that only fill the buffer."""
     count = 0
     for inner in stmt.body:
         written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, PrefetchHint)}
@@ -75,11 +75,11 @@ def _fillers(stmt: Allocate) -> int:
 
 
 def prepack_problem(nest: Nest) -> str | None:
-    """The reason why a PREPACKED buffer of `nest` cannot be prepacked; None if all can.
+    """Return the reason why a PREPACKED buffer of `nest` cannot be prepacked, or None if all can.
 
-    Requirements: some input is constant; each such buffer is allocated outside of all loops, filled
-    at the start of its block from constant inputs only, with no other buffers than registers, and
-    not written again.
+    Requirements: some input is constant. Each such buffer is allocated outside all loops, is filled
+    at the start of its block from constant inputs only, and is not written again. Filling it needs
+    no other buffers than registers.
     """
     marked = [b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.PREPACKED]
     if not marked:

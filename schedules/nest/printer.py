@@ -1,4 +1,4 @@
-"""The printer of loop nests and expressions, for people, golden tests and `show`.
+"""The printer of loop nests and expressions, for developers, golden tests and `show`.
 
 The text is complete. Computations look like Python; loop kinds and other marks follow a `#`, in one
 column:
@@ -10,9 +10,10 @@ column:
           for j in range(10):                               # vectorized
             C[4*i_o + i_i, j] += A[4*i_o + i_i, k] * B[k, j]  # first at k == 0
 
-`while` is a bound that ends a loop early, `if` a guard of the lines below it. A buffer (`alloc`)
-lives to the end of its block, or for the block below it. An update shows its reducer (`+=`, `*=`,
-`max=`, `min=`); `first at` is the condition under which it stores instead of combining.
+`while` is a bound that ends a loop early, `if` a guard of the lines nested in it. A buffer
+(`alloc`) exists until the end of its block, or for the block nested in it. An update shows its
+reducer (`+=`, `*=`, `max=`, `min=`); `first at` is the condition under which it stores instead of
+combining.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from .loop_ir import (
 
 INDENT = "  "
 MARK_COLUMN = 56
-"""Column of marks; fixed, so that one longer line does not shift all others."""
+"""Column of marks; fixed, so that one long line does not shift all other marks."""
 LINE_COLUMNS = 100
 
 Line: TypeAlias = tuple[int, str, str]
@@ -64,10 +65,10 @@ Line: TypeAlias = tuple[int, str, str]
 
 
 def to_text(nest: Nest) -> str:
-    """`nest` as text: one line for each loop, allocation, group of guards and leaf; long lines are
-    wrapped and indented.
+    """Return `nest` as text, one line for each loop, allocation, group of guards and leaf.
 
-    Equal nests give equal text. No newline at the end.
+    Long lines are wrapped and indented. Equal nests give equal text. The text does not end with a
+    newline.
     """
     lines = [_header(nest)]
     lines += [_joined(*line) for line in _body_lines(nest.body, 0)]
@@ -75,17 +76,17 @@ def to_text(nest: Nest) -> str:
 
 
 def to_scalar_text(scalar: Scalar) -> str:
-    """`scalar` as one line, with no more parentheses than its meaning needs."""
+    """Return `scalar` as one line, with the fewest parentheses that preserve its meaning."""
     return _with_spaces(_scalar(scalar)[0])
 
 
 def access_text(name: str, index: tuple[Affine, ...]) -> str:
-    """`name[index]`; a tensor without axes is `name[]`."""
+    """Return the text `name[index]`; a tensor without axes is `name[]`."""
     return f"{name}[{', '.join(map(str, index))}]"
 
 
 _KEPT = "\0"
-"""A space where a line is not broken."""
+"""Placeholder of a space at which a line is not broken."""
 
 
 def _with_spaces(text: str) -> str:
@@ -131,7 +132,7 @@ def _joined(depth: int, text: str, mark: str) -> str:
 
 
 def _wrapped(text: str, indent: str) -> str:
-    """`text` in lines, broken before operators, never inside an index or a condition."""
+    """Return `text` in lines, broken before operators, never inside an index or a condition."""
     return TextWrapper(
         width=LINE_COLUMNS,
         initial_indent=indent,
@@ -153,8 +154,10 @@ def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
 
 
 def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator[Line]:
-    """Lines of an allocation; it opens an indented block only if the buffer ends before its
-    block."""
+    """Yield the lines of an allocation.
+
+    It opens an indented block only if the buffer ends before the enclosing block.
+    """
     text, mark = f"alloc {_declared(stmt.buffer)}", _SCOPE_MARK[stmt.buffer.scope]
     yield depth, text if ends_block else f"{text} for:", mark
     yield from _body_lines(stmt.body, depth if ends_block else depth + 1)
@@ -225,7 +228,7 @@ _RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", Com
 
 
 def _scalar(node: Scalar) -> tuple[str, int]:
-    """Text of `node`, and the precedence of its outermost operator."""
+    """Return the text of `node`, and the precedence of its outermost operator."""
     match node:
         case Const(value, dtype):
             return _const(value, dtype)
@@ -242,7 +245,8 @@ def _scalar(node: Scalar) -> tuple[str, int]:
         case Binary(op, a, b):
             if op not in _INFIX:
                 return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
-            # Equal precedence associates to the left; float arithmetic is not associative.
+            # Operators of equal precedence associate to the left; float arithmetic is not
+            # associative.
             sign, strength = _INFIX[op]
             return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):

@@ -1,7 +1,7 @@
 """Prove accesses of a nest in bounds, from loop ranges and index conditions.
 
-The assumptions for an access are the ranges and bounds of the loops around it, the guards of its
-leaf, and the conditions of the selects it is in.
+The assumptions for an access are the ranges and bounds of the loops that enclose it, the guards of
+its leaf, and the conditions of the selects that enclose it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shapes of the buffers in scope."""
 
 MOST_POINTS = 1 << 16
-"""Limit of points to enumerate where no rule proves a condition: about a millisecond."""
+"""Limit on the points to enumerate if no rule proves a condition: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class BoundedAccess:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Assumptions at one place: ranges of variables, and conditions that hold.
+    """Assumptions at one position in the nest: ranges of variables, and conditions that hold.
 
-    `reachable` is False if the conditions contradict each other; then everything is proved.
+    `reachable` is False if the conditions contradict each other; then every condition is proved.
     """
 
     ranges: Mapping[str, Interval]
@@ -67,7 +67,7 @@ class Facts:
         return replace(self, ranges={**self.ranges, name: Interval(0, extent - 1)})
 
     def with_conds(self, conds: tuple[Cond, ...]) -> Facts:
-        """These assumptions and `conds`."""
+        """Return these assumptions with `conds` added."""
         if not conds:
             return self
         found = (*self.conds, *(g for c in conds for g in _inequalities(c)))
@@ -79,7 +79,7 @@ class Facts:
         return Facts(ranges, kept, self.reachable)
 
     def proves(self, cond: Ge0) -> bool:
-        """Whether `cond` follows. False means "not found", not "wrong"."""
+        """Return whether `cond` follows. False means "no proof found", not "wrong"."""
         if not self.reachable or follows(cond, self.conds, self.ranges):
             return True
         goal = negated(cond)
@@ -87,17 +87,18 @@ class Facts:
 
 
 def unproven_accesses(nest: Nest) -> tuple[BoundedAccess, ...]:
-    """Reads and writes that are not proved in bounds, in program order; prefetches are exempt.
+    """Return the reads and writes that are not proved in bounds, in program order; prefetches are
+    exempt.
 
     Proofs use intervals, sums of known conditions, and elimination (`elimination.py`). They are
-    incomplete: an access in bounds may be reported, though no case is known. The nest must be well
-    formed (`verify`).
+    incomplete: an access in bounds may be reported, but no such case is known. The nest must be
+    well formed (`verify`).
     """
     return tuple(dict.fromkeys(_unproven(nest)))
 
 
 def first_unproven(nest: Nest) -> BoundedAccess | None:
-    """The first of `unproven_accesses`; None where all are proved."""
+    """Return the first of `unproven_accesses`, or None if all accesses are proved."""
     return next(_unproven(nest), None)
 
 
@@ -151,10 +152,12 @@ def _in_access(
 
 
 def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
-    """Whether `cond` holds at every point that satisfies the known conditions, by enumerating its
-    variables and those related to them, if the points are few.
+    """Return whether `cond` holds at every point that satisfies the known conditions, by
+    enumeration.
 
-    Needed for quotients and remainders of fused loops, for which no rule is strong enough.
+    The points span the variables of `cond` and all variables related to them. Return False if there
+    are too many points. Quotients and remainders of fused loops need the enumeration, because no
+    rule is strong enough for them.
     """
     names, conds = set(cond.index.vars()), list[Ge0]()
     while True:
@@ -176,7 +179,7 @@ def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
 
 
 def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
-    """The negation of `conds` as far as it is a single condition."""
+    """Return the negation of `conds` if they are a single inequality, else ()."""
     if len(conds) == 1 and isinstance(conds[0], Ge0):
         return (Ge0(-conds[0].index - 1),)
     return ()
@@ -192,7 +195,7 @@ def _is_plain(index: Affine) -> bool:
 
 
 def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[str, Interval] | None:
-    """`ranges` tightened by `conds`; None if they cannot all hold.
+    """Return `ranges` tightened by `conds`, or None if the conditions cannot all hold.
 
     One pass over the conditions: `c*v + rest >= 0` bounds v by the greatest value of rest.
     """

@@ -1,7 +1,7 @@
 """The verifier of nests. It runs after every primitive in tests and before code generation.
 
-An illegal primitive raises `ScheduleError`. A legal one that produces a malformed nest has a bug,
-so `MalformedNest` is no subclass of `TilewrightError`.
+An illegal primitive raises `ScheduleError`. A legal primitive that produces a malformed nest has a
+bug, so `MalformedNest` is not a subclass of `TilewrightError`.
 """
 
 from __future__ import annotations
@@ -53,14 +53,16 @@ from .verify_bounds import BoundedAccess, unproven_accesses
 __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
-class MalformedNest(Exception):  # noqa: N818 (it names what was found)
+class MalformedNest(Exception):  # noqa: N818 (the name describes the nest)
     """A nest that violates a rule of `verify`: a bug in the code that produced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The scope at one place of a nest: buffers, and loop variables with their ranges. `inside` are
-    the kinds of the loops around it."""
+    """The scope at one position in a nest: buffers, and loop variables with their ranges.
+
+    `inside` contains the kinds of the enclosing loops.
+    """
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
@@ -73,21 +75,21 @@ class _Place:
 
 
 def verify(nest: Nest) -> None:
-    """MalformedNest unless `nest` is well formed:
+    """Raise MalformedNest if `nest` is not well formed.
 
-    - names of loops are unique, and so are names of buffers; extents are >= 1
-    - every variable has a loop around it, every buffer exists where it is used, ranks match
-    - types agree: operands with each other, written values with their buffers; arithmetic only
-      where `is_defined` says so (narrow floats are cast to f32 first); constants fit their
-      type
-    - no input is written, every output is
-    - bounds stay false once they are false
-    - parallel loops are not nested in each other and combine nothing; the body of a vectorised
-      loop has leaves only; one that is run by an instruction has its semantics
-    - allocated buffers are workspace, registers or prepacked; no buffer holds bool
-    - what is prepacked is made of constant inputs alone
+    - Names of loops are unique, and so are names of buffers. Extents are >= 1.
+    - Every variable has an enclosing loop, every buffer is in scope at its uses, and ranks match.
+    - Types agree: operands with each other, written values with their buffers. An operation is
+      only used on types for which `is_defined` is true (narrow floats are cast to f32 first).
+      Constants fit their type.
+    - No input is written, and every output is written.
+    - Bounds stay false once they are false.
+    - Parallel loops are not nested in each other and are not reductions. The body of a vectorised
+      loop has leaves only. A loop executed by an instruction has the semantics of the instruction.
+    - Allocated buffers are workspace, registers or prepacked. No buffer has the type bool.
+    - A prepacked buffer is computed from constant inputs only.
 
-    It does not check that accesses are in bounds: see `unproven_accesses`.
+    This function does not check that accesses are in bounds: see `unproven_accesses`.
     """
     _check_names(nest)
     _check_arguments(nest)
@@ -178,7 +180,7 @@ def _check_loop(loop: For, place: _Place) -> None:
 
 
 def _stays_false(bound: Cond, name: str) -> bool:
-    """Whether `bound` cannot become true again as variable `name` grows."""
+    """Return whether `bound` cannot become true again as variable `name` grows."""
     if isinstance(bound, Ge0):
         return _never_grows(bound.index, name)
     # An equation in a changing index may become true again later.
@@ -186,7 +188,7 @@ def _stays_false(bound: Cond, name: str) -> bool:
 
 
 def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
-    """Whether `sign * index` is non-increasing in variable `name`."""
+    """Return whether `sign * index` is non-increasing in variable `name`."""
     for atom, c in index.terms:
         match atom:
             case Var():
@@ -252,7 +254,7 @@ def _check_cond(cond: Cond, place: _Place, where: str) -> None:
 
 
 def _unknown(names: frozenset[str], place: _Place, where: str) -> NoReturn:
-    """MalformedNest: `where` uses one of `names` that is no loop around it."""
+    """Raise MalformedNest: `where` uses one of `names` that is not an enclosing loop."""
     unknown = min(names - place.variables)
     known = ", ".join(sorted(place.variables)) or "none"
     raise MalformedNest(f"{where} uses {unknown}, the loops around it are: {known}")
@@ -264,7 +266,7 @@ def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
 
 
 def _check_node(node: Scalar, place: _Place, where: str) -> None:
-    """The rules of one node; its children are checked separately."""
+    """Check the rules of one node; its children are checked separately."""
     match node:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")

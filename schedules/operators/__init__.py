@@ -1,9 +1,9 @@
-"""The operator library: named computations with fixed parameters, layouts and counts.
+"""The operator library: named computations with fixed parameters, layouts and operation counts.
 
     operators.matmul(M=512, N=512, K=512, epilogue="bias+relu")
     operators.build("conv2d_nhwc", {"h": "56", "w": "56", "ci": 64, "co": 64, "k": 3, "pad": 1})
 
-No later part of the system uses an operator's name: a workload is its expression.
+No later part of the system uses an operator's name: a workload is defined by its expression only.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from .registry import Draft, Operator, Param, Types, closest
 OPERATORS: dict[str, Operator] = {
     op.name: op for op in (*contractions.OPERATORS, *convolutions.OPERATORS, *rowwise.OPERATORS)
 }
-"""Every operator by name, in the order `tilewright ops` lists them."""
+"""Every operator by name, in the order in which `tilewright ops` lists them."""
 
 _OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
 
 
 def operator(name: str) -> Operator:
-    """The operator `name`, in any case; WorkloadError "unknown_operator" suggests near names."""
+    """Return the operator `name`, ignoring case. Raise WorkloadError "unknown_operator" with
+    similar names if there is none."""
     found = OPERATORS.get(name.casefold())
     if found is None:
         near = closest(name, list(OPERATORS))
@@ -42,12 +43,13 @@ def operator(name: str) -> Operator:
 
 
 def build(name: str, params: Mapping[str, object] | None = None, **more: object) -> Workload:
-    """The workload of operator `name` with `params` (any case; numbers may be text).
+    """Return the workload of operator `name` with `params`, whose names ignore case and whose
+    numbers may be text.
 
-    `dtype` is f32 by default; `epilogue` is a chain of operations on the result ("bias+relu"),
-    `constant` lists inputs whose values never change ("B", "W+bias"), `allow_error` is the
-    workload's `allowed_error`. WorkloadError says which parameter is unknown, missing or out of
-    range, and what is accepted.
+    `dtype` is f32 by default. `epilogue` is a chain of operations on the result ("bias+relu").
+    `constant` lists inputs whose values never change ("B", "W+bias"). `allow_error` is the
+    workload's `allowed_error`. Raise WorkloadError if a parameter is unknown, missing or out of
+    range; the message states the accepted values.
     """
     op = operator(name)
     numbers, options = _sorted_params(op, {**(params or {}), **more})
@@ -78,7 +80,8 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
 def _sorted_params(
     op: Operator, given: Mapping[str, object]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Numbers by canonical name, and options; refuses names the operator does not have."""
+    """Return the numbers by canonical name, and the options. Raise WorkloadError for names that the
+    operator does not have."""
     known = {n.casefold(): n for n in (*op.names(), *_OPTIONS)}
     numbers: dict[str, int] = {}
     options: dict[str, str] = {}
@@ -136,7 +139,8 @@ def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
 
 
 def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
-    """`core` with `_acc` appended to the name of its output, if an epilogue uses that name."""
+    """Return `core` with `_acc` appended to the name of its output if there are epilogues, whose
+    result has that name."""
     if not epilogues:
         return core
     out = core.output
@@ -154,7 +158,8 @@ def spelling(
     constant: str = "",
     allow_error: float | None = None,
 ) -> str:
-    """The canonical spelling: parameters that differ from their defaults, in declared order."""
+    """Return the canonical spelling: the parameters that differ from their defaults, in declared
+    order."""
     parts: list[str] = []
     for param in op.params:
         parts += _spelled(param, sizes)
@@ -181,7 +186,7 @@ def _spelled(param: Param, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def __getattr__(name: str) -> Callable[..., Workload]:
-    """`operators.matmul(M=512, ...)` for every operator of the library."""
+    """Return the builder of an operator, for calls such as `operators.matmul(M=512, ...)`."""
     if name not in OPERATORS:
         raise AttributeError(f"module {__name__!r} has no operator {name!r}")
 

@@ -58,7 +58,8 @@ def _batch_matmul_nt(p: Sizes, t: Types) -> Draft:
 
 
 def transpose_batch_matmul(p: Sizes, t: Types) -> Draft:
-    """C[b,h,i,j] = sum_k Q[b,i,h,k] V[b,j,h,k]: attention scores straight from (seq, heads)."""
+    """Build C[b,h,i,j] = sum_k Q[b,i,h,k] V[b,j,h,k]: attention scores computed without a transpose
+    of the (seq, heads) layout."""
     shape = (p["batch"], p["seq"], p["heads"], p["dim"])
     q, v = placeholder("Q", shape, t.data), placeholder("V", shape, t.weight)
     k = reduce_axis(p["dim"], "k")

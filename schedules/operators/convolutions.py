@@ -1,7 +1,7 @@
 """Convolutions in channels-last layout: windows with stride, padding, dilation and groups.
 
-An output axis has (I + 2*pad - dilation*(K-1) - 1)//stride + 1 points. Reads in the padding are
-zero, by guards on reads that may be outside.
+An output axis has (I + 2*pad - dilation*(K-1) - 1)//stride + 1 points. Reads that may be in the
+padding have guards and give zero there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .registry import ANY, FLOATS, PRODUCTS, Draft, Operator, Param, Sizes, Type
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionWindow:
-    """How a kernel of `kernel` taps slides along one axis of extent `size`."""
+    """The positions of a kernel of `kernel` taps along one axis of extent `size`."""
 
     name: str
     size: int
@@ -41,7 +41,8 @@ class ConvolutionWindow:
 
     @property
     def out(self) -> int:
-        """Points of the output axis; WorkloadError if the window never fits."""
+        """The number of points of the output axis. Raise WorkloadError if the window is larger than
+        the padded input."""
         room = self.size + 2 * self.pad - self.dilation * (self.kernel - 1) - 1
         if room < 0:
             raise WorkloadError(
@@ -52,13 +53,14 @@ class ConvolutionWindow:
         return room // self.stride + 1
 
     def at(self, position: Index, tap: Index) -> Index:
-        """The input coordinate that tap `tap` reads for the output at `position`."""
+        """Return the input coordinate that tap `tap` reads for the output at `position`."""
         index: Index = position * self.stride + tap * self.dilation - self.pad
         return index
 
 
 def _windows(p: Sizes, axes: str) -> tuple[ConvolutionWindow, ...]:
-    """One window for each letter of `axes`: `K`, `KH`, `pad`, `pad_h`, ..."""
+    """Return one window for each letter of `axes`, from parameters such as `K`, `KH`, `pad` and
+    `pad_h`."""
 
     def size(general: str, one: str) -> int:
         return p[one] if one in p else p.get(general, 1)
@@ -77,7 +79,8 @@ def _windows(p: Sizes, axes: str) -> tuple[ConvolutionWindow, ...]:
 
 
 def _conv(p: Sizes, t: Types, axes: str) -> Draft:
-    """Any number of window axes: X[N,*axes,CI] W[*kernel,CI/groups,CO] Y[N,*out,CO]."""
+    """Build a convolution with any number of window axes: X[N,*axes,CI] W[*kernel,CI/groups,CO]
+    Y[N,*out,CO]."""
     windows = _windows(p, axes)
     groups, ci, co = p["groups"], p["CI"], p["CO"]
     for name, channels in (("CI", ci), ("CO", co)):
@@ -114,7 +117,7 @@ def _conv3d(p: Sizes, t: Types) -> Draft:
 
 
 def _conv2d_bn_relu(p: Sizes, t: Types) -> Draft:
-    """relu((conv + bias) * bn_scale + bn_offset), four operations an output."""
+    """Build relu((conv + bias) * bn_scale + bn_offset), with four operations per output element."""
     conv = _conv2d(p, t)
     acc = conv.output
     bias, scale, offset = (
@@ -143,8 +146,8 @@ def _depthwise(p: Sizes, t: Types) -> Draft:
 
 
 def _transposed(p: Sizes, t: Types) -> Draft:
-    """Transposed convolution as a gather: output h reads input (h + pad - r)/stride for the taps r
-    that make it an integer."""
+    """Build a transposed convolution as a gather: output h reads input (h + pad - r)/stride for the
+    taps r for which that is an integer."""
     windows = _windows(p, "HW")
     outs = tuple((v.size - 1) * v.stride - 2 * v.pad + v.kernel for v in windows)
     for v, out in zip(windows, outs, strict=True):
@@ -171,7 +174,8 @@ def _transposed(p: Sizes, t: Types) -> Draft:
 
 
 def _useful_taps(v: ConvolutionWindow, out: int) -> int:
-    """The number of pairs (input i, tap r) inside the output: 0 <= i*stride - pad + r < out."""
+    """Return the number of pairs (input i, tap r) inside the output: 0 <= i*stride - pad + r <
+    out."""
     total = 0
     for tap in range(v.kernel):
         # i*stride >= pad - tap and i*stride <= out - 1 + pad - tap
@@ -182,7 +186,7 @@ def _useful_taps(v: ConvolutionWindow, out: int) -> int:
 
 
 def _capsule(p: Sizes, t: Types) -> Draft:
-    """Y[n,h,w,i,j,co] = sum_{r,s,k,c} X[n,..,..,i,k,c] W[r,s,k,j,c,co]."""
+    """Build Y[n,h,w,i,j,co] = sum_{r,s,k,c} X[n,..,..,i,k,c] W[r,s,k,j,c,co]."""
     h, w = _windows(p, "HW")
     q = p["capsule"]
     x = placeholder("X", (p["N"], h.size, w.size, q, q, p["CI"]), t.data)
@@ -218,7 +222,7 @@ def _max_pool(p: Sizes, t: Types) -> Draft:
 
 
 def _window_params(axes: str, *, dilation: bool = True) -> tuple[Param, ...]:
-    """Parameters `K`, `stride`, `pad` and `dilation`, each also per axis."""
+    """Return the parameters `K`, `stride`, `pad` and `dilation`, each also per axis."""
 
     def per_axis(prefix: str) -> tuple[str, ...]:
         letters = axes if prefix == "K" else [f"_{a.lower()}" for a in axes]

@@ -25,7 +25,8 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The operand of an epilogue: the tensor it is applied to, and the element it computes."""
+    """The operands of an epilogue: the tensor to which it is applied, the index of the element, and
+    the extra inputs."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
@@ -45,7 +46,7 @@ def _relu6(x: Expr, at: _Context) -> Expr:
 
 
 def _gelu(x: Expr, at: _Context) -> Expr:
-    """The tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    """Return the tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
     return 0.5 * x * (1 + tanh(inner))
 
@@ -55,14 +56,19 @@ def _add(x: Expr, at: _Context) -> Expr:
 
 
 def _requant(x: Expr, at: _Context) -> Expr:
-    """u8 of scale[co] * x + zero_point, rounded to nearest (halves up) and clipped to 0..255."""
+    """Return u8 of scale[co] * x + zero_point, rounded to nearest (halves up) and clipped to
+    0..255."""
     scaled = cast(x, "f32") * at.inputs["scale"][at.index[-1]] + at.inputs["zero_point"][0]
     return cast(minimum(maximum(scaled, 0), 255) + 0.5, "u8")
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """`apply` computes one element; `extra` are (name, shape kind) of the inputs it adds."""
+    """An operation on the result of a contraction.
+
+    `apply` computes one element. `extra` holds (name, shape kind) for each extra input. `floats`
+    and `integers` state the types for which the epilogue is defined.
+    """
 
     name: str
     summary: str
@@ -90,7 +96,8 @@ EPILOGUES = {
 
 
 def parse_epilogue(text: str) -> tuple[Epilogue, ...]:
-    """The epilogues of `bias+relu` or `bias_relu`, in order; WorkloadError names the choices."""
+    """Parse a chain such as `bias+relu` or `bias_relu`, in order. Raise WorkloadError with the
+    choices for an unknown name."""
     found: list[Epilogue] = []
     for name in text.casefold().replace("_", "+").split("+"):
         epilogue = EPILOGUES.get(name)
@@ -107,7 +114,7 @@ def parse_epilogue(text: str) -> tuple[Epilogue, ...]:
 
 
 def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> Draft:
-    """`draft` followed by one more stage `name` that applies `epilogues` in order."""
+    """Return `draft` followed by one more stage `name` that applies `epilogues` in order."""
     acc = draft.output
     inputs: dict[str, TensorExpr] = {}
     dtype = acc.dtype
@@ -138,9 +145,11 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
 
 
 def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
-    """Bytes by the library's convention: operands, the contraction's result, and a residual.
+    """Return the bytes by the library's convention: the operands, the contraction's result, and a
+    residual.
 
-    Vectors (bias, scale) are left out, and requantisation counts the i32 result it starts from.
+    Vectors (bias, scale) do not count. For requantisation, the result that counts is the i32
+    accumulator.
     """
     operands = sum(t.tensor.bytes for t in draft.inputs) + draft.output.tensor.bytes
     residual = any(e.name == "add" for e in epilogues)
@@ -152,6 +161,6 @@ def _shape(acc: TensorExpr, kind: str) -> tuple[int, ...]:
 
 
 def _extra_type(name: str, dtype: DType) -> str:
-    """The type of an extra input: f32 for scale and zero point, else that of the value it is added
-    to."""
+    """Return the type of an extra input: f32 for scale and zero point, else the type of the value
+    to which it is added."""
     return "f32" if name in ("scale", "zero_point") else dtype

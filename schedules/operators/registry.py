@@ -14,14 +14,14 @@ from ..limits import MAX_EXTENT
 FLOATS = tuple(dtype.value for dtype in dtypes.FLOATS)
 ANY = tuple(dtype.value for dtype in dtypes.NUMBERS)
 PRODUCTS = (*FLOATS, "u8s8s32", "i32", "i64", "i8", "u8")
-"""Types of contractions: `u8s8s32` is u8 data, i8 weights, i32 result."""
+"""Types of contractions: `u8s8s32` has u8 data, i8 weights and an i32 result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A size of an operator. `default` None means that it must be given.
+    """A size of an operator. It has no default if `default` is None.
 
-    `per_axis` are names that set it for a single axis and take precedence.
+    `per_axis` are the names that set it for a single axis; they take precedence over `name`.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Element types of the operands `data` and `weight`."""
+    """The element types of the operands `data` and `weight`."""
 
     data: str
     weight: str
@@ -49,7 +49,7 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The result of a builder: tensors, and the operator's count of operations."""
+    """The result of a builder: the tensors and the operator's operation count."""
 
     output: TensorExpr
     inputs: tuple[TensorExpr, ...]
@@ -61,7 +61,8 @@ Builder = Callable[[Sizes, Types], Draft]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One entry of the library. `layout` shows shapes; `flops` the formula, for people."""
+    """An entry of the library. `layout` shows the shapes and `flops` the formula of the operation
+    count, both for display."""
 
     name: str
     summary: str
@@ -73,9 +74,9 @@ class Operator:
     epilogues: bool = False
 
     def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
-        """All parameters with defaults filled in; `given` has canonical names.
+        """Return all parameters with defaults filled in; `given` has canonical names.
 
-        WorkloadError names a parameter that is missing or out of range.
+        Raise WorkloadError for a parameter that is missing or out of range.
         """
         found: dict[str, int] = {}
         for param in self.params:
@@ -106,11 +107,11 @@ class Operator:
         return value
 
     def names(self) -> tuple[str, ...]:
-        """Every parameter name, per-axis names included."""
+        """Return every parameter name, including per-axis names."""
         return tuple(n for p in self.params for n in (p.name, *p.per_axis))
 
     def usage(self) -> str:
-        """Parameters as they are written, with defaults: "M, N, K, stride=1"."""
+        """Return the parameters as text, with defaults: "M, N, K, stride=1"."""
         parts = [p.name if p.default is None else f"{p.name}={p.default}" for p in self.params]
         parts.append(f"dtype={self.dtypes[0]}")
         if self.epilogues:
@@ -119,7 +120,7 @@ class Operator:
 
 
 def closest(name: str, choices: Sequence[str]) -> str:
-    """`; did you mean ...?` if a choice is similar, else ""."""
+    """Return `; did you mean ...?` if a choice is similar to `name`, else ""."""
     by_folded = {c.casefold(): c for c in choices}
     near = get_close_matches(name.casefold()[:80], list(by_folded), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_folded[n] for n in near)}?" if near else ""

@@ -1,4 +1,4 @@
-"""The primitives: steps that change a nest and keep its meaning, or raise ScheduleError."""
+"""The primitives: steps that change a nest and preserve its semantics, or raise ScheduleError."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ PRIMITIVES: tuple[type[Primitive], ...] = tuple(
     for each in list(globals().values())
     if isinstance(each, type) and issubclass(each, Primitive) and not isabstract(each)
 )
-"""All primitives, which are the steps a trace may contain besides rewrites. Importing a primitive
-in this module registers it."""
+"""All primitives, which are the steps of a trace in addition to rewrites. Importing a primitive in
+this module registers it."""

@@ -1,5 +1,7 @@
-"""Rectangular regions: the part of a tensor that a subtree of a nest accesses, as a function of the
-enclosing loops, and private buffers for such regions."""
+"""Rectangular regions of tensors, and private buffers for them.
+
+The region that a subtree of a nest accesses is a function of the enclosing loops.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,16 @@ class DimensionSpan:
         return self.width // max(self.step, 1) + 1
 
     def local(self, index: Affine) -> Affine:
-        """The position of the element `index` within the span."""
+        """Return the position of the element `index` within the span."""
         offset, step = index - self.base, max(self.step, 1)
-        # With divisions the value is a multiple of `step` even if the constant is not.
+        # If the index has divisions, the offset is a multiple of `step` even if its constant is
+        # not.
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 
     def joined(self, other: DimensionSpan, source: object) -> DimensionSpan:
-        """The smallest span that contains both. ScheduleError if their distance is not constant."""
+        """Return the smallest span that contains both. Raise ScheduleError if their distance is not
+        constant."""
         offset = other.base - self.base
         if not offset.is_const:
             problem = f"two reads start at unrelated places, {self.base} and {other.base}"
@@ -68,11 +72,11 @@ class TensorRegion:
         return tuple(span.extent for span in self.spans)
 
     def local_index(self, index: Index) -> Index:
-        """The index in a copy of the region of the tensor element `index`."""
+        """Return the index, in a copy of the region, of the tensor element `index`."""
         return tuple(span.local(i) for span, i in zip(self.spans, index, strict=True))
 
     def element(self, position: Index) -> Index:
-        """The index in the tensor of a position of the region."""
+        """Return the index, in the tensor, of a position of the region."""
         pairs = zip(self.spans, position, strict=True)
         return tuple(span.base + x * max(span.step, 1) for span, x in pairs)
 
@@ -80,7 +84,9 @@ class TensorRegion:
 @dataclass(frozen=True, slots=True)
 class BufferBox:
     """A private buffer and the loops over it, one for each dimension of more than one element.
-    `names` has a name for every dimension."""
+
+    `names` has a name for every dimension.
+    """
 
     buffer: Buffer
     names: tuple[str, ...]
@@ -89,8 +95,10 @@ class BufferBox:
     def of(
         cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
     ) -> BufferBox:
-        """A buffer in registers or in the workspace; its loops are called `name`.0, `name`.1, ...,
-        with quotes appended while the name is `taken`."""
+        """Return a buffer in registers or in the workspace.
+
+        Its loops are named `name`.0, `name`.1, ...; quotes are appended while the name is `taken`.
+        """
         names = []
         for d in range(len(extent)):
             loop = f"{name}.{d}"
@@ -107,24 +115,24 @@ class BufferBox:
         return tuple(For(name, extent, ()) for name, extent in sizes if extent > 1)
 
     def index(self, names: tuple[str, ...]) -> Index:
-        """The index by loops called `names`; zero in dimensions of one element."""
+        """Return the index by loops named `names`; it is zero in dimensions of one element."""
         sizes = zip(names, self.buffer.shape, strict=True)
         return tuple(var(name) if extent > 1 else ZERO for name, extent in sizes)
 
     @property
     def position(self) -> Index:
-        """The index by the buffer's own loops."""
+        """The index by the loops of this buffer."""
         return self.index(self.names)
 
 
 def region_of(
     indices: Iterable[Index], inner: Ranges, outer: Ranges, source: object
 ) -> TensorRegion:
-    """The smallest region that contains all `indices` while the `inner` variables take all values
-    of their ranges.
+    """Return the smallest region that contains all `indices` for all values of the `inner`
+    variables.
 
-    ScheduleError if an index mixes inner and outer variables in one division, so that the region
-    has no fixed size, or if two indices have bases at no constant distance.
+    Raise ScheduleError if an index mixes inner and outer variables in one division, because the
+    region then has no fixed size, or if the distance of two indices is not constant.
     """
     ranges = {**outer, **inner}
     first, *others = (tuple(_span(i, inner, ranges, source) for i in index) for index in indices)
@@ -134,7 +142,7 @@ def region_of(
 
 
 def _span(index: Affine, inner: Ranges, ranges: Ranges, source: object) -> DimensionSpan:
-    """The values of `index` over all values of the `inner` variables."""
+    """Return the values of `index` over all values of the `inner` variables."""
     index = simplify(index, ranges)
     fixed, moving = affine(index.const), ZERO
     for atom, c in index.terms:

@@ -1,5 +1,8 @@
-"""Private copies of regions: filled before they are read (CacheRead, BlockRead) or accumulated and
-written back (CacheWrite); and their layout (TransformLayout)."""
+"""Private copies of regions, and their layout (TransformLayout).
+
+A copy is filled before it is read (CacheRead, BlockRead), or is accumulated and written back
+(CacheWrite).
+"""
 
 from __future__ import annotations
 
@@ -63,9 +66,11 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm, Walk
 
 @dataclass(frozen=True, slots=True)
 class _CopyPrimitive(LoopMaker):
-    """Common base of CacheRead and BlockRead: a private buffer called `name` is filled from
-    `tensor` before the body of `loop`, which then reads from the buffer. Elements outside the
-    tensor are zero in the copy."""
+    """Common base of CacheRead and BlockRead: fill a private buffer and redirect reads to it.
+
+    The buffer `name` is filled from `tensor` before the body of `loop`, which then reads from the
+    buffer. Elements outside the tensor are zero in the copy.
+    """
 
     tensor: str
     loop: str
@@ -74,7 +79,7 @@ class _CopyPrimitive(LoopMaker):
     WALK = Walk.FILL
 
     def _inside(self, place: LoopPosition, along: str) -> None:
-        """ScheduleError unless the loop `along` is inside of `place`."""
+        """Raise ScheduleError if the loop `along` is not inside `place`."""
         around = find_loop(place.nest, along, self).outer
         inside = self.loop == ROOT or place.loop in around
         require(inside, self, f"{along!r} is not inside {self.loop!r}")
@@ -82,9 +87,11 @@ class _CopyPrimitive(LoopMaker):
     def _readable(
         self, place: LoopPosition, takes: Callable[[Index], bool], words: str
     ) -> tuple[Buffer, list[Load]]:
-        """The buffer to copy, and the reads of it at `place` that satisfy `takes`; `words`
-        describes them in errors. ScheduleError: no such buffer or reads, the name is in use, or the
-        body writes the buffer."""
+        """Return the buffer to copy, and the reads of it at `place` that satisfy `takes`.
+
+        `words` describes these reads in errors. Raise ScheduleError if there is no such buffer or
+        read, if the name is in use, or if the body writes the buffer.
+        """
         nest, body, tensor = place.nest, place.loop.body, self.tensor
         source = buffer_called(nest, tensor, self)
         require_free(nest, self.name, self)
@@ -105,8 +112,11 @@ class _CopyPrimitive(LoopMaker):
         element: Index,
         redirect: Callable[[Scalar], Scalar | None],
     ) -> Made:
-        """The nest after the step: `box` is filled with `element` of the tensor at each position,
-        and `redirect` rewrites the reads in the body at `place`."""
+        """Return the nest after the step.
+
+        `box` is filled with `element` of the tensor at each position, and `redirect` rewrites the
+        reads in the body at `place`.
+        """
         source = buffer_called(place.nest, self.tensor, self)
         value: Scalar = Load(source.name, element, source.dtype)
         conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
@@ -120,8 +130,9 @@ class _CopyPrimitive(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class CacheRead(_CopyPrimitive):
-    """Copy the region of a tensor that a loop's body reads into a private buffer (`cache_read` in
-    TVM, `stage_mem` in Exo). With TransformLayout this is packing.
+    """Copy the region that a loop's body reads into a private buffer.
+
+    Known as `cache_read` in TVM and `stage_mem` in Exo. With TransformLayout this is packing.
 
         for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
 
@@ -130,10 +141,10 @@ class CacheRead(_CopyPrimitive):
 
         for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
 
-    Elements of the region outside the tensor are zero in the copy, so conditions that only keep
-    reads inside the tensor are dropped: a padded copy. Legal if the region has a fixed size and the
-    body does not write the tensor. `loop` "" copies for the whole nest. The buffer is called
-    `name`, its loops `name`.0, `name`.1, ...
+    Elements of the region outside the tensor are zero in the copy, so conditions that only restrict
+    reads to the tensor are removed: a padded copy. Legal if the region has a fixed size and the
+    body does not write the tensor. If `loop` is "", the copy is made for the whole nest. The buffer
+    is named `name`, its loops `name`.0, `name`.1, ...
     """
 
     register: bool = False
@@ -145,8 +156,11 @@ class CacheRead(_CopyPrimitive):
     )
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the copy, and the loops that fill it. ScheduleError: no such reads, the
-        tensor is written inside, or the region has no fixed size."""
+        """Return the nest with the copy, and the loops that fill it.
+
+        Raise ScheduleError if there is no such read, if the tensor is written inside, or if the
+        region has no fixed size.
+        """
         place = open_place(nest, self.loop, self)
         if self.along:
             self._inside(place, self.along)
@@ -166,7 +180,8 @@ class CacheRead(_CopyPrimitive):
                 case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
                     other.is_plus_zero and tensor == source.name and takes(index)
                 ):
-                    # Guards have no common factors, but substituting strided taps introduces some.
+                    # Guards have no common factors, but substitution of strided taps introduces
+                    # some.
                     inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                     kept = tuple(c for c in conds if normal_cond(c) not in inside)
                     load = Load(self.name, region.local_index(index), dtype)
@@ -181,22 +196,27 @@ class CacheRead(_CopyPrimitive):
 
 @dataclass(frozen=True, slots=True)
 class BlockRead(_CopyPrimitive):
-    """Load the elements that one read of a tensor needs in a loop's body into registers: one
-    element for each iteration of the inner loops that its index depends on, with loop `along`
-    innermost. The read is the one whose last non-unit dimension depends on `along`.
+    """Load the elements that one read needs in a loop's body into registers.
+
+    The block has one element for each iteration of the inner loops on which the index of the read
+    depends, with loop `along` innermost. The read is the one whose last non-unit dimension depends
+    on `along`. With `along` i:
 
         for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
 
-    with `along` i. Unlike for CacheRead, the elements need not form a rectangular region: other
-    reads stay, and an index may divide a sum of inner and outer loops. Elements outside the tensor
-    are zero in the copy. Legal if the body does not write the tensor.
+    The elements need not form a rectangular region, unlike for CacheRead: other reads are not
+    changed, and an index may divide a sum of inner and outer loops. Elements outside the tensor are
+    zero in the copy. Legal if the body does not write the tensor.
     """
 
     along: str
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the copy, and the loops that fill it. ScheduleError: no such read
-        or more than one, written inside."""
+        """Return the nest with the copy, and the loops that fill it.
+
+        Raise ScheduleError if there is no such read or more than one, or if the tensor is written
+        inside.
+        """
         place = open_loop(nest, self.loop, self)
         self._inside(place, self.along)
         buffer = buffers_in(nest).get(self.tensor)
@@ -208,7 +228,7 @@ class BlockRead(_CopyPrimitive):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        # Compare simplified indices: loops of one iteration make no difference.
+        # Compare simplified indices, because loops of one iteration make no difference.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
         require(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
@@ -221,7 +241,8 @@ class BlockRead(_CopyPrimitive):
         return self._filled(place, box, element, lambda n: new if n in same else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
-        """The loops of `body` around `read` that its index depends on, `along` last."""
+        """Return the loops of `body` that enclose `read` and on which its index depends, `along`
+        last."""
         own = (leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint))
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
@@ -234,18 +255,19 @@ def _moves(index: Index, loop: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite(LoopMaker):
-    """Accumulate what a part of a loop's body writes to a buffer in a private buffer, and write it
-    back once after that part: register accumulators (`cache_write` in TVM, `stage_mem` with
-    accumulation in Exo).
+    """Accumulate the writes of a part of a loop's body in a private buffer, then write them back
+    once.
+
+    These are register accumulators: `cache_write` in TVM, `stage_mem` with accumulation in Exo.
 
         for i:                          for i:
           for k: for j:           ->      for j: W[j] = identity
             C[i, j] += v                  for k: for j: W[j] += v
-                                          for j: C[i, j] = W[j]   (+= where k goes on outside)
+                                          for j: C[i, j] = W[j]   (+= if an outer loop also reduces)
 
-    The initialising and the write-back loops are copies of the body's spatial loops, named with
-    `.init` and `.out`, of the same kinds. Guards on spatial loops move to the write-back and to the
-    reads that need them. Legal if the body writes the buffer in one place.
+    The initialising loops and the write-back loops are copies of the body's spatial loops, named
+    with `.init` and `.out`, of the same kinds. Guards on spatial loops move to the write-back and
+    to the reads that need them. Legal if one statement of the body writes the buffer.
     """
 
     buffer: str
@@ -256,8 +278,12 @@ class CacheWrite(LoopMaker):
     WALK = Walk.ENDS
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the cache; the loops that initialise it, if there are any, and those that
-        write it back. ScheduleError: not written in one place, also read, or no fixed size."""
+        """Return the nest with the cache, the loops that initialise it (if any) and the write-back
+        loops.
+
+        Raise ScheduleError if the number of statements that write the buffer is not one, if the
+        buffer is also read, or if the region has no fixed size.
+        """
         place = open_place(nest, self.loop, self)
         dtype = buffer_called(nest, self.buffer, self).dtype
         part, leaf, chain = self._written(place)
@@ -285,8 +311,12 @@ class CacheWrite(LoopMaker):
         return Made(still_prepacked(written, self), made | ending)
 
     def _written(self, place: LoopPosition) -> tuple[Stmt, StoreElement | Update, tuple[For, ...]]:
-        """The part of the body that writes the buffer, the leaf that writes it, and the loops of
-        that part around the leaf. ScheduleError if a private buffer is not legal there."""
+        """Return the part of the body that writes the buffer, its leaf, and the loops that enclose
+        the leaf.
+
+        Only loops inside the part are returned. Raise ScheduleError if a private buffer is not
+        legal there.
+        """
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)
         where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
@@ -307,8 +337,10 @@ class CacheWrite(LoopMaker):
 def _write_back(
     leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
-    """The statement that writes a result of `leaf` back from its private buffer, after the loops
-    `reduced`."""
+    """Return the statement that writes a result of `leaf` back from its private buffer.
+
+    The statement runs after the loops `reduced`.
+    """
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)
@@ -321,10 +353,10 @@ def _write_back(
 class TransformLayout(Primitive):
     """Change the layout of a private buffer (`transform_layout` in TVM).
 
-    Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the
-    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed panel
-    of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`. Legal for allocated buffers, if
-    every part is listed exactly once.
+    Each entry of `dims` is (dimension, part). Part 0 is the whole dimension. Otherwise the
+    dimension is divided by `split[dimension]`, part 1 is the quotient, and part 2 is the remainder.
+    A packed panel of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`. Legal for
+    allocated buffers, if every part is listed exactly once.
     """
 
     buffer: str
@@ -332,8 +364,10 @@ class TransformLayout(Primitive):
     dims: tuple[tuple[int, int], ...]
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the new layout. ScheduleError: the buffer is an argument, or parts do not
-        match."""
+        """Return the nest with the new layout.
+
+        Raise ScheduleError if the buffer is an argument or if the parts do not match.
+        """
         buffer = buffer_called(nest, self.buffer, self)
         own = buffer.scope is not BufferScope.ARGUMENT
         require(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
@@ -367,12 +401,12 @@ class TransformLayout(Primitive):
 
 
 def _part(index: Affine, part: int, factor: int) -> Affine:
-    """The whole of `index`, its quotient or its remainder."""
+    """Return the whole `index`, its quotient or its remainder."""
     if part == 0:
         return index
     return index // factor if part == 1 else index % factor
 
 
 def _extent(whole: int, part: int, factor: int) -> int:
-    """How many values `_part` of an index has."""
+    """Return the number of values of `_part` of an index."""
     return (whole, -(-whole // factor), factor)[part]

@@ -1,8 +1,9 @@
 """Dependence tests: may iterations be reordered, run in parallel, or run as vector lanes?
 
-Invariant kept by all primitives: a leaf writes each element of a buffer in at most one iteration of
-its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. So two
-iterations conflict only through different accesses, which is a question about their indices.
+Invariant of all primitives: a leaf writes each element of a buffer in at most one iteration of its
+spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. Two
+iterations therefore conflict only through two different accesses, and the tests compare the indices
+of such accesses.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ from ..nest.loop_ir import (
 def check_reorderable(
     before: Sequence[For], after: Sequence[For], source: object, around: Ranges
 ) -> None:
-    """ScheduleError unless the perfectly nested loops `before` may be put into the order `after`.
+    """Raise ScheduleError if the perfectly nested loops `before` must not be put into the order
+    `after`.
 
-    Each buffer that the body writes outside its private ones must be stored once an element, or
-    combined by one reducer. Where the body accesses it in another way as well, the loops that may
-    carry a dependence between the two accesses, those in which its distance is not proved to be
-    zero, must keep their order: the dependence then has the same sign as before.
+    Each buffer that the body writes, other than its private buffers, must be stored once per
+    element or combined by one reducer. If the body also has another access to the buffer, the loops
+    that may carry a dependence between the two accesses must keep their order, so that the
+    dependence keeps its sign. A loop may carry the dependence if its distance in that loop is not
+    proved to be zero.
     """
     private = private_buffers(before[-1].body)
     reducers: dict[str, Reducer | None] = {}
@@ -63,8 +66,11 @@ def check_reorderable(
 
 @dataclass(frozen=True, slots=True)
 class _AccessPair:
-    """Two accesses to `buffer` with simplified indices. The first one writes; `reads` says that the
-    second one reads, `commutes` that both combine by the same reducer."""
+    """Two accesses to `buffer` with simplified indices.
+
+    The first access is a write. `reads` is true if the second access is a read; `commutes` is true
+    if both combine by the same reducer.
+    """
 
     buffer: str
     write: ElementAccess
@@ -73,13 +79,16 @@ class _AccessPair:
     commutes: bool = False
 
     def is_within(self, loop: str, ranges: Ranges, around: Ranges) -> bool:
-        """Whether the accesses meet only in iterations with the same value of `loop`."""
+        """Return whether the accesses meet only in iterations with the same value of `loop`."""
         return meet_only_within(self.write, self.other, loop, ranges, around)
 
 
 def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
-    """Pairs of different accesses in `loop` to buffers that are not private to its body, one of
-    which writes. A leaf is not paired with itself: see the invariant above."""
+    """Yield pairs of different accesses in `loop`, one of them a write, to buffers not private to
+    its body.
+
+    A leaf is not paired with itself: see the invariant in the module docstring.
+    """
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
     found: dict[_AccessPair, None] = {}
@@ -105,9 +114,11 @@ def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAcc
 
 
 def check_disjoint(loop: For, source: object, around: Ranges) -> None:
-    """ScheduleError unless different iterations of `loop` write different elements and no iteration
-    reads what another writes, as parallel execution requires. `around` are the ranges of the
-    enclosing loops."""
+    """Raise ScheduleError if iterations of `loop` may not run in parallel.
+
+    Different iterations must write different elements, and no iteration may read an element that
+    another iteration writes. `around` maps the variables of the enclosing loops to their ranges.
+    """
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     require(not loop.reduce, source, problem)
     if loop.extent == 1:
@@ -135,13 +146,16 @@ def _reducer(leaf: StoreElement | Update) -> Reducer | None:
 
 
 def _conditions(leaf: StoreElement | Update, chain: tuple[For, ...]) -> tuple[Cond, ...]:
-    """Conditions that hold whenever `leaf`, inside of the loops `chain`, is executed."""
+    """Return the conditions that hold whenever `leaf`, inside the loops `chain`, is executed."""
     return (*leaf.guards, *(bound for loop in chain for bound in loop.bounds))
 
 
 def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
-    """ScheduleError unless every parallel and every vectorised loop of `stmts` is legal: the proofs
-    of Parallel and Vectorize again, since later steps may have changed the leaves."""
+    """Raise ScheduleError if a parallel or vectorised loop of `stmts` is not legal.
+
+    This repeats the proofs of Parallel and Vectorize, because later steps may have changed the
+    leaves.
+    """
     for loop in loops(stmts):
         if loop.kind is LoopKind.PARALLEL:
             check_disjoint(loop, source, ranges_of(loops_around(stmts, loop)))
@@ -150,12 +164,11 @@ def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
 
 
 def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
-    """ScheduleError unless the iterations of `loop` may run as lanes of one vector; `around` are
-    the ranges of the enclosing loops.
+    """Raise ScheduleError if the iterations of `loop` must not run as lanes of one vector.
 
-    A reduction loop is legal where every leaf combines all lanes into one element: a horizontal
-    reduction. A spatial loop needs lanes that write different elements, and no lane reading what
-    another lane writes.
+    `around` maps the variables of the enclosing loops to their ranges. A reduction loop is legal if
+    every leaf combines all lanes into one element: a horizontal reduction. A spatial loop is legal
+    if its lanes write different elements and no lane reads an element that another lane writes.
     """
     innermost = all(isinstance(stmt, StoreElement | Update | PrefetchHint) for stmt in loop.body)
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"

@@ -1,4 +1,4 @@
-"""Primitives that change which loops there are: Split, Fuse, Reorder, Partition."""
+"""Primitives that change the set or order of loops: Split, Fuse, Reorder, Partition."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ class Split(LoopMaker):
                                          for ii in 0..factor:
                                              if io*factor + ii < n: S(io*factor + ii)
 
-    The guard is left out where `factor` divides n. Legal on every serial loop with a factor from 1
-    to `limits.factor_bound(n)`: each iteration still runs once, in the old order. The new loops
-    are called `loop`o and `loop`i.
+    The guard is omitted if `factor` divides n. Legal on every serial loop with a factor from 1 to
+    `limits.factor_bound(n)`: each iteration still runs once, in the old order. The new loops are
+    named `loop`o and `loop`i.
     """
 
     loop: str
     factor: int
 
     def made(self, nest: Nest) -> Made:
-        """The nest after the split, and the outer and the inner loop. ScheduleError: no
-        such loop, not serial, factor out of range."""
+        """Return the nest after the split, and the outer and the inner loop.
+
+        Raise ScheduleError if there is no such loop, it is not serial, or the factor is out of
+        range.
+        """
         place = serial_loop(nest, self.loop, self)
         loop, factor = place.loop, self.factor
         most = factor_bound(loop.extent)
@@ -57,8 +60,8 @@ class Fuse(LoopMaker):
         for i in 0..n:           ->    for f in 0..n*m: S(f // m, f % m)
             for j in 0..m: S(i, j)
 
-    Legal for serial loops that are both spatial or both of a reduction: the order of iterations
-    is kept. The new loop is called `outer`f.
+    Legal for serial loops that are both spatial or both reduction loops: the order of iterations
+    does not change. The new loop is named `outer`f.
     """
 
     outer: str
@@ -67,8 +70,11 @@ class Fuse(LoopMaker):
     WALK = Walk.FUSED
 
     def made(self, nest: Nest) -> Made:
-        """The nest after fusing, and the one loop. ScheduleError: not perfectly nested, not
-        serial, mixed kinds, too long."""
+        """Return the nest after fusing, and the fused loop.
+
+        Raise ScheduleError if the loops are not perfectly nested, not serial or of mixed kinds, or
+        if the fused loop is too long.
+        """
         place = find_loop(nest, self.outer, self)
         outer, inner = place.loop, find_loop(nest, self.inner, self).loop
         require_serial(outer, self)
@@ -90,18 +96,23 @@ class Fuse(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Reorder(Primitive):
-    """Put perfectly nested loops into the order given, outermost first (`reorder`).
+    """Put perfectly nested loops into the given order, outermost first (`reorder`).
 
-    The loops must form one chain, each the whole body of the one before (loops of the chain that
-    are not named keep their place). Legal where the loops that carry a dependence, from what the
-    body writes to what it reads, keep their order among each other; reductions combine by
-    associative, commutative operations whose first update stays first in every order.
+    The loops must form one chain: each loop after the first is the whole body of the loop before
+    it. Loops of the chain that are not named keep their position. Legal if the loops that carry a
+    dependence, from a write in the body to a read, keep their order relative to each other.
+    Reductions combine by associative, commutative operations whose first update remains first in
+    every order.
     """
 
     order: tuple[str, ...]
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest reordered. ScheduleError: not one chain, not serial, or order matters."""
+        """Return the reordered nest.
+
+        Raise ScheduleError if the loops are not one chain or not serial, or if a dependence forbids
+        the order.
+        """
         once = self.order and len(set(self.order)) == len(self.order)
         require(bool(once), self, f"name each loop once, got {list(self.order)}")
         found = [find_loop(nest, name, self) for name in self.order]
@@ -124,15 +135,15 @@ class Reorder(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Partition(LoopMaker):
-    """Cut a loop's range in two, each part with a body of its own (`peel`, `cut_loop` in Exo).
+    """Split a loop's range in two, each part with a separate body (`peel`, `cut_loop` in Exo).
 
         for i in 0..n: S(i)    ->    for i in 0..at: S(i)
                                      for i.t in 0..n-at: S(i.t + at)
 
-    When the nest is cleaned, guards that always hold in one part are removed there, and inner loops
-    shrink to the iterations that are left. Legal on every loop that is not vectorised or parallel,
-    for 1 <= at < n. `.t` is appended to the names of loops and buffers in the second part, so that
-    it can be scheduled separately.
+    Later cleaning of the nest removes guards that always hold in one part, and shrinks inner loops
+    to the remaining iterations. Legal on every loop that is not vectorised or parallel, for 1 <= at
+    < n. `.t` is appended to the names of loops and buffers in the second part, so that it can be
+    scheduled separately.
     """
 
     loop: str
@@ -141,8 +152,11 @@ class Partition(LoopMaker):
     WALK = Walk.REST
 
     def made(self, nest: Nest) -> Made:
-        """The nest after the cut, and the loops of the second part. ScheduleError: no such
-        loop, wrong kind, `at` out of range."""
+        """Return the nest after the split, and the loops of the second part.
+
+        Raise ScheduleError if there is no such loop, it has the wrong kind, or `at` is out of
+        range.
+        """
         place = find_loop(nest, self.loop, self)
         loop = place.loop
         together = loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)

@@ -1,5 +1,8 @@
-"""Primitives that set how a loop is executed (Vectorize, Unroll, Parallel) or how a buffer is
-stored (Stream, PackAhead). None changes the statements."""
+"""Primitives that set the execution of a loop (Vectorize, Unroll, Parallel) or the storage of a
+buffer (Stream, PackAhead).
+
+None of them changes the statements.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +18,40 @@ from .places import buffer_called, serial_loop, still_prepacked
 from .primitive import Primitive
 
 MAX_LANES = 64
-"""Widest vector a loop may become: as many lanes as the widest register has bytes. Published: 512
-bits (Intel, Software Developer's Manual, volume 1)."""
+"""Maximum number of lanes of a vectorised loop: the number of bytes of the widest register.
+Published: 512 bits (Intel, Software Developer's Manual, volume 1)."""
 
 CODE_BYTES = 32 * 1024
-"""Size of the L1 instruction cache. Published: 32 KiB, the smallest of current cores, Zen 1 to 5
-and Skylake to Golden Cove among them (AMD and Intel, optimization guides)."""
+"""Size of the L1 instruction cache. Published: 32 KiB, the smallest of current cores, including Zen
+1 to 5 and Skylake to Golden Cove (AMD and Intel, optimization guides)."""
 
 INSTRUCTION_BYTES = 8
-"""Size of a vector instruction with a memory operand. Published: four bytes of prefix, one each of
-opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manual, volume 2, EVEX)."""
+"""Size of a vector instruction with a memory operand. Published: four bytes of prefix, and one byte
+each for opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manual, volume 2,
+EVEX)."""
 
 MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
-"""Most copies of a statement that unrolling may make. A copy is at least one instruction, so more
-copies exceed the L1 instruction cache. A safety limit for untrusted traces: sketches stay below a
-quarter of it (`test_primitives_limits.py`)."""
+"""Maximum number of copies of a statement that unrolling may make. A copy is at least one
+instruction, so more copies exceed the L1 instruction cache. A safety limit for untrusted traces:
+sketches stay below a quarter of it (`test_primitives_limits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vectorize(Primitive):
     """Execute a loop's iterations as the lanes of one vector (`vectorize`).
 
-    Legal for an innermost serial loop of up to 64 iterations whose lanes write different elements
-    and read nothing that another lane writes, or combine into one element.
+    Legal for an innermost serial loop of up to 64 iterations. The lanes must write different
+    elements and read no element that another lane writes, or must combine into one element.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: not innermost, too long, or lanes depend on
-        each other."""
+        """Return the nest with the loop marked.
+
+        Raise ScheduleError if the loop is not innermost or is too long, or if lanes depend on each
+        other.
+        """
         place = serial_loop(nest, self.loop, self)
         extent = place.loop.extent
         problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
@@ -57,13 +64,16 @@ class Vectorize(Primitive):
 class Unroll(Primitive):
     """Unroll a loop completely (`unroll`).
 
-    Always legal; refused where the body would be copied more than `MAX_UNROLLED` times in all.
+    Always legal; rejected if the body would be copied more than `MAX_UNROLLED` times in total.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: not serial, or too many copies."""
+        """Return the nest with the loop marked.
+
+        Raise ScheduleError if the loop is not serial or the number of copies exceeds the limit.
+        """
         place = serial_loop(nest, self.loop, self)
         copies = place.loop.extent * written_out(place.loop)
         for outer in place.outer:
@@ -74,7 +84,7 @@ class Unroll(Primitive):
 
 
 def written_out(stmt: Stmt) -> int:
-    """The number of leaves of `stmt` after unrolling."""
+    """Return the number of leaves of `stmt` after unrolling."""
     if not isinstance(stmt, For | Allocate):
         return 1
     times = stmt.extent if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED else 1
@@ -85,15 +95,18 @@ def written_out(stmt: Stmt) -> int:
 class Parallel(Primitive):
     """Divide a loop's iterations among threads (`parallel`).
 
-    Legal for a serial spatial loop, with no parallel loop around or inside it, whose iterations
-    provably write different elements and read nothing another iteration writes.
+    Legal for a serial spatial loop with no enclosing or nested parallel loop, if its iterations
+    provably write different elements and read no element that another iteration writes.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: nested in a parallel loop, a reduction, not
-        proved independent, or in conflict with prepacking."""
+        """Return the nest with the loop marked.
+
+        Raise ScheduleError if the loop is nested in a parallel loop, is a reduction, is not proved
+        independent, or conflicts with prepacking.
+        """
         place = serial_loop(nest, self.loop, self)
         for other in (*place.outer, *loops(place.loop.body)):
             problem = f"parallel loops do not nest, and {other.var!r} is one"
@@ -109,15 +122,18 @@ class Stream(Primitive):
     """Write an output with non-temporal stores (`store_nontemporal` in other systems).
 
     A non-temporal store neither loads the cache line first nor evicts other lines, which saves a
-    third of the traffic of an addition. It pays for outputs larger than the caches. Legal for
-    outputs that the nest does not read.
+    third of the traffic of an addition. It is profitable for outputs larger than the caches. Legal
+    for outputs that the nest does not read.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the output marked. ScheduleError: no output, read by the nest, or marked
-        already."""
+        """Return the nest with the output marked.
+
+        Raise ScheduleError if the buffer is not an output, is read by the nest, or is already
+        marked.
+        """
         outputs = [tensor.name for tensor in nest.outputs]
         problem = f"{self.buffer!r} is no output; there are {', '.join(outputs)}"
         require(self.buffer in outputs, self, problem)
@@ -129,23 +145,27 @@ class Stream(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PackAhead(Primitive):
-    """Prepacking: make a private copy of a constant input once, before all calls (`NAME_prepack` in
-    C).
+    """Prepacking: make a private copy of a constant input once, before all calls.
+
+    The C entry point of the copy is `NAME_prepack`.
 
         alloc P        # workspace          alloc P        # prepacked
         for x: P[x] = W[f(x)]         ->    for x: P[x] = W[f(x)]     once
         for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
 
-    Legal for a workspace buffer that is allocated outside of all loops (CacheRead with loop "") and
-    filled at the start of its block from inputs marked constant only, in a nest with such inputs.
-    Its layout and the loops that fill it may still be changed.
+    Legal for a workspace buffer that is allocated outside all loops (CacheRead with loop "") and is
+    filled at the start of its block only from inputs marked constant. Its layout and the loops that
+    fill it may still be changed.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the mark. ScheduleError: inside a loop, or filled from inputs that are not
-        constant."""
+        """Return the nest with the buffer marked.
+
+        Raise ScheduleError if the buffer is allocated inside a loop or is filled from inputs that
+        are not constant.
+        """
         scope = buffer_called(nest, self.buffer, self).scope
         problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
         require(scope is BufferScope.WORKSPACE, self, problem)

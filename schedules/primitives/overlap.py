@@ -28,25 +28,30 @@ from .primitive import LoopMaker, Made, Primitive, Walk
 
 @dataclass(frozen=True, slots=True)
 class Merge(Primitive):
-    """Loop fusion: run two loops over the same range as one (`compute_with` in Halide, `fuse` in
-    Exo).
+    """Loop fusion: run two loops over the same range as one.
+
+    Known as `compute_with` in Halide and `fuse` in Exo.
 
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    Both loops have the same kind, which is not parallel. `second` may be inside of unit-extent
-    loops and have statements and allocations before it: `first` is moved past these, or those that
-    depend on `first` are moved past `second`. Legal if statements that are exchanged are
-    independent, and if iteration i of one loop and iteration j of the other access a common element
-    only for i == j. The new loop is called `second`; it is a reduction loop if one of the two was.
+    Both loops have the same kind, which is not parallel. `second` may be inside unit-extent loops
+    and may have statements and allocations before it. `first` is moved past these statements;
+    statements that depend on `first` are moved past `second`. Legal if statements that are
+    exchanged are independent, and if iteration i of one loop and iteration j of the other access a
+    common element only for i == j. The new loop is named `second`; it is a reduction loop if one of
+    the two was.
     """
 
     first: str
     second: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the fused loop. ScheduleError: `second` does not follow `first`, ranges or
-        kinds differ, or different iterations depend on each other."""
+        """Return the nest with the fused loop.
+
+        Raise ScheduleError if `second` does not follow `first`, if ranges or kinds differ, or if
+        different iterations depend on each other.
+        """
         first = find_loop(nest, self.first, self)
         second = find_loop(nest, self.second, self)
         self._check_alike(first.loop, second.loop)
@@ -55,7 +60,7 @@ class Merge(Primitive):
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
-            # One allocation around both bodies, so that inner loops can be merged next.
+            # Allocate around both bodies, so that inner loops can be merged next.
             buffers, flat = flattened(body)
             body = allocated(buffers, tuple(flat))
         reduce = first.loop.reduce or second.loop.reduce
@@ -80,9 +85,11 @@ class Merge(Primitive):
         require(same, self, kinds)
 
     def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
-        """Statements between the loops that must follow the fused loop, because they depend on
-        `first`. ScheduleError if `second` depends on one of them, or if an allocation between
-        contains one."""
+        """Return the statements between the loops that must follow the fused loop.
+
+        They depend on `first`. Raise ScheduleError if `second` depends on one of them, or if an
+        allocation between the loops contains one.
+        """
         depth, nest = len(first.outer), first.nest
         inside = first.outer == second.outer[:depth]
         inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
@@ -104,8 +111,8 @@ class Merge(Primitive):
         return tuple(later)
 
     def _check_meeting(self, first: For, second: For, around: Ranges) -> None:
-        """ScheduleError unless iterations of the two access common elements only if they are the
-        same iteration."""
+        """Raise ScheduleError if two different iterations of the two loops access a common
+        element."""
         one, other = accesses_within(first.body), accesses_within(second.body)
         ranges = {**all_ranges(first.body), **all_ranges((second,))}
         renamed = {first.var: var(second.var)}
@@ -120,8 +127,11 @@ class Merge(Primitive):
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
-    """The statements of `stmts` that run before `loop`, which is one of them or inside of
-    allocations and unit-extent loops among them; None if it is not there."""
+    """Return the statements of `stmts` that run before `loop`, or None if `stmts` do not contain
+    it.
+
+    `loop` is one of `stmts`, or is nested in allocations and unit-extent loops among them.
+    """
     passed: list[Stmt] = []
     for stmt in stmts:
         if stmt is loop:
@@ -135,14 +145,16 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
 
 
 MAX_CUTS = 16
-"""Limit of cuts: each adds a copy of the loop's body before and after the loop. Sketches use
-two."""
+"""Limit on the split points of a pipelined loop. Each split point adds a copy of the loop's body
+before and after the loop. Sketches use two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stagger(LoopMaker):
-    """Software pipelining: cut the body of `loop` before each of the loops `starts`, and run the
-    first step of a later iteration together with the last one of an earlier.
+    """Software pipelining: overlap the steps of different iterations of `loop`.
+
+    The body is split into steps before each of the loops `starts`. The first step of a later
+    iteration runs together with the last step of an earlier iteration.
 
         for i in 0..n:               A(0)
           A(i)                ->     B(0); A(1)
@@ -150,10 +162,11 @@ class Stagger(LoopMaker):
           C(i)                       C(n-2); B(n-1)
                                      C(n-1)
 
-    Allocations of the body move around the whole; one copy of each buffer is enough, since a step
-    runs before an earlier step of the next iteration overwrites its data. Neighbouring steps keep
-    their order. Legal if steps that are not neighbours share no data that one of them writes, and
-    if there are more iterations than cuts. `.t` is appended to the names of loops in the copies.
+    Allocations of the body move outside the loop. One copy of each buffer suffices, because a step
+    runs before an earlier step of the next iteration overwrites its data. Adjacent steps keep their
+    order. Legal if steps that are not adjacent share no data that one of them writes, and if the
+    loop has more iterations than split points. `.t` is appended to the names of loops in the
+    copies.
     """
 
     loop: str
@@ -162,9 +175,11 @@ class Stagger(LoopMaker):
     WALK = Walk.REST
 
     def made(self, nest: Nest) -> Made:
-        """The pipelined nest, and the loops of its prologue and epilogue. ScheduleError: not
-        serial, bounded, too few iterations, no such cuts, or steps that are not neighbours depend
-        on each other."""
+        """Return the pipelined nest, and the loops of its prologue and epilogue.
+
+        Raise ScheduleError if the loop is not serial, has bounds or has too few iterations, if a
+        split point does not exist, or if steps that are not adjacent depend on each other.
+        """
         place = serial_loop(nest, self.loop, self)
         loop = place.loop
         bounds = [bound for inner in loops(loop.body) for bound in inner.bounds]
@@ -179,7 +194,7 @@ class Stagger(LoopMaker):
         taken, made = names_in(nest), dict[str, str]()
 
         def together(time: int) -> list[Stmt]:
-            """The steps of the prologue or epilogue that run at `time`."""
+            """Return the steps of the prologue or epilogue that run at `time`."""
             found: list[Stmt] = []
             for n in range(cuts, -1, -1):
                 if 0 <= time - n < count:
@@ -200,7 +215,7 @@ class Stagger(LoopMaker):
         return Made(still_prepacked(place.with_loop(*whole), self), made)
 
     def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
-        """The body cut before the statements that contain the loops `starts`."""
+        """Return the body split before the statements that contain the loops `starts`."""
         places = [0]
         for name in self.starts:
             found = [n for n, stmt in enumerate(flat) if name in loops_named((stmt,))]
@@ -212,9 +227,11 @@ class Stagger(LoopMaker):
         return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
 
     def _check_order(self, steps: list[tuple[Stmt, ...]]) -> None:
-        """ScheduleError if two steps that are not neighbours access common data that one of them
-        writes: the earlier step of the next iteration now runs before the later step of this
-        iteration."""
+        """Raise ScheduleError if two steps that are not adjacent access common data that one of
+        them writes.
+
+        The earlier step of the next iteration now runs before the later step of this iteration.
+        """
         for (a, one), (b, other) in combinations(enumerate(steps), 2):
             buffer = next(shared(one, other), None) if b - a > 1 else None
             problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"

@@ -1,4 +1,4 @@
-"""Find the loop that a primitive transforms, check what the primitive requires, and replace it."""
+"""Find the loop that a primitive transforms, check its preconditions, and replace the loop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from ..nest.loop_ir import (
 from ..nest.prepacking import prepack_problem
 
 ROOT = ""
-"""As a loop name: the whole nest."""
+"""Loop name that denotes the whole nest."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """A loop of a nest and the loops around it, outermost first. The whole nest is represented as a
-    loop of one iteration, called ROOT."""
+    """A loop of a nest and the loops that enclose it, outermost first.
+
+    The whole nest is represented as a loop of one iteration, named ROOT.
+    """
 
     nest: Nest
     loop: For
@@ -35,11 +37,11 @@ class LoopPosition:
 
     @property
     def ranges(self) -> dict[str, Interval]:
-        """The ranges of the loop and of those around it."""
+        """The ranges of the loop and of the enclosing loops."""
         return ranges_of((*self.outer, self.loop))
 
     def with_loop(self, *new: Stmt) -> Nest:
-        """The nest with the loop replaced by `new`."""
+        """Return the nest with the loop replaced by `new`."""
         path = {loop.var for loop in self.outer}
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -50,18 +52,18 @@ class LoopPosition:
         return replace(self.nest, body=transform(self.nest.body, change))
 
     def with_body(self, *body: Stmt) -> Nest:
-        """The nest with `body` as the loop's body."""
+        """Return the nest with `body` as the loop's body."""
         if self.loop.var == ROOT:
             return replace(self.nest, body=body)
         return self.with_loop(replace(self.loop, body=body))
 
     def marked(self, kind: LoopKind | RunByInstruction) -> Nest:
-        """The nest with the loop of this `kind`."""
+        """Return the nest with the kind of the loop set to `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
 
 
 def find_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """The loop called `name`; ScheduleError that lists the loops if there is none."""
+    """Return the loop `name`. Raise ScheduleError with a list of the loops if it does not exist."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
@@ -75,14 +77,17 @@ def require_serial(loop: For, source: object) -> None:
 
 
 def serial_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """The loop called `name`, which must be serial; ScheduleError as for `find_loop`."""
+    """Return the loop `name`. Raise ScheduleError if it does not exist or is not serial."""
     place = find_loop(nest, name, source)
     require_serial(place.loop, source)
     return place
 
 
 def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """The loop called `name`; ScheduleError if it is vectorised: its body holds leaves only."""
+    """Return the loop `name`. Raise ScheduleError if it does not exist or is vectorised.
+
+    The body of a vectorised loop consists of leaves only, so nothing may be inserted into it.
+    """
     place = find_loop(nest, name, source)
     problem = f"loop {name!r} is vectorized: nothing goes inside it"
     require(place.loop.kind is not LoopKind.VECTORIZED, source, problem)
@@ -90,12 +95,12 @@ def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
-    """`open_loop`, or the whole nest if `name` is ROOT."""
+    """Return the loop `name` as `open_loop` does, or the whole nest if `name` is ROOT."""
     return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 
 def buffer_called(nest: Nest, name: str, source: object) -> Buffer:
-    """The buffer called `name`; ScheduleError if there is none."""
+    """Return the buffer `name`. Raise ScheduleError if it does not exist."""
     buffers = buffers_in(nest)
     require(name in buffers, source, f"there is no buffer {name!r}")
     return buffers[name]
@@ -106,7 +111,7 @@ def require_free(nest: Nest, name: str, source: object) -> None:
 
 
 def still_prepacked(nest: Nest, source: object) -> Nest:
-    """`nest`; ScheduleError if a prepacked buffer can no longer be prepacked."""
+    """Return `nest`. Raise ScheduleError if a prepacked buffer can no longer be prepacked."""
     problem = prepack_problem(nest)
     require(problem is None, source, f"what is prepacked must stay so: {problem}")
     return nest

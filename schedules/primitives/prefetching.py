@@ -1,4 +1,4 @@
-"""Prefetch: software prefetching."""
+"""The primitive Prefetch: software prefetching."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .places import open_loop, still_prepacked
 from .primitive import Primitive, SerialisedForm
 
 MOST_PREFETCHES = 32
-"""Limit of prefetches in one iteration. A prefetch occupies a load port like a load, and an
+"""Limit on the prefetches in one iteration. A prefetch occupies a load port like a load, and an
 iteration of a register tile loads each register at most once. Published: 32 vector registers
 (Intel, Software Developer's Manual, volume 1; Arm, Architecture Reference Manual). A safety limit:
 one of 97,000 feasible settings would exceed it."""
@@ -29,22 +29,23 @@ class Prefetch(Primitive):
     """Prefetch data some iterations before it is used (`prefetch`). Results do not change.
 
     Without `within`: each iteration of `loop` begins with a prefetch of the first element of
-    `tensor` that the iteration `ahead` iterations later reads. Legal for every tensor that the
-    loop's body reads.
+    `tensor` that the body reads `ahead` iterations later. Legal for every tensor that the loop's
+    body reads.
 
-    With `within`, an inner loop: each iteration of it prefetches all elements that the same
-    iteration of `within` reads `ahead` iterations of `loop` later.
+    With `within`, an inner loop: each iteration of `within` prefetches all elements that the same
+    iteration reads `ahead` iterations of `loop` later.
 
         for t:                             for t:
           for r:                    ->       for r:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
-    There is one prefetch for every `step` elements along the last dimension, at each distinct
-    position of the other dimensions; past the end of a dimension prefetching wraps to its
-    beginning. With `deal`, a loop between `loop` and `within` whose iterations all read the same
-    elements, the prefetches are distributed over its iterations: along the last dimension, or by
-    position if there are too many positions. With "" each iteration issues them all. Legal if the
-    reads of the tensor in `within` differ only by its own inner loops, and within the limit.
+    There is one prefetch per `step` elements along the last dimension, at each distinct position of
+    the other dimensions. Past the end of a dimension, prefetching wraps to its beginning. `deal`
+    names a loop between `loop` and `within` whose iterations all read the same elements. The
+    prefetches are distributed over the iterations of `deal`: along the last dimension, or by
+    position if there are too many positions. If `deal` is "", each iteration issues all prefetches.
+    Legal if the reads of the tensor in `within` differ only by loops inside `within`, and if the
+    number of prefetches is within the limit.
     """
 
     tensor: str
@@ -60,8 +61,11 @@ class Prefetch(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the prefetches. ScheduleError: loops are not nested, the tensor is not
-        read, its index depends on `deal`, a number is not positive, or too many prefetches."""
+        """Return the nest with the prefetches.
+
+        Raise ScheduleError if loops are not nested, the tensor is not read, its index depends on
+        `deal`, a number is not positive, or there are too many prefetches.
+        """
         return self._every_line(nest) if self.within else self._first_element(nest)
 
     def _first_element(self, nest: Nest) -> Nest:
@@ -107,9 +111,12 @@ class Prefetch(Primitive):
         return still_prepacked(place.with_body(*dealt, *body), self)
 
     def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
-        """Indices of the prefetches of one iteration if `shared` iterations distribute them: a part
-        of those along the last dimension at every position of the other dimensions, or all of those
-        along the last dimension at a part of the positions."""
+        """Return the indices of the prefetches of one iteration if `shared` iterations distribute
+        them.
+
+        An iteration issues a part of the prefetches along the last dimension at every position of
+        the other dimensions, or all prefetches along the last dimension at a part of the positions.
+        """
         run = PrefetchRun.of(index, extents, self.step)
         require(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
@@ -124,8 +131,8 @@ class Prefetch(Primitive):
         return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
 
     def _turns(self, count: int, shared: int) -> list[Affine]:
-        """The numbers, out of `count`, that one iteration issues if `shared` iterations issue all
-        of them."""
+        """Return the numbers, out of `count`, that one iteration issues if `shared` iterations
+        issue all of them."""
         each = -(-count // shared)
         if each == count:
             return [affine(n) for n in range(count)]
@@ -134,8 +141,11 @@ class Prefetch(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRun:
-    """The region that loops of `extents` read at `index`: `count` prefetches, `step` elements apart
-    along the last dimension, at each position given by the loops `moving` the other dimensions."""
+    """The region that loops of `extents` read at `index`, and its prefetches.
+
+    The loops `moving` index the dimensions other than the last. At each of their positions there
+    are `count` prefetches along the last dimension, with a distance of `step` elements.
+    """
 
     index: Index
     extents: dict[str, int]
@@ -166,29 +176,33 @@ class PrefetchRun:
 
     @property
     def settings(self) -> int:
-        """Of the loops that move other dimensions."""
+        """Number of iterations of the loops that index the other dimensions."""
         return prod(self.extents[n] for n in self.moving)
 
     def place(self, setting: Affine) -> Index:
-        """The index of the first element for one setting, with loops along the last dimension at
-        zero."""
+        """Return the index of the first element for one setting, with loops along the last
+        dimension at zero."""
         at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
         return tuple(i.substitute(at) for i in self.index)
 
     @property
     def places(self) -> list[Index]:
-        """The distinct positions; overlapping windows reach some of them more than once."""
+        """The distinct positions; overlapping windows reach some positions more than once."""
         return list(dict.fromkeys(self.place(affine(n)) for n in range(self.settings)))
 
     @property
     def deals_places(self) -> bool:
-        """Whether positions are distributed over iterations, because a share of the prefetches at
-        every position would exceed the limit."""
+        """Whether the positions are distributed over iterations.
+
+        They are if a part of the prefetches at every position would exceed the limit.
+        """
         return self.count * len(self.places) > MOST_PREFETCHES
 
     def prefetches(self, shared: int) -> int:
-        """The number of prefetches of one iteration if `shared` iterations distribute them; an
-        upper bound above the limit where counting positions is too expensive."""
+        """Return the number of prefetches of one iteration if `shared` iterations distribute them.
+
+        If counting positions is too expensive, the result is an upper bound above the limit.
+        """
         if self.count > MOST_PREFETCHES or self.settings > MAX_UNROLLED:
             return MOST_PREFETCHES + 1
         if self.deals_places:
@@ -199,10 +213,12 @@ class PrefetchRun:
 def _wrapped(
     index: Index, shape: tuple[int, ...], ranges: dict[str, Interval], within: str
 ) -> Index:
-    """`index` with components wrapped to the beginning where they would leave the buffer: after the
-    last tile follows the first. A prefetch of unmapped memory costs a page table walk. Components
-    that change in each iteration of `within` are not wrapped, so that they cost only an
-    addition."""
+    """Return `index` with out-of-bounds components wrapped to the beginning of the buffer.
+
+    The first tile follows the last tile. A prefetch of unmapped memory costs a page table walk.
+    Components that change in each iteration of `within` are not wrapped, so that they cost only an
+    addition.
+    """
     found = []
     for i, extent in zip(index, shape, strict=True):
         inside = i - i.substitute({within: ZERO})
@@ -212,7 +228,7 @@ def _wrapped(
 
 
 def _setting(number: Affine, names: Sequence[str], extents: dict[str, int]) -> dict[str, Affine]:
-    """The loop values of iteration `number`, with the last loop varying fastest."""
+    """Return the loop values of iteration `number`, with the last loop varying fastest."""
     values = dict[str, Affine]()
     for name in reversed(names):
         values[name] = number % extents[name]

@@ -1,5 +1,4 @@
-"""Base classes of primitives: steps that preserve the semantics of a nest and report the loops they
-create."""
+"""Base classes of primitives: steps that preserve the semantics of a nest and report new loops."""
 
 from __future__ import annotations
 
@@ -15,8 +14,10 @@ from ..nest.loop_ir import Nest
 
 @dataclass(frozen=True, slots=True)
 class SerialisedForm:
-    """A serialised form of a step: its name and fields. Fields that are not in it have their
-    defaults."""
+    """A serialised form of a step: its name and fields.
+
+    Fields that are not in the form have their defaults.
+    """
 
     name: str
     fields: tuple[str, ...]
@@ -24,9 +25,10 @@ class SerialisedForm:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The result of a step: the nest, and the loops that the step created, in program order, each
-    with the loop it derives from or the buffer that it fills. A new loop may reuse the name of a
-    loop that the step removed.
+    """The result of a step: the nest, and the loops that the step created, in program order.
+
+    Each loop is mapped to the loop from which it derives or to the buffer that it fills. A new loop
+    may reuse the name of a loop that the step removed.
     """
 
     nest: Nest
@@ -35,19 +37,22 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Primitive(ABC):
-    """A step of a schedule. Steps that create loops derive from `LoopMaker` and implement `made`;
-    others implement `apply`. Fields are strings, integers, booleans and tuples of them, so that a
-    trace is JSON."""
+    """A step of a schedule.
+
+    Steps that create loops derive from `LoopMaker` and implement `made`; others implement `apply`.
+    Fields are strings, integers, booleans and tuples of these types, so that a trace can be
+    serialised as JSON.
+    """
 
     SPELLINGS: ClassVar[tuple[SerialisedForm, ...]] = ()
     """Serialised forms in stored traces other than the class name with all fields."""
 
     @abstractmethod
     def apply(self, nest: Nest) -> Nest:
-        """The nest after the step; ScheduleError if the step is not legal."""
+        """Return the nest after the step. Raise ScheduleError if the step is not legal."""
 
     def made(self, nest: Nest) -> Made:
-        """`apply` with the names of the loops that the step creates."""
+        """Return the result of `apply` with the names of the loops that the step creates."""
         return Made(self.apply(nest))
 
     def __str__(self) -> str:
@@ -57,7 +62,8 @@ class Primitive(ABC):
 
 
 class Walk(StrEnum):
-    """What the loops created by a step iterate over, relative to what they derive from."""
+    """The iterations of the loops created by a step, relative to the loop or buffer they derive
+    from."""
 
     PART = "part of the same iterations, or all of them elsewhere"
     FUSED = "the iterations of several loops"
@@ -76,13 +82,15 @@ class LoopMaker(Primitive):
     def made(self, nest: Nest) -> Made: ...
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest of `made`; raises its errors."""
+        """Return the nest of `made`; raises its errors."""
         return self.made(nest).nest
 
 
 def spellings_of(kind: Any) -> tuple[SerialisedForm, ...]:
-    """The serialised forms of steps of class `kind`; a step uses the first form that has all its
-    non-default fields."""
+    """Return the serialised forms of steps of class `kind`.
+
+    A step uses the first form that has all its non-default fields.
+    """
     return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
 
 
@@ -92,6 +100,6 @@ def _with_every_field(kind: Any) -> SerialisedForm:
 
 
 def spelling_of(step: Any) -> SerialisedForm:
-    """The serialised form of `step`, a primitive or a rewrite."""
+    """Return the serialised form of `step`, a primitive or a rewrite."""
     said = {field.name for field in fields(step) if getattr(step, field.name) != field.default}
     return next(way for way in spellings_of(step.__class__) if said.issubset(way.fields))

@@ -1,5 +1,8 @@
-"""Primitives for reductions: RFactor splits off partial results, Solve eliminates a loop by an
-equation, SkipZeros skips updates that padding makes neutral."""
+"""Primitives for reductions: RFactor, Solve and SkipZeros.
+
+RFactor splits off partial results. Solve eliminates a loop by an equation. SkipZeros skips updates
+that padding makes neutral.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,10 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
 def _one_reduction(loop: For, source: object) -> tuple[tuple[For, ...], Update]:
-    """The perfectly nested loops from `loop` on, and the update in them. ScheduleError if they
-    contain anything else."""
+    """Return the perfectly nested loops from `loop` on, and the update in them.
+
+    Raise ScheduleError if they contain any other statement.
+    """
     chain = perfect_chain(loop)
     leaf, *others = chain[-1].body
     if others or not isinstance(leaf, Update):
@@ -54,17 +59,20 @@ class RFactor(LoopMaker):
           C[i] += v              ->    for i': for ki': C[i'] += P[i', ki']
 
     The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or
-    parallelised; ComputeAt then keeps P small. Legal if C's nest is perfectly nested and only its
-    reduction loops were scheduled, by splits. P is called `name`; `.rf`, and a number if needed, is
-    appended to the loop names of the second nest.
+    parallelised; ComputeAt then reduces the size of P. Legal if C's nest is perfectly nested and
+    only its reduction loops were scheduled, by splits. P is named `name`; `.rf`, and a number if
+    needed, is appended to the loop names of the second nest.
     """
 
     loop: str
     name: str
 
     def made(self, nest: Nest) -> Made:
-        """The two nests, and the loops of the second. ScheduleError: not a reduction loop, not a
-        plain nest, or the name is in use."""
+        """Return the two nests, and the loops of the second.
+
+        Raise ScheduleError if the loop is not a reduction loop, the nest is not plain, or the name
+        is in use.
+        """
         place = find_loop(nest, self.loop, self)
         reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
         require(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
@@ -87,7 +95,7 @@ class RFactor(LoopMaker):
         first = first_without(leaf.first, (self.loop,))
         # A guard on a reduction loop may leave partial results without any update (5 elements, a
         # loop of 8), so it moves into the value. Guards on spatial loops keep writes in bounds and
-        # stay in both nests.
+        # remain in both nests.
         reduced = {loop.var for loop in chain if loop.reduce}
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         inner = tuple(g for g in leaf.guards if g not in guards)
@@ -108,25 +116,28 @@ class RFactor(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Solve(Primitive):
-    """Replace a reduction loop by the only value that an equation allows (equality elimination in
-    the polyhedral literature).
+    """Replace a reduction loop by the only value that an equation allows.
+
+    The polyhedral literature calls this equality elimination.
 
         for r in 0..2:                                           ->    C[x] += A[x//2] * B[x%2]
             C[x] += (A[(x - r)//2] if (x - r)%2 == 0 else 0) * B[r]
 
     In a transposed convolution whose output axis and taps are split by the stride, the taps of one
     phase remain. Legal for a serial reduction loop around one reduction if every term is guarded by
-    a congruence `(.. + c*r + ..) % n == 0`, with c coprime to n and at most n iterations, or by an
-    equation `.. + c*r + .. == 0`: where it fails, the term is the reduction's identity, or in a sum
-    a product with zero. Such a product is omitted even if its other factor is infinite or NaN. If
-    the solution may lie outside the loop's range, conditions for that remain.
+    an equation `.. + c*r + .. == 0`, or by a congruence `(.. + c*r + ..) % n == 0` with c coprime
+    to n and at most n iterations. If the guard is false, the term must be the reduction's identity
+    or, in a sum, a product with zero. Such a product is omitted even if its other factor is
+    infinite or NaN. If the solution may be outside the loop's range, conditions for that remain.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest without the loop. ScheduleError: no reduction, or no equation determines the
-        loop."""
+        """Return the nest without the loop.
+
+        Raise ScheduleError if the loop is not of a reduction or no equation determines its value.
+        """
         place = serial_loop(nest, self.loop, self)
         require(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
         chain, leaf = _one_reduction(place.loop, self)
@@ -154,7 +165,7 @@ class Solve(Primitive):
                 decided.append(guard)
         body = only_where(tuple(decided), body, leaf.reducer)
         first = leaf.first
-        if first is not None:  # the first update: all other reduction loops at zero, as before
+        if first is not None:  # the first update has all other reduction loops at zero, as before
             first = tuple(map(normal_cond, first_without(first, (self.loop,))))
         new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         inside = nest_loops(chain[1:], (new,))
@@ -163,8 +174,11 @@ class Solve(Primitive):
     def _solution(
         self, leaf: Update, ranges: dict[str, Interval]
     ) -> tuple[Cond, Affine, tuple[Cond, ...]]:
-        """The condition that determines the loop's value, that value, and the conditions under
-        which it is in range."""
+        """Return the condition that determines the loop's value, that value, and its range
+        conditions.
+
+        The value is in the range of the loop if the range conditions hold.
+        """
         for cond in dict.fromkeys(index_conds(leaf.value)):
             congruence = congruence_of(cond)
             if congruence is None or self.loop not in congruence.index.vars():
@@ -182,17 +196,18 @@ class SkipZeros(Primitive):
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
 
-    With `loop`, only conditions that depend on loops around that loop:
+    If `loop` is set, only conditions that depend on the loops that enclose `loop` become guards.
+    With `loop` s:
 
         for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
-                ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
+                ->    for r: if r >= 1: for s: W[i] += (the same select) * F[r, s]
 
-    with `loop` s. The select is kept, so that CacheRead can make a padded copy: along an outer axis
-    windows outside of the image are skipped, along the rows of a tile zeros are read.
+    The select is retained, so that CacheRead can make a padded copy: windows outside the image
+    along an outer axis are skipped, and zeros are read along the rows of a tile.
 
-    A guard on outer loops is tested there, and a guard that partitioning makes constant is free.
-    Legal if every update of `buffer` combines with an existing value (after CacheWrite) and the
-    other branch of the select is neutral: zero as a factor of a summand, or the reduction's
+    A guard on outer loops is tested there, and a guard that partitioning makes constant has no
+    cost. Legal if every update of `buffer` combines with an existing value (after CacheWrite) and
+    the other branch of the select is neutral: zero as a factor of a summand, or the reduction's
     identity as the whole value. Products of a padding zero with an infinity or NaN are skipped too.
     """
 
@@ -205,8 +220,11 @@ class SkipZeros(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` does not
-        contain an update."""
+        """Return the nest with guards.
+
+        Raise ScheduleError if there is no such update, no update can be skipped, or `loop` does not
+        contain an update.
+        """
         buffer_called(nest, self.buffer, self)
         require(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
         begun = all(update.first is None for update in self._updates(nest.body))
@@ -231,8 +249,11 @@ class SkipZeros(Primitive):
         return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
 
     def _guarded(self, update: Update, decided: set[str] | None) -> Update:
-        """`update` guarded by its conditions of padding; if `decided` is given, only by those on
-        the loops `decided`, and with its selects kept."""
+        """Return `update` guarded by its conditions of padding.
+
+        If `decided` is given, only conditions on the loops `decided` become guards, and the selects
+        are retained.
+        """
         conds = neutral_conditions(update.value, update.reducer)
         value = update.value
         if decided is None:

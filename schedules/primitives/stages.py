@@ -58,15 +58,17 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAt(LoopMaker):
-    """Compute a stage inside a loop of its consumer, only the region needed there (`compute_at`).
+    """Compute a stage inside a loop of its consumer, restricted to the region needed there.
+
+    Known as `compute_at`.
 
         for x: T[x] = f(x)              for i:
         for i: ... T[g(i, j)] ...   ->    for x: T[x] = f(base(i) + x)
                                           ... T[g'(j)] ...
 
-    T becomes a private buffer of the size of the region. Legal if T's nest is unscheduled, T is no
-    output, all reads of T are inside `loop`, and the region has a fixed size. The new loops are
-    called T.0, T.1, ...; reduction loops keep their names.
+    T becomes a private buffer of the size of the region. Legal if T's nest is unscheduled, T is not
+    an output, all reads of T are inside `loop`, and the region has a fixed size. The new loops are
+    named T.0, T.1, ...; reduction loops keep their names.
     """
 
     buffer: str
@@ -74,8 +76,11 @@ class ComputeAt(LoopMaker):
     register: bool = False
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the stage moved, and its new loops. ScheduleError: scheduled already, read
-        elsewhere, or no fixed size."""
+        """Return the nest with the stage moved, and its new loops.
+
+        Raise ScheduleError if the stage is already scheduled or is read outside `loop`, or if the
+        region has no fixed size.
+        """
         producer = _producer(nest, self.buffer, self)
         old = buffers_in(nest)[self.buffer]
         place = open_loop(nest, self.loop, self)
@@ -98,7 +103,7 @@ class ComputeAt(LoopMaker):
 
 
 def _producer(nest: Nest, buffer: str, source: object) -> Producer:
-    """The unscheduled stage that computes `buffer`; ScheduleError if there is none."""
+    """Return the unscheduled stage that computes `buffer`. Raise ScheduleError if there is none."""
     argument = any(buffer == tensor.name for tensor in (*nest.inputs, *nest.outputs))
     require(not argument, source, f"{buffer!r} is an argument of the kernel, not a stage inside")
     known = sorted({leaf.buffer for leaf in leaves(nest.body)})
@@ -122,7 +127,7 @@ def _producer(nest: Nest, buffer: str, source: object) -> Producer:
 def _moved_stage(
     producer: Producer, old: Buffer, box: BufferBox, region: TensorRegion, place: LoopPosition
 ) -> tuple[Stmt, ...]:
-    """Loops that compute the region `box` of the stage's buffer `old` at `place`."""
+    """Return loops that compute the region `box` of the stage's buffer `old` at `place`."""
     element = region.element(box.position)
     mapping = {loop.var: e for loop, e in zip(producer.spatial, element, strict=True)}
     leaf = producer.leaf
@@ -137,15 +142,18 @@ def _moved_stage(
 class Inline(Primitive):
     """Inline an elementwise stage into all its readers (`compute_inline`).
 
-    Legal if the stage is unscheduled, elementwise and no output, and if no expression exceeds the
-    limits of `limits.py`.
+    Legal if the stage is unscheduled, elementwise and not an output, and if no expression exceeds
+    the limits of `limits.py`.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already, or
-        a reader would exceed the limits."""
+        """Return the nest without the stage.
+
+        Raise ScheduleError if the stage is a reduction, is an output or is already scheduled, or if
+        a reader would exceed the limits.
+        """
         producer = _producer(nest, self.buffer, self)
         value = producer.leaf.value
         plain = isinstance(producer.leaf, StoreElement) and not producer.leaf.guards
@@ -162,8 +170,8 @@ class Inline(Primitive):
         return still_prepacked(outlived(replace(nest, body=body)), self)
 
     def _require_room(self, reader: Scalar, value: Scalar) -> None:
-        """ScheduleError if `reader` would exceed the limits with `value` in place of every read of
-        the stage."""
+        """Raise ScheduleError if `reader`, with `value` in place of every read of the stage,
+        exceeds the limits."""
         uses = sum(ld.tensor == self.buffer for ld in loads(reader))
         if not uses:
             return
@@ -177,7 +185,8 @@ class Inline(Primitive):
 
 
 def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
-    """`stmts` without the stage, the allocation of its buffer, and prefetches of that."""
+    """Return `stmts` without the stage, the allocation of its buffer, and prefetches of the
+    buffer."""
     buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:

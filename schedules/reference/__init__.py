@@ -1,2 +1,2 @@
-"""The reference: a workload's exact results by NumPy, and bounds on the error of a correct
-kernel."""
+"""The reference: a workload's exact results, computed with NumPy, and bounds on the error of a
+correct kernel."""

@@ -1,9 +1,11 @@
-"""The active part of an iteration space: the terms of a reduction that are not neutral.
+"""The active part of an iteration space: the iterations whose terms of a reduction may differ from
+the reducer's neutral value.
 
 A guard such as `where(k <= j, x, 0)`, padding, or a window written as an index (`W[y + p - 2*i]`)
-makes most terms of a sum zero. The space is cut into boxes along its output axes, and in each box
-the ranges of reduction axes are clipped by interval arithmetic on the conditions, so that few
-neutral terms are evaluated. Those that remain in a box are evaluated as written.
+makes most terms of a sum zero. This module splits the space into boxes along its output axes. In
+each box it clips the ranges of the reduction axes by interval arithmetic on the conditions, so that
+few neutral terms are evaluated. Neutral terms that remain in a clipped box are evaluated like all
+other terms.
 """
 
 from __future__ import annotations
@@ -34,18 +36,24 @@ from .padding import needed
 from .reads import IterationBox, leading_tiles
 
 _SMALLEST_POINTS = 1 << 15
-"""Boxes with fewer points are not cut: the overhead of NumPy calls would dominate."""
+"""Boxes with fewer points are not split: the overhead of NumPy calls would dominate."""
 _GAIN = 0.75
-"""Boxes are cut if both halves together keep at most this share of the points."""
+"""A box is split if both clipped halves together have at most this fraction of its clipped points.
+"""
 _LOOKED_AT = 1 << 14
 _WASTE, _LEAST_SHARE = 1.5, 1e-3
-"""Estimated ratio of points in boxes to active points, and the least share assumed."""
+"""Estimated ratio of points in the active boxes to active points, and a share added to the estimate
+so that it is never zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """`boxes` are evaluated and reduced. Outputs in the boxes `partial` also have terms outside of
-    `boxes`, each of which is `neutral`. `disjoint` says that no two of `boxes` share an output."""
+    """The boxes of an iteration space in which terms may be active.
+
+    The caller evaluates and reduces `boxes`. Each output in the boxes `partial` also has terms
+    outside `boxes`; each of these terms has the value `neutral`. `disjoint` is true if no two of
+    `boxes` contribute to the same output element.
+    """
 
     boxes: list[IterationBox]
     partial: list[IterationBox]
@@ -56,8 +64,12 @@ class Active:
 def active_boxes(
     stage: Stage, whole: IterationBox, max_points: int, finite: Callable[[], bool]
 ) -> Active:
-    """The active boxes of `whole`, of up to `max_points` each. `finite` says whether all tensors
-    that the body reads are finite: only then is a product with zero neutral."""
+    """Return the active boxes of `whole`, each with at most `max_points` points if its output axes
+    can be split that far.
+
+    `finite` returns whether all tensors that the body reads are finite: only then is a product with
+    zero neutral.
+    """
     conds, neutral = _conditions(stage, finite)
     outer = len(stage.axes)
     if neutral is None:
@@ -74,8 +86,11 @@ def active_boxes(
 
 
 def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> float:
-    """An estimate of the share of `whole` in `active_boxes`, from a random sample of points;
-    `finite` says whether all tensors read are finite."""
+    """Estimate the fraction of the points of `whole` that `active_boxes` covers, from a random
+    sample of points.
+
+    `finite` states whether all tensors that the body reads are finite.
+    """
     conds, neutral = _conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
@@ -89,14 +104,14 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
         env[name] = at if line is None else line.values[at]
     holds = np.ones(_LOOKED_AT, np.bool_)
     for cond in conds:
-        values = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]  # of arrays
+        values = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]  # values are arrays
         holds &= values >= 0 if isinstance(cond, Ge0) else values == 0
     return min(_WASTE * float(holds.mean()) + _LEAST_SHARE, 1.0)
 
 
 def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
-    """Conditions outside of which a term is neutral, and its value there; None if there are
-    none."""
+    """Return the conditions that must all hold for a term to be active, and the value of a term if
+    one of them fails; the value is None if there are no such conditions."""
     match stage.kind:
         case Reduction(Reducer.SUM | Reducer.MAX | Reducer.MIN as reducer, axes):
             pass
@@ -116,8 +131,12 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
 def _chosen(
     node: Scalar, reducer: Reducer, known: Const | None
 ) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
-    """The value that is reduced where conditions hold, the conditions, and the constant elsewhere,
-    which must equal `known` unless that is None."""
+    """Split `node` into the value under its outer index guards, the conditions of these guards, and
+    the constant that is selected if a condition fails.
+
+    A guard is removed only if its constant is neutral for `reducer` and equals `known` (None: any
+    constant).
+    """
     match node:
         case Select(All(conds), on_true, Const(value, _) as other):
             counts = value != 0 if reducer is Reducer.SUM else isnan(value)
@@ -130,7 +149,7 @@ def _chosen(
 
 
 def _is_finite_for_finite(node: Scalar) -> bool:
-    """Whether `node` is finite in float64 for all finite operands."""
+    """Return whether `node` is finite in float64 for all finite operands."""
     allowed = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MAX, BinaryOp.MIN)
     return all(
         isinstance(part, Load | Const | Select | All | Cast)
@@ -142,8 +161,8 @@ def _is_finite_for_finite(node: Scalar) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """The condition that `const` plus the sum of coefficients times axes is >= 0, or == 0 if
-    `equal`."""
+    """The condition `const + sum(factor * axis) >= 0`, or `== 0` if `equal`. `terms` holds pairs
+    (axis position, factor)."""
 
     const: int
     terms: tuple[tuple[int, int], ...]
@@ -151,7 +170,8 @@ class _Linear:
 
 
 def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
-    """The conditions without divisions, with axes given by position in `names`."""
+    """Return the conditions without divisions and remainders, with each axis given by its position
+    in `names`."""
     found = []
     for cond in conds:
         terms = cond.index.terms
@@ -164,7 +184,8 @@ def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
 def _cut(
     whole: IterationBox, conds: Sequence[Cond], outer: int, max_points: int
 ) -> Iterator[tuple[IterationBox, IterationBox | None]]:
-    """Boxes that cover all outputs with all their terms, each with its part that may be active."""
+    """Split `whole` into boxes, and yield each box together with its part that may be active, or
+    None if no point of the box is active."""
     linear = _linear(conds, whole.names)
     places = sorted({p for cond in linear for p, _ in cond.terms if p < outer})
     stack = [whole]
@@ -189,7 +210,8 @@ def _best_halves(
     outer: int,
     places: Sequence[int],
 ) -> tuple[IterationBox, IterationBox] | None:
-    """`box` cut along the axis among `places` that leaves the fewest active points, if it pays."""
+    """Return the halves of `box` along the axis of `places` that leaves the fewest active points,
+    or None if no axis reduces the points to `_GAIN`."""
     best: tuple[float, tuple[IterationBox, IterationBox]] | None = None
     for place in places:
         if box.extents[place] < 2:
@@ -203,7 +225,8 @@ def _best_halves(
 
 
 def _any_halves(box: IterationBox, outer: int) -> tuple[IterationBox, IterationBox] | None:
-    """`box` cut along its first divisible output axis."""
+    """Return the halves of `box` along its first output axis with more than one point, or None if
+    there is no such axis."""
     place = next((p for p in range(outer) if box.extents[p] > 1), None)
     return None if place is None else _halves(box, place)
 
@@ -221,8 +244,8 @@ def _halves(box: IterationBox, place: int) -> tuple[IterationBox, IterationBox]:
 
 
 def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> IterationBox | None:
-    """`box` with the ranges of its reduction axes clipped to where all `conds` may hold; None if
-    empty."""
+    """Return `box` with the ranges of its reduction axes clipped to the iterations in which all
+    `conds` may hold, or None if no iteration remains."""
     if not box.points:
         return None
     low, high = list(box.starts), [s + e - 1 for s, e in zip(box.starts, box.extents, strict=True)]
@@ -230,7 +253,7 @@ def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> Iterati
         if line is not None:
             low[place], high[place] = int(line.values[low[place]]), int(line.values[high[place]])
     for cond in conds:
-        # The least and the greatest value of all terms together.
+        # The least and the greatest value of the condition's index over the box.
         least = cond.const + sum(f * (low[p] if f > 0 else high[p]) for p, f in cond.terms)
         most = cond.const + sum(f * (high[p] if f > 0 else low[p]) for p, f in cond.terms)
         if most < 0 or (cond.equal and least > 0):
@@ -238,7 +261,7 @@ def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> Iterati
         for place, factor in cond.terms:
             if place < outer:
                 continue
-            # factor * axis >= rest, and <= other where both ends are bounded
+            # factor * axis >= rest; for an equation also factor * axis <= other.
             rest = -(most - factor * (high[place] if factor > 0 else low[place]))
             other = -(least - factor * (low[place] if factor > 0 else high[place]))
             bounds = [rest, other if cond.equal else None]

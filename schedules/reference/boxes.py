@@ -1,4 +1,4 @@
-"""Evaluate the boxes of an iteration space, on several threads if there is much work."""
+"""Evaluate the boxes of an iteration space, on several threads if the boxes have enough points."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 from .reads import IterationBox
 
 MAX_BOX_POINTS = 1 << 18
-"""Points evaluated at once: temporaries of two megabytes stay in a shared cache, and each NumPy
-call is long enough for threads not to contend for the interpreter."""
+"""Maximum number of points of a box that is evaluated in one step. Temporaries of two megabytes
+stay in a shared cache, and each NumPy call is long enough for threads not to contend for the
+interpreter lock."""
 PARALLEL_POINTS = 1 << 21
-"""Points from which starting threads pays: some hundredths of a second of work."""
+"""Number of points from which starting threads is profitable: a few hundredths of a second of work.
+"""
 MOST_WORKERS = 8
 
 T = TypeVar("T")
@@ -24,10 +26,11 @@ T = TypeVar("T")
 def over_boxes(
     work: Callable[[IterationBox], T], boxes: Sequence[IterationBox], *, disjoint: bool
 ) -> list[T]:
-    """The results of `work` for each box, in order. Boxes that are `disjoint` write no common
-    element and may run on several threads, since NumPy releases the interpreter lock.
+    """Return the results of `work` for each box, in the order of `boxes`.
 
-    The threads have ended when this returns, so a caller may fork.
+    `disjoint` states that the boxes write no common element; they are then evaluated on several
+    threads, since NumPy releases the interpreter lock. All threads have ended when this function
+    returns, so a caller may fork.
     """
 
     def quietly(box: IterationBox) -> T:

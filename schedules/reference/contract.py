@@ -1,7 +1,7 @@
 """Sums of products by matrix multiplication: the fast path of the reference.
 
-A stage that sums a product is recognised by its structure: the product is split into two factors
-that each depend on some of the axes, and contracted with `np.matmul`.
+`recognise` matches a stage that sums a product by its structure. The product is split into two
+factors that each depend on a subset of the axes, and the factors are contracted with `np.matmul`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
-"""Limit of elements of both factors of one piece: 64 MB of float64."""
+"""Maximum number of elements of both factors of one piece together: 64 MB of float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of the products that are summed: `node` where all of its conditions hold, else 0.
+    """One factor of the summed products: `node` if all of its conditions hold, else 0.
 
-    `given` are conditions outside of which there is no product: the expression selects zero. `lent`
-    are conditions outside of which the *other* factor is zero. They are evaluated with this factor
-    because the other one does not depend on their axes; they matter where this factor is NaN or
-    infinite, since zero times that is NaN.
+    `given` holds conditions of the product: if one fails, the expression selects zero and there is
+    no product. `lent` holds conditions of the *other* factor: if one fails, the other factor is
+    zero. They are evaluated with this factor because the other factor does not depend on their
+    axes. They matter if this factor is NaN or infinite, since zero times such a value is NaN.
     """
 
     node: Scalar
@@ -53,25 +53,26 @@ class Factor:
 
     @property
     def value(self) -> Scalar:
-        """`node` with the conditions, for finite operands."""
+        """`node` guarded by all conditions; valid for finite operands."""
         return masked(self.node, (*self.given, *self.lent))
 
 
 def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
-    """`node` where `conds` hold, else zero."""
+    """Return `node` guarded by `conds`, with zero if one of them fails."""
     return Select(All(conds), node, Const(0, node.dtype)) if conds else node
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """`sum(left * right)` of `stage`, with a role for every axis.
+    """A stage that computes `sum(left * right)`, with a role for every axis.
 
-    `stage` is the recognised stage with some axes split in two: its tensor has the same elements in
-    the same order.
+    `stage` is the matched stage with some axes split in two. The elements of its tensor and their
+    order are unchanged.
 
-    `batch` and `inner` index both factors; `inner` is summed. `rows` and `columns` index one
-    factor each. `left_sums` and `right_sums` are summed but index one factor only. `repeats` is
-    the number of times axes that index neither factor repeat each term.
+    `batch` and `inner` axes index both factors; the `inner` axes are summed. `rows` axes index only
+    the left factor and `columns` axes only the right one. `left_sums` and `right_sums` axes are
+    summed and index only the left or only the right factor. `repeats` is the number of iterations
+    of the summed axes that index neither factor, which repeat each term.
     """
 
     stage: Stage
@@ -105,10 +106,11 @@ class Contraction:
 def recognise(
     stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
 ) -> Contraction | None:
-    """`stage` as a contraction, or None if it is none or a contraction does not pay.
+    """Match `stage` as a contraction, or return None if it is not one or a contraction is not
+    profitable.
 
-    It pays if each factor has `gain` times fewer points than the sum has terms; with 1, a
-    matrix-vector product is a contraction too. Axes `whole` are not split.
+    A contraction is profitable if each factor has `gain` times fewer points than the sum has terms;
+    with `gain` 1, a matrix-vector product is a contraction too. Axes in `whole` are not split.
     """
     if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
@@ -126,10 +128,11 @@ def recognise(
 
 
 def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
-    """`stage` with each axis `i` that occurs in `i // q` or `i % q`, but those `whole`, cut into
-    `i_o * q + i_i`.
+    """Return `stage` with each axis `i` that occurs in `i // q` or `i % q` split into `i_o * q +
+    i_i`, except the axes in `whole`.
 
-    A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
+    A grouped convolution reads channel `f // q * n + c`: after the split, only `f_o` indexes that
+    factor.
     """
     body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
     taken = {a.name for a in stage.all_axes}
@@ -159,7 +162,7 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
 
 
 def _divisors(body: Scalar, axis: str) -> set[int]:
-    """The q of all `axis // q` and `axis % q` in `body`."""
+    """Return the divisors q of all `axis // q` and `axis % q` in `body`."""
     found = set[int]()
 
     def look(index: Affine) -> Affine:
@@ -173,11 +176,11 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
 
 def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
-    """The value of a select between it and zero, and its conditions; `node` itself without
-    conditions otherwise."""
+    """Return the value under the outer guards of `node` that select zero otherwise, and the
+    conditions of these guards."""
     match node:
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
-            return _unconditional(x)  # no rounding in the reference: the cast changes nothing
+            return _unconditional(x)  # the reference does not round: the cast is the identity
         case Select(All(conds), on_true, Const(0, _)):
             body, more = _unconditional(on_true)
             return body, (*conds, *more)
@@ -186,11 +189,11 @@ def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
 
 
 _Masked: TypeAlias = tuple[Scalar, tuple[Cond, ...]]
-"""A factor and the conditions outside of which it is zero."""
+"""A factor and its conditions; the factor is zero if one of them fails."""
 
 
 def _factors(node: Scalar) -> list[_Masked]:
-    """The factors of a product."""
+    """Return the factors of a product, each with its conditions."""
     match node:
         case Binary(BinaryOp.MUL, a, b):
             return _factors(a) + _factors(b)
@@ -208,8 +211,8 @@ def _points(node: Scalar, extents: Mapping[str, int]) -> int:
 
 
 def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked, _Masked] | None:
-    """The factors multiplied into two, the smallest ones first; None if there are fewer than
-    two."""
+    """Multiply the factors until two remain, in each step the pair whose product has the fewest
+    points; return None if there are fewer than two factors."""
     factors = list(factors)
     while len(factors) > 2:
         pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
@@ -222,8 +225,12 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Both factors with every condition (`given` of the product, and those of each factor) attached
-    to the factor that stays smaller."""
+    """Attach every condition to the factor that has fewer points if it is evaluated with the
+    condition.
+
+    The conditions are `given`, which guard the product, and the conditions of each factor. A
+    condition of one factor that is attached to the other one is stored in its `lent`.
+    """
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]
@@ -248,7 +255,7 @@ def _placed(
 
 
 def _multiply(a: Scalar, b: Scalar) -> Scalar:
-    # Factors of one product differ in type only between floats, which are all float64 here.
+    # Factors of one product differ in type only if all are floats, and every float is float64 here.
     wide = max(a.dtype, b.dtype, key=lambda t: t.bits)
     return Binary(BinaryOp.MUL, *(x if x.dtype is wide else Cast(x, wide) for x in (a, b)))
 
@@ -275,10 +282,11 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
 
 
 def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator[IterationBox]:
-    """The iteration space, at `places`, in pieces whose factors together stay below
-    `MAX_FACTOR_POINTS`.
+    """Split the iteration space into pieces whose two factors together have at most
+    `MAX_FACTOR_POINTS` elements.
 
-    Axes that index neither factor are left out of the pieces.
+    `places` holds the coordinates of sampled axes. Axes that index neither factor are not part of
+    the pieces.
     """
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
     every = plan.stage.all_axes
@@ -289,7 +297,7 @@ def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator
     batch = {a.name for a in plan.batch}
 
     def preference(name: str) -> tuple[bool, bool, int]:
-        # Cutting a batch axis repeats no work; cutting a summed one adds up partial results.
+        # Splitting a batch axis repeats no work; splitting a summed axis adds partial results.
         return name in batch, name not in reduced, extents[name]
 
     while sum(prod(extents[n] for n in side) for side in sides) > MAX_FACTOR_POINTS:
@@ -300,15 +308,15 @@ def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator
 
 
 def side_box(axes: Sequence[Axis], piece: IterationBox) -> IterationBox:
-    """The part of `piece` one factor is evaluated over."""
+    """Return `piece` restricted to `axes`, the axes of one factor."""
     return piece.restricted([a.name for a in axes])
 
 
 def contract(plan: Contraction, piece: IterationBox, left: Array, right: Array) -> Array:
-    """`sum(left * right)` over `piece`: an array with one dimension an output axis.
+    """Return `sum(left * right)` over `piece`, an array with one dimension per output axis.
 
-    `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to
-    `piece`. Axes that index neither have extent 1. Integers wrap modulo 2**bits.
+    `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to `piece`.
+    Output axes that index neither factor have extent 1. Integers wrap modulo 2**bits.
     """
     result = matmul(flat_left(plan, piece, left), flat_right(plan, piece, right))
     if plan.repeats > 1:
@@ -321,25 +329,26 @@ def _size(axes: tuple[Axis, ...], piece: IterationBox) -> int:
 
 
 def flat_left(plan: Contraction, piece: IterationBox, left: Array) -> Array:
-    """`left` as [batch, rows, inner, sums]."""
+    """Return `left` reshaped to [batch, rows, inner, sums]."""
     roles = (plan.batch, plan.rows, plan.inner, plan.left_sums)
     return left.reshape([_size(axes, piece) for axes in roles])
 
 
 def flat_right(plan: Contraction, piece: IterationBox, right: Array) -> Array:
-    """`right` as [batch, inner, columns, sums]."""
+    """Return `right` reshaped to [batch, inner, columns, sums]."""
     roles = (plan.batch, plan.inner, plan.columns, plan.right_sums)
     return right.reshape([_size(axes, piece) for axes in roles])
 
 
 def matmul(left: Array, right: Array) -> Array:
-    """[batch, rows, columns], the products of both factors summed over all else."""
+    """Return the products of both factors summed over the `inner` and `sums` dimensions, shape
+    [batch, rows, columns]."""
     a, b = (x[..., 0] if x.shape[-1] == 1 else x.sum(axis=-1, dtype=x.dtype) for x in (left, right))
     return np.asarray(np.matmul(a, b) if a.dtype.kind == "f" else _integer_matmul(a, b))
 
 
 def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
-    """[batch, rows, columns] with one dimension an output axis."""
+    """Return `result`, shape [batch, rows, columns], with one dimension per output axis."""
     order = [*plan.batch, *plan.rows, *plan.columns]
     result = result.reshape(piece.restricted([a.name for a in order]).extents)
     present = [a for a in plan.stage.axes if a in order]
@@ -350,16 +359,17 @@ def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
 
 
 def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
-    """Slices of the output for the result of `contract`; axes that are not in `piece` are whole."""
+    """Return the slices of the output that the result of `contract` fills; an axis that is not in
+    `piece` has a full slice."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 
 
 def _integer_matmul(a: Array, b: Array) -> Array:
-    """`a @ b` modulo 2**bits of their type, by exact float64 products.
+    """Return `a @ b` modulo 2**bits of their type, computed by exact float64 products.
 
-    NumPy multiplies integer matrices a hundred times slower than float64 ones. Sums below 2**53
-    are exact in float64, in any order; larger numbers are cut into 16-bit limbs.
+    NumPy multiplies integer matrices a hundred times slower than float64 matrices. Sums below 2**53
+    are exact in float64, in any order; larger numbers are split into 16-bit limbs.
     """
     depth = a.shape[-1]
     if depth * _magnitude(a) * _magnitude(b) < 1 << 53:
@@ -383,6 +393,6 @@ def _magnitude(a: Array) -> int:
 
 
 def _limbs(a: Array, count: int) -> list[Array]:
-    unsigned = a.astype(np.uint64)  # two's complement: the low limbs are those of a mod 2**64
+    unsigned = a.astype(np.uint64)  # two's complement: these are the limbs of a mod 2**64
     mask = np.uint64(0xFFFF)
     return [((unsigned >> np.uint64(16 * i)) & mask).astype(np.float64) for i in range(count)]

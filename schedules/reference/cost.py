@@ -1,8 +1,8 @@
-"""Predict the run time of the reference from counts.
+"""Predict the run time of the reference from operation counts.
 
-Seconds on one core, by rates measured for elementwise chains, reductions and products on a Zen 5
-core, rounded up. The predictions choose the form of the reference and the size of a sample; they
-are no accurate timings.
+Times are seconds on one core, by rates measured for elementwise chains, reductions and products on
+a Zen 5 core, rounded up. Callers use the predictions to decide whether to sample the outputs and
+how large a sample to evaluate; the predictions are not accurate timings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from .sample import Sample, grid_of, sampled_stage
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCosts:
-    """Seconds per point: of an operation, a strided read or a term of a reduction (`node`), of a
-    read with a computed index (`gather`), of an addition or division (`rounded`), which the error
-    bound tests for exact results, of a function (`function`), and of one product in a float64
-    matrix multiplication (`product`)."""
+    """Seconds per point for each kind of node.
+
+    `node`: an operation, a strided read or a term of a reduction. `gather`: a read with a computed
+    index. `rounded`: an addition, subtraction or division, whose result the error bound tests for
+    exactness. `function`: a unary function. `product`: one product of a float64 matrix
+    multiplication.
+    """
 
     node: float
     gather: float
@@ -37,7 +40,8 @@ class ReferenceCosts:
 
 VALUES = ReferenceCosts(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
 BOUNDED = ReferenceCosts(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
-"""Rates for values alone, and for values with their error bound."""
+"""Rates for evaluating values only (`VALUES`), and values together with their error bound
+(`BOUNDED`)."""
 _KERNEL_PRODUCT_SECS = 25e-12
 _KERNEL_POINT_SECS = 0.5e-9
 _ELEMENT_SECS = 20e-9
@@ -47,9 +51,11 @@ _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 def predicted_secs(
     workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
 ) -> float:
-    """Seconds to evaluate `workload`, or `sample` of it. `bounded` includes the error bound;
-    `finite` says that inputs have no NaN and no infinities, so that products with zero can be
-    skipped."""
+    """Return the seconds to evaluate `workload`, or only the elements `sample` of it.
+
+    `bounded` includes the error bound. `finite` states that the inputs have no NaN and no
+    infinities, so that products with zero can be skipped.
+    """
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
     sampled = {name for name, grid in grids.items() if any(p is not None for p in grid)}
     rates = BOUNDED if bounded else VALUES
@@ -57,7 +63,7 @@ def predicted_secs(
 
 
 def kernel_secs(workload: Workload) -> float:
-    """Seconds of one call of a plain kernel on one core."""
+    """Return the estimated seconds of one call of an unoptimised kernel on one core."""
     total = 0.0
     for stage in workload.stages:
         plan = recognise(stage)
@@ -70,13 +76,14 @@ def kernel_secs(workload: Workload) -> float:
 
 
 def handling_secs(workload: Workload) -> float:
-    """Seconds to draw a set of inputs, to place it in memory and to compare the outputs."""
+    """Return the seconds to draw one set of inputs, to store it in buffers and to compare the
+    outputs."""
     tensors = (*workload.inputs, *workload.output_tensors)
     return _ELEMENT_SECS * sum(t.elements for t in tensors)
 
 
 def points(workload: Workload) -> int:
-    """Points of all iteration spaces together."""
+    """Return the total number of points of all iteration spaces."""
     return sum(prod(_extents(s).values()) for s in workload.stages)
 
 
@@ -94,7 +101,7 @@ def _stage_secs(
         sides = (_node_secs(s, extents, places, sampled, rates) for s in (plan.left, plan.right))
         return sum(sides) + rates.product * _products(plan)
     extents = _extents(compact)
-    total = rates.node * prod(extents.values())  # to write it, or to reduce it
+    total = rates.node * prod(extents.values())  # to write or to reduce the value
     total += _node_secs(stage.body, extents, places, sampled, rates)
     whole = full_box(compact.all_axes, places)
     return total * active_share(compact, whole, finite=finite)
@@ -115,8 +122,8 @@ def _node_secs(
     sampled: Collection[str],
     rates: ReferenceCosts,
 ) -> float:
-    """Seconds for `node` and its subexpressions, each at the points of the axes that it depends
-    on."""
+    """Return the seconds for `node` and its subexpressions, each evaluated once per point of the
+    axes that it depends on."""
     own = rates.node
     if isinstance(node, Unary):
         own = rates.function

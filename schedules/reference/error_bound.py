@@ -1,28 +1,28 @@
-"""Bounds on the error of a correct kernel, for each element.
+"""Bounds on the error of a correct kernel, for each output element.
 
-Running error analysis, stage by stage: every value carries a bound on the distance between the
-result of any legal schedule and the exact value. A legal schedule may reorder and regroup sums, use
-partial sums, and fuse multiplication and addition; each operation rounds once in its node's type.
-Inputs are exact.
+This is a running error analysis, stage by stage: every value carries a bound on the distance
+between the result of any legal schedule and the exact value. A legal schedule may reorder and
+regroup sums, use partial sums, and fuse multiplication and addition; each operation rounds once in
+its node's type. Inputs are exact.
 
 Rules, with u the unit roundoff of the node's type and e(x) the bound carried by x:
 
-- a + b, a * b, a / b: the propagated error, and u |result|; a chain of three or more additions
-  may be regrouped, so it is bounded like a sum.
-- a sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
+- a + b, a * b, a / b: the propagated error plus u |result|. A chain of three or more additions may
+  be regrouped, so it is bounded like a sum.
+- A sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
   Numerical Algorithms", 2nd ed., section 4.2.
-- monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
-  times e, and `allowed_ulps` of the result (`algebra/functions.py`). Floor, truncation and rounding
-  to narrow floats are monotone too: their bound is the size of the jump if an integer (or a tie)
-  lies within e of x, and zero otherwise.
-- a comparison whose operands are closer than their errors is undecided: a select on it is bounded
-by the distance to the branch not taken.
-- no rounding error is added if an operation, a function or a sum is exact for the actual values,
-see `error_exact`; sparse sums count only nonzero terms, and sums of continuous inputs have a
-probabilistic bound, see `error_sums`.
-- the bound is infinite if a result may overflow or a divisor may be zero.
+- A monotone function f: the larger change of f at x - e and x + e, or the largest slope in that
+  interval times e, plus `allowed_ulps` of the result (`algebra/functions.py`). Floor, truncation
+  and rounding to narrow floats are monotone too: their bound is the size of the jump if an integer
+  (or a tie) is within e of x, else zero.
+- A comparison is undecided if its operands are closer than their errors. A select on an undecided
+  comparison is bounded by the distance to the branch not taken.
+- No rounding error is added if an operation, a function or a sum is exact for the actual values,
+  see `error_exact`. Sparse sums count only nonzero terms, and sums of continuous inputs have a
+  probabilistic bound, see `error_sums`.
+- The bound is infinite if a result may overflow or a divisor may be zero.
 
-The reference itself is computed in float64, so u includes its roundings as well.
+The reference itself is computed in float64, so the bounds include its roundings as well.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def evaluate_with_bound(
     exact_stages: Collection[str] = (),
     sample: Sample | None = None,
 ) -> list[tuple[Array, Array]]:
-    """`bounded_outputs` with an array for every bound."""
+    """Return `bounded_outputs` with a dense array for every bound."""
     found = bounded_outputs(workload, inputs, exact_stages, sample=sample)
     return [(values, dense(errors, values.shape)) for values, errors in found]
 
@@ -102,15 +102,16 @@ def bounded_outputs(
     continuous: bool = False,
     sample: Sample | None = None,
 ) -> list[Bounded]:
-    """`(values, bound)` of every output: a correct kernel's y has |y - values| <= bound.
+    """Return `(values, bound)` for every output: each element y of a correct kernel satisfies |y -
+    values| <= bound.
 
-    `inputs` and `sample` as for `evaluate.evaluate`; values are its values up to float64 rounding,
-    bounds are float64 arrays of the same shape, None for zero. `exact_stages` names stages without
-    rounding for these inputs, see `exactness.value_ranges`. `continuous` says that the inputs were
-    drawn from continuous distributions: long sums then have a probabilistic bound, see
-    `error_sums`. An infinite bound means that any value is correct (overflow, a root of a possibly
-    negative value). Integer values are exact modulo 2**bits; their bound is zero unless they come
-    from floats.
+    `inputs` and `sample` are defined as for `evaluate.evaluate`, and `values` equal its results up
+    to float64 rounding. A bound is a float64 array of the same shape, or None if it is zero
+    everywhere. `exact_stages` names stages that do not round for these inputs, see
+    `exactness.value_ranges`. `continuous` states that the inputs were drawn from continuous
+    distributions: long sums then have a probabilistic bound, see `error_sums`. An infinite bound
+    means that any value is accepted (overflow, a root of a possibly negative value). Integer values
+    are exact modulo 2**bits; their bound is zero unless they are computed from floats.
     """
     signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
@@ -145,8 +146,8 @@ def _stage(
 
 
 def _given(errors: Array) -> Array:
-    """`errors` enlarged for the roundings of the comparison itself, far below u; NaN becomes
-    infinite."""
+    """Return `errors` enlarged to cover the roundings of the comparison itself, which are far below
+    u; NaN becomes infinite."""
     errors = np.asarray(errors * (1 + 2.0**-30))
     if not np.isnan(errors.max(initial=0.0)):
         return errors
@@ -154,7 +155,7 @@ def _given(errors: Array) -> Array:
 
 
 def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
-    """Whether the stage is computed in integers from exact tensors."""
+    """Return whether the stage computes in integers only and reads only exact tensors."""
     integers = all(not node.dtype.is_float for node in walk(stage.body))
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
@@ -162,7 +163,7 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
-    """Evaluate the body box by box; see `evaluate._by_boxes`."""
+    """Evaluate the body and its bound box by box; see `evaluate._by_boxes`."""
     whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
@@ -182,12 +183,12 @@ def _by_boxes(
 
 
 def _stored(stage: Stage, active: Active, env: BoundedTensors) -> Bounded:
-    """The body over the boxes of an elementwise stage."""
+    """Evaluate the body of an elementwise stage over its boxes."""
     shape = stage.tensor.shape
     values, errors = np.empty(shape, value_dtype(stage.tensor.dtype)), np.zeros(shape)
 
     def fill(box: IterationBox) -> bool:
-        """Whether there is an error."""
+        """Evaluate one box, and return whether any of its elements has an error."""
         values[box.slices], found = bounded_value(stage.body, box, env)
         if found is None or not found.any():
             return False
@@ -205,7 +206,7 @@ def _reduced(
     wanted: Terms,
     measured: float | None,
 ) -> Bounded:
-    """The body over the boxes of a reduction, combined by `reducer`."""
+    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`."""
     shape, dtype, outer = stage.tensor.shape, stage.tensor.dtype, len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
@@ -220,7 +221,7 @@ def _reduced(
         total[where] = combiner(reducer.op, total.dtype)(total[where], part)
 
     def fill(box: IterationBox) -> int | None:
-        """The common step of the terms."""
+        """Evaluate and combine one box, and return the common step of its terms."""
         value, new_parts, step = box_parts(stage, reducer, box, env, wanted)
         for total, part in zip((values, *parts), (value, *new_parts), strict=True):
             if part is not None:
@@ -246,7 +247,7 @@ def _contracted(
     env: BoundedTensors,
     measured: float | None,
 ) -> Bounded:
-    """Values and bound of a contraction, by matrix multiplications."""
+    """Compute the values and the bound of a contraction by matrix multiplications."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
@@ -276,7 +277,7 @@ def _contracted(
             if nonzero is not None:
                 nonzero[where] += contract(plan, piece, left.counted, right.counted)
     count = prod(a.extent for a in stage.reduce_axes)
-    # One rounding a product and one an addition; two more for factors multiplied beforehand.
+    # One rounding per product and one per addition; two more for factors that are products.
     growth: float | Array = rounding_growth(dtype, count + 2)
     if measured is not None:
         growth = min(growth, measured + rounding_growth(dtype, 4))
@@ -295,9 +296,13 @@ def _contracted(
 
 @dataclass(frozen=True, slots=True)
 class _BoundedFactor:
-    """A factor over a piece: magnitudes of its finite values, and its errors where it enters a
-    product; None is zero. `doubtful` marks where it may not be finite and the other factor is zero
-    by a condition: a kernel may compute or omit that product."""
+    """A factor over one piece, with its errors.
+
+    `size` holds the magnitudes of its finite values. `errors` holds the errors at the points at
+    which the factor is part of a product; None means zero. `doubtful` marks points at which the
+    factor may not be finite and a condition makes the other factor zero: a kernel may compute or
+    omit that product.
+    """
 
     side: FactorValues
     size: Array
@@ -305,7 +310,8 @@ class _BoundedFactor:
     doubtful: Array | None
 
     def marked(self, box: IterationBox) -> Marked:
-        """The part of the factor, over `box`, that decides whether sums are NaN or infinite."""
+        """Return the data of the factor over `box` that decides whether sums are NaN or
+        infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
         errors = None if self.errors is None else self.errors.raw
@@ -313,19 +319,20 @@ class _BoundedFactor:
 
     @property
     def reach(self) -> FactorValues:
-        """Upper bounds of the magnitudes."""
+        """Upper bounds of the magnitudes; defined only if the factor has errors."""
         assert self.errors is not None, "asked where there are errors"
         return replace(self.side, raw=self.size + self.errors.raw)
 
     @property
     def counted(self) -> Array:
-        """1.0 where the factor may be nonzero."""
+        """1.0 at each point at which the factor may be nonzero, else 0.0."""
         errors = np.asarray(0.0) if self.errors is None else self.errors.raw
         return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
 
 def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedFactor:
-    """`factor` and its error at every point of `box`, contiguous, built in small boxes."""
+    """Evaluate `factor` and its error at every point of `box` into contiguous arrays, in small
+    boxes."""
     node = masked(factor.node, factor.given)
     values = np.empty(box.extents, value_dtype(node.dtype))
     errors: Errors = None
@@ -343,7 +350,7 @@ def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedF
         return _BoundedFactor(
             side, size, None if errors is None else FactorValues(errors, side.given), None
         )
-    # `values` are zero where there is no product.
+    # `values` are zero at points without a product.
     doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
     if errors is not None:
         errors = np.where(side.met, errors, 0.0)

@@ -1,13 +1,14 @@
 """Detect results that are exact for the actual values, in any order of evaluation.
 
-`exactness` proves exactness for ranges of inputs. Here values are known: an operation with exact
-operands whose result is representable does not round, functions have points at which every
-implementation is exact, and a sum of multiples of 2**s is exact in any order as long as its
-magnitude is at most 2**(s + bits of the significand). The bound is zero there, so that inputs of
-such values reveal the smallest mistake.
+`exactness` proves exactness for ranges of inputs. Here the values are known. An operation with
+exact operands whose result is representable does not round. Functions have points at which every
+implementation is exact. A sum of multiples of 2**s is exact in any order if its magnitude is at
+most 2**(s + bits of the significand). The bound of such a result is zero, so that inputs of such
+values reveal the smallest mistake.
 
-A result must never be called exact if a correct kernel could round it. Missing an exact result only
-widens the bound, so expensive tests run only if a sample of the values suggests success.
+A result must never be classified as exact if a correct kernel could round it. Missing an exact
+result only widens the bound, so expensive tests run only if a sample of the values suggests that
+they succeed.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from .error_rounding import Errors, smallest_normal
 from .math import Array
 
 NO_STEP = 2000
-"""The step of zeros, which are multiples of every power of two."""
+"""The step of zero, which is a multiple of every power of two."""
 _SAMPLE = 64
 
 
 def sample(values: Array) -> Array:
-    """Up to about 64 of `values`, evenly spread, as a vector."""
+    """Return up to about 64 elements of `values`, evenly spread, as a vector."""
     if values.size <= _SAMPLE:
         return values.reshape(-1)
-    # An odd stride, so that values with a period of a power of two are all sampled.
+    # An odd stride samples every phase of values whose period is a power of two.
     return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
 
 
 def is_number_of(values: Array, dtype: DType) -> Array:
-    """Where float64 `values` are representable in the float type `dtype`."""
+    """Return a mask of the float64 `values` that are representable in the float type `dtype`."""
     if dtype.is_narrow_float:
         return np.asarray(round_to(values, dtype) == values)
     if dtype is DType.F32:
@@ -45,9 +46,10 @@ def is_number_of(values: Array, dtype: DType) -> Array:
 
 
 def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Where `values`, the float64 a + b, are exact and representable in `dtype`; None for nowhere.
+    """Return a mask of the elements of `values`, the float64 sums a + b, that are exact and
+    representable in `dtype`, or None if a sample suggests that there are none.
 
-    The tests of a float64 sum are those of Knuth's TwoSum, whose error term must vanish.
+    Exactness is tested with Knuth's TwoSum: its error term must be zero.
     """
     if not dtype.is_float or not is_number_of(sample(values), dtype).any():
         return None
@@ -57,7 +59,8 @@ def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
 
 
 def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """`exact_sum` for a product; the product of two f32 numbers is exact in float64."""
+    """Return the mask of `exact_sum` for the products a * b; the product of two f32 numbers is
+    exact in float64."""
     if not dtype.is_float:
         return None
     if dtype is not DType.F64:
@@ -70,8 +73,8 @@ def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | No
 
 
 def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """`exact_sum` for a / b, which a kernel may compute as a * (1 / b): exact if b is a power of
-    two or a is zero."""
+    """Return the mask of `exact_sum` for the quotients a / b, which a kernel may compute as a * (1
+    / b): exact if b is a power of two or a is zero."""
     if not dtype.is_float:
         return None
     if not (_is_power(sample(b), dtype).any() or (sample(a) == 0).any()):
@@ -81,16 +84,18 @@ def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | N
 
 
 def _is_power(values: Array, dtype: DType) -> Array:
-    """Where a number and its reciprocal are powers of two and normal numbers of `dtype`."""
+    """Return a mask of the numbers that are powers of two and, like their reciprocals, normal in
+    `dtype`."""
     limit = 1 / smallest_normal(dtype) / 4
     size = np.abs(values)
     return np.asarray((np.frexp(values)[0] ** 2 == 0.25) & (size <= limit) & (size >= 1 / limit))
 
 
 def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array | None:
-    """Where every implementation of `op` returns `values`, the float64 results: its exact points.
+    """Return a mask of the exact points of `op`, at which every implementation returns `values`,
+    the float64 results; None if there are none.
 
-    docs/math.md promises them; tests/tuner/test_mathlib.py checks every implementation.
+    docs/math.md promises the exact points; tests/tuner/test_mathlib.py checks every implementation.
     """
     points = op.function.exact
     if points is None:
@@ -101,22 +106,23 @@ def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """`FloatType` of `dtype`, for the exact points of functions."""
+    """The `FloatType` of `dtype`, passed to the exact points of functions."""
 
     dtype: DType
 
     def is_power(self, values: Array) -> Array:
-        """Where a number and its reciprocal are powers of two and normal numbers of `dtype`."""
+        """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
+        in `dtype`."""
         return _is_power(values, self.dtype)
 
     def has_square(self, values: Array) -> Array:
-        """Where the square of a number of `dtype` is representable in float64."""
+        """Return a mask of the numbers of `dtype` whose square is representable in float64."""
         return is_number_of(values, DType.F32 if self.dtype is DType.F64 else self.dtype)
 
 
 def common_step(values: Array, dtype: DType) -> int | None:
-    """The largest s such that all `values` are multiples of 2**s; None if sums of them could not be
-    exact, `NO_STEP` if all are zero."""
+    """Return the largest s such that all `values` are multiples of 2**s, or None if sums of them
+    could round; `NO_STEP` if all values are zero."""
     some = sample(values)
     some = some[some != 0]
     if not some.size:
@@ -136,8 +142,11 @@ def common_step(values: Array, dtype: DType) -> int | None:
 
 
 def exact_sums(step: int | None, magnitude: Array, errors: Errors, dtype: DType) -> Array | None:
-    """Where sums of multiples of 2**step, with this total `magnitude` and error of the terms, are
-    exact in any order; None: nowhere."""
+    """Return a mask of the sums that are exact in any order, or None if none is known to be exact.
+
+    The terms of a sum are multiples of 2**step, with total magnitude `magnitude` and total error
+    `errors`.
+    """
     if step is None or not dtype.is_float:
         return None
     small = magnitude <= 2.0 ** min(step + dtype.binary.precision, 1000)

@@ -73,8 +73,8 @@ from .reads import IterationBox, Stored, read
 
 
 class BoundedTensors:
-    """Tensors computed so far, and their errors; the zeros of tensors in `signed` have the same
-    signs in every correct kernel."""
+    """The tensors computed so far and their errors. `signed` names the tensors whose zeros have the
+    same sign in every correct kernel."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class BoundedTensors:
 
 
 def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
-    """`node` and its error at every point of `box`, in shapes that broadcast to its extents."""
+    """Return the values of `node` and their errors at every point of `box`, in shapes that
+    broadcast to its extents."""
     match node:
         case Const() | All():
             return value_of(node, box, env.tensors), None
@@ -137,7 +138,7 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
         distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # inf - inf is NaN, which as a bound is infinite.
+        # inf - inf is NaN, which counts as an infinite bound.
         # If one branch is huge (-1e30), rounding of the difference would hide the other branch.
         distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
@@ -146,8 +147,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
 
 
 def _comparison(op: CompareOp, a: Bounded, b: Bounded) -> Bounded:
-    """The result of a comparison, and 1 where a correct kernel may differ; a certain NaN operand
-    decides it."""
+    """Return the result of a comparison, and an error of 1 at points at which a correct kernel may
+    return the other result. A certain NaN operand decides a comparison."""
     (left, left_errors), (right, right_errors) = a, b
     truth = compare(op, left, right)
     close = plus(left_errors, right_errors)
@@ -197,8 +198,8 @@ def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
 
 
 def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
-    """Where a NaN or infinite sum is certain: a term is certainly NaN or infinite, and the finite
-    terms do not overflow."""
+    """Return a mask of the NaN or infinite sums that are certain: a term is certainly NaN or
+    infinite, and the finite terms do not overflow."""
     given = special_total(terms)
     reach = np.asarray(sum(finite_size(v) for _, (v, _) in terms))
     fits = np.isfinite(or_overflow(dtype, reach, as_array(errors)))
@@ -206,7 +207,8 @@ def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType)
 
 
 def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
-    """The `common_step` of all `operands` of type `dtype`."""
+    """Return the `common_step` of all `operands` of type `dtype`, or None if one of them has no
+    step."""
     steps = []
     for values in operands:
         step = common_step(values, dtype) if dtype.is_float else None
@@ -217,8 +219,8 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
 
 
 def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
-    """Maximum or minimum. With `keeps_nan` a NaN and a constant give NaN; a NaN and a computed
-    value give either."""
+    """Return the maximum or minimum and its error. With `keeps_nan`, a NaN and a constant give NaN;
+    a NaN and a computed value give either operand."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
     if ex is None and ey is None:
@@ -266,11 +268,11 @@ def _scaled(
     b: Bounded,
     dtype: DType,
 ) -> Errors:
-    """The bound of a product or quotient of `a` and `b` with propagated errors `errors`."""
+    """Return the bound of a product or quotient of `a` and `b` with propagated errors `errors`."""
     fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
-        # Errors of operands, zero times an uncertain value among them, are in `errors` already.
+        # `errors` already includes the operands' errors, such as zero times an uncertain value.
         exact = exact & (as_array(a[1]) == 0) & (as_array(b[1]) == 0)
     return rounded(dtype, values, errors, fresh, exact)
 
@@ -307,8 +309,8 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 
     if op is UnaryOp.FLOOR:
         return values, at_specials(values, change, sure, x)
-    # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself. Below the
-    # smallest normal number a kernel may also return zero.
+    # 1 ulp is at most 2 u |result|, and the float64 function has an error of up to 2 ulps. Below
+    # the smallest normal number a kernel may also return zero.
     fresh = (op.function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
     if op is not UnaryOp.SQRT:
         fresh = fresh + np.where(values != 0, smallest_normal(dtype), 0.0)
@@ -320,9 +322,10 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 
 
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
-    """The largest change of a function while its argument changes by `error`.
+    """Return the largest change of a function if its argument changes by up to `error`.
 
-    Uses the function's formula if it has one, as evaluating both ends takes three times as long.
+    The function's own formula is used if it has one, as evaluating both ends takes three times as
+    long.
     """
     change = op.function.change
     found = None if change is None else change(np, x, values, error)
@@ -333,13 +336,14 @@ def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
 
 
 def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:
-    """`value -+ error`, rounded outwards where there is an error at all."""
+    """Return `value - error` and `value + error`, rounded outwards; both are `value` if `error` is
+    zero."""
     low, high = np.nextafter(value - error, -np.inf), np.nextafter(value + error, np.inf)
     return np.where(error > 0, low, value), np.where(error > 0, high, value)
 
 
 def _change(values: Array, low: Array, high: Array) -> Array:
-    """The largest distance of `values` to a monotone function's values at the ends of an
+    """Return the largest distance of `values` to a monotone function's values at the ends of an
     interval."""
     wide, low, high = (x.astype(np.float64) for x in (values, low, high))
     below = np.where(low == wide, 0.0, np.abs(wide - low))
@@ -350,7 +354,7 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
     value, error = x
     values = cast(value, target)
     if target.is_narrow_float:
-        if error is None:  # rounded once, whatever the schedule
+        if error is None:  # rounded once by every schedule
             return values, None
         low, high = _neighbourhood(value.astype(np.float64), error)
         change = _change(values, round_to(low, target), round_to(high, target))
@@ -369,7 +373,8 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
 
 
 def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
-    """The error of rounding `values`, which carry `error`, to the float type `dtype`."""
+    """Return the error of rounding `values`, which have the error `error`, to the float type
+    `dtype`."""
     if not dtype.is_float:
         return error
     size = np.abs(values.astype(np.float64))
@@ -385,13 +390,13 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
 
 
 def _is_given(x: Bounded) -> Array:
-    """Where a value is certainly NaN or infinite."""
+    """Return a mask of the values that are certainly NaN or infinite."""
     return np.asarray(~np.isfinite(x[0]) & (as_array(x[1]) == 0))
 
 
 def term_of_sum(term: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
-    """`bounded_value` of a term of a sum, whose products with padding a kernel may compute or
-    omit."""
+    """Return `bounded_value` of a term of a sum. A kernel may compute or omit the term's products
+    with padding, so the bound is infinite at points at which that changes the value."""
     values, errors = bounded_value(term, box, env)
     if np.isfinite(values).all() and not is_open(errors).any():
         return values, errors

@@ -1,6 +1,6 @@
 """Rounding errors of operations and sums: the arithmetic of the error bound.
 
-A bound is a float64 array, or None where it is zero everywhere; it broadcasts to its values.
+A bound is a float64 array that broadcasts to its values, or None if it is zero everywhere.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from ..dtypes import DType
 from .math import Array
 
 Errors: TypeAlias = Array | None
-"""A bound that broadcasts to its values; None is zero everywhere."""
+"""A bound that broadcasts to its values; None means zero everywhere."""
 
 
 def unit_roundoff(dtype: DType) -> float:
-    """Unit roundoff: half the distance from 1 to the next number. 0 for integers."""
+    """Return the unit roundoff of `dtype`: half the distance from 1 to the next number; 0 for
+    integers."""
     return 2.0**-dtype.binary.precision if dtype.is_float else 0.0
 
 
 def rounding_growth(dtype: DType, roundings: int) -> float:
-    """(1 + u)**roundings - 1, u counting the kernel's rounding and the reference's own."""
+    """Return (1 + u)**roundings - 1, where u includes the kernel's rounding and the reference's
+    rounding."""
     if not dtype.is_float:
         return 0.0
     return expm1(roundings * log1p(unit_roundoff(dtype) + 2.0**-52))
 
 
 def smallest_step(dtype: DType) -> float:
-    """The largest error of one product that underflows: one denormal step."""
+    """Return the largest error of one product that underflows: the distance between adjacent
+    denormal numbers."""
     return 2.0**dtype.binary.step_exponent if dtype.is_float else 0.0
 
 
@@ -41,10 +44,11 @@ def smallest_normal(dtype: DType) -> float:
 def rounded(
     dtype: DType, values: Array, errors: Errors, fresh: Array, exact: Array | None = None
 ) -> Errors:
-    """The propagated `errors` plus the `fresh` rounding error of one operation, infinite on
-    overflow. Meaningless where `values` are NaN or infinite.
+    """Return the propagated `errors` plus the rounding error `fresh` of one operation, infinite on
+    overflow.
 
-    `exact` marks results that are not rounded where no error is propagated.
+    `exact` marks results that are not rounded if no error is propagated. The bound has no meaning
+    at NaN and infinite values.
     """
     if exact is not None:
         exact = exact if errors is None else exact & (errors == 0)
@@ -64,8 +68,11 @@ def sum_errors(
     tiny: float,
     exact: Array | None = None,
 ) -> Array:
-    """The bound of a sum of terms with total `magnitude` and total `errors`, of which rounding
-    adds `growth`; `exact` marks sums that are not rounded."""
+    """Return the bound of a sum of terms with total magnitude `magnitude` and total error `errors`.
+
+    Rounding adds `growth` times both totals, and `tiny` for underflow. `exact` marks sums that are
+    not rounded.
+    """
     if not dtype.is_float:
         return dense(or_wrapped(dtype, magnitude, errors), magnitude.shape)
     total = errors + growth * (magnitude + errors)
@@ -81,7 +88,7 @@ def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
 
 
 def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:
-    """`errors`, infinite for inexact integers that may wrap."""
+    """Return `errors`, with infinity for inexact integers that may wrap."""
     if errors is None:
         return None
     room = dtype.integer_range[1]

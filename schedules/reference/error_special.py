@@ -1,11 +1,12 @@
-"""NaN and infinities in the error analysis: which of them every correct kernel returns.
+"""NaN and infinities in the error analysis: detect those that every correct kernel returns.
 
-A NaN or infinity has error 0 if every correct kernel returns the same (an infinity of that sign,
-any NaN), and an infinite error if a correct kernel may return something else. For any value, an
-infinite or NaN error means that it is undetermined: a NaN may have been lost in a maximum, a
-product with padding omitted, a sum may overflow in one order only. A result is certain if no
-undetermined operand can change it: NaN plus anything is NaN, and an infinity times a factor of
-known sign is an infinity of known sign. `docs/math.md`, "Special values", says what is promised.
+A NaN or infinity has error 0 if every correct kernel returns the same value (an infinity of that
+sign, or any NaN), and an infinite error if a correct kernel may return another value. For any
+value, an infinite or NaN error means that the value is undetermined: a NaN may have been lost in a
+maximum, a product with padding may have been omitted, or a sum may overflow in only one order. A
+result is certain if no undetermined operand can change it: NaN plus any value is NaN, and an
+infinity times a factor of known sign is an infinity of known sign. `docs/math.md`, "Special
+values", states the guarantees.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ Bounded = tuple[Array, Errors]
 _Terms = list[tuple[Array, Array]]
 
 
-# --- what is known of one value ------------------------------------------------------------------
+# --- classes of values ---------------------------------------------------------------------------
 
 
 def is_open(errors: Errors) -> Array:
-    """Where a value is undetermined."""
+    """Return a mask of the undetermined values."""
     return ~np.isfinite(as_array(errors))
 
 
@@ -56,7 +57,7 @@ def is_sure_nan(bounded: Bounded) -> Array:
 
 
 def is_nonzero(bounded: Bounded) -> Array:
-    """Where a value, finite or infinite, has a known sign and is not zero."""
+    """Return a mask of the values, finite or infinite, that have a known sign and are not zero."""
     value, errors = bounded
     return np.asarray(np.abs(value) > as_array(errors))
 
@@ -67,13 +68,14 @@ def is_zero(bounded: Bounded) -> Array:
 
 
 def finite_size(values: Array) -> Array:
-    """Magnitudes of finite values, 0 for others; roundings and overflow depend on these."""
+    """Return the magnitudes of finite values, and 0 for others; roundings and overflow depend on
+    these."""
     sizes = np.abs(values.astype(np.float64, copy=False))
     return sizes if np.isfinite(sizes).all() else np.where(np.isfinite(sizes), sizes, 0.0)
 
 
 def same(a: Array, b: Array) -> Array:
-    """Where two values are equal, or both NaN."""
+    """Return a mask of the points at which two values are equal or both NaN."""
     equal = np.asarray(a == b)
     return equal if a.dtype.kind != "f" else equal | (np.isnan(a) & np.isnan(b))
 
@@ -81,8 +83,12 @@ def same(a: Array, b: Array) -> Array:
 def at_specials(
     values: Array, errors: Errors, sure: Callable[..., Array], *operands: Bounded
 ) -> Errors:
-    """`errors` where values are finite; elsewhere 0 if `sure`, infinite if not. `sure` is evaluated
-    only at NaN and infinities, on vectors of the `operands` there."""
+    """Return `errors` at finite values; at NaN and infinite values return 0 if `sure` is true, else
+    infinity.
+
+    `sure` is evaluated only at NaN and infinite values, on vectors of the `operands` at these
+    points.
+    """
     special = ~np.isfinite(values)
     if not special.any():
         return errors
@@ -97,10 +103,11 @@ def at_specials(
 
 
 def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
-    """The values of `own` with a bound that covers both of two forms of a workload.
+    """Return the values of `own` with bounds that accept the results of both of two forms of a
+    workload.
 
-    The reference values of the two forms differ by at most the sum of their bounds; where one is
-    NaN or infinite and the other differs, both are accepted.
+    The reference values of the two forms differ by at most the sum of their bounds. If one value is
+    NaN or infinite and the other differs from it, every value is accepted.
     """
     found = []
     for (values, a), (others, b) in zip(own, other, strict=True):
@@ -117,7 +124,7 @@ def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
 
 
 def sure_product(a: Bounded, b: Bounded) -> Array:
-    """Where a NaN or infinite product is certain."""
+    """Return a mask of the NaN or infinite products that are certain."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey) & (np.isinf(x) | np.isinf(y))
     clear = (is_nonzero(a) | is_zero(a)) & (is_nonzero(b) | is_zero(b))
@@ -125,8 +132,10 @@ def sure_product(a: Bounded, b: Bounded) -> Array:
 
 
 def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
-    """`sure_product` for a / b, which a kernel may compute as a * (1 / b). `signed_zeros` says that
-    zeros of b have a certain sign."""
+    """Return the mask of `sure_product` for a / b, which a kernel may compute as a * (1 / b).
+
+    `signed_zeros` states that zeros of b have a certain sign.
+    """
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey)
     by_zero = is_zero(b) & (is_zero(a) | (is_nonzero(a) & signed_zeros))
@@ -135,9 +144,12 @@ def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
 
 
 def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_zero: bool) -> Array:
-    """Where a NaN or infinite function value is certain: for NaN and infinite arguments, if the
-    function is undefined on all of `low`..`high` (the possible arguments), and at a pole.
-    `signed_zero` says that a zero argument has a certain sign."""
+    """Return a mask of the NaN or infinite function values that are certain.
+
+    A value is certain for a NaN or infinite argument, at a pole, and if the function is undefined
+    on all of `low`..`high`, the range of the possible arguments. `signed_zero` states that a zero
+    argument has a certain sign.
+    """
     value, errors = x
     exact = as_array(errors) == 0
     ends = np.isnan(unary(op, value)) & np.isnan(unary(op, low)) & np.isnan(unary(op, high))
@@ -150,8 +162,8 @@ def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_ze
 
 
 def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
-    """The sum of the terms that are certainly NaN or infinite: NaN if the whole sum is then
-    certainly NaN."""
+    """Return the sum of the terms that are certainly NaN or infinite; it is NaN only if the sum of
+    all terms is certainly NaN."""
     total = np.asarray(0.0)
     for sign, (value, errors) in terms:
         if not np.isfinite(value).all():
@@ -161,8 +173,8 @@ def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
 
 
 def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
-    """Whether zeros of `node` have their IEEE signs in every correct kernel, if those of `tensors`
-    have: there is no addition and no maximum."""
+    """Return whether zeros of `node` have their IEEE signs in every correct kernel, provided that
+    zeros of `tensors` do: `node` has no addition and no maximum."""
     match node:
         case Const():
             return node.dtype.is_float
@@ -193,11 +205,12 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A factor over its `box`, as needed to find NaN and infinite sums.
+    """The data of a factor over `box` that is needed to find NaN and infinite sums.
 
-    `bounded` are its values, zero outside its conditions, and their errors. `there` marks where the
-    conditions of the other factor hold, None for everywhere; `doubtful` where they fail and this
-    factor may not be finite: a kernel may compute or omit those products.
+    `bounded` holds the factor's values, which are zero if one of its conditions fails, and their
+    errors. `there` marks points at which the conditions of the other factor hold; None means
+    everywhere. `doubtful` marks points at which a condition of the other factor fails and this
+    factor may not be finite: a kernel may compute or omit these products.
     """
 
     box: IterationBox
@@ -213,15 +226,18 @@ class Marked:
 
 
 class ProductTerms:
-    """Accumulates, piece by piece, which sums of a contraction of `shape` are certainly NaN or
-    infinite."""
+    """An accumulator that finds the sums of a contraction that are certainly NaN or infinite.
+
+    `shape` is the shape of the sums. `add` adds the terms of one piece; `bound` returns the errors
+    of the sums.
+    """
 
     def __init__(
         self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Stored]
     ) -> None:
         self._plan = plan
         self._tensors = tensors
-        # Terms excluded by conditions of the product or of the other factor are no padding.
+        # Terms excluded by conditions of the product or of the other factor are not padding.
         self._padding = (needed(plan.left_factor.node), needed(plan.right_factor.node))
         self._nan = np.zeros(shape, np.float32)
         self._open = np.zeros(shape, np.float32)
@@ -253,7 +269,7 @@ class ProductTerms:
         piece: IterationBox,
         boxes: tuple[IterationBox, IterationBox],
     ) -> bool:
-        """Add the number of the marked products to `total`; whether there is any."""
+        """Add the number of marked products to `total`; return whether there is any."""
         found = False
         for pair in terms:
             a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
@@ -264,14 +280,16 @@ class ProductTerms:
         return found
 
     def _outside(self, conds: tuple[Scalar, ...], box: IterationBox) -> Array:
-        """Where a factor is padding, because one of its conditions fails."""
+        """Return a mask of the points of `box` at which the factor is padding, because one of its
+        conditions fails."""
         outside = np.asarray(False)
         for cond in conds:
             outside = outside | ~value_of(cond, box, self._tensors)
         return outside
 
     def bound(self, values: Array, errors: Array) -> Array:
-        """The `errors` of the sums `values`; infinite where a term is undetermined."""
+        """Return the `errors` of the sums `values`, with infinity for sums with an undetermined
+        term."""
         if not self._any:
             return errors
         errors = np.where(self._open > 0, np.inf, errors)
@@ -287,12 +305,13 @@ def _everywhere(factor: Marked) -> Array:
 
 
 def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Array, Array]:
-    """A pair of masks restricted to where both factors have products."""
+    """Return a pair of masks restricted to points at which both factors have products."""
     return pair[0] & _everywhere(left), pair[1] & _everywhere(right)
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Pairs of masks of factors whose products are undetermined, unless one of them is NaN."""
+    """Return pairs of masks of factors whose products are undetermined, unless one of the factors
+    is NaN."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:
@@ -306,7 +325,8 @@ def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array
 
 
 def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Pairs of masks of factors whose products are certainly NaN, padding excluded."""
+    """Return pairs of masks of factors whose products are certainly NaN, without products with
+    padding."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:
@@ -323,9 +343,12 @@ def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array)
 
 
 def sure_factors(bounded: Bounded) -> tuple[Array, Array]:
-    """For the factors of a product reduction: factors that are certainly 0, NaN or infinite, and 1
-    for others, so that their product is NaN where the whole product certainly is; and where a
-    factor is zero or has a known sign."""
+    """Return two arrays about the factors of a product reduction.
+
+    The first holds the factors that are certainly 0, NaN or infinite, and 1 for others; its product
+    is NaN only if the product of all factors is certainly NaN. The second is 1 for each factor that
+    is zero, NaN or has a known sign, else 0.
+    """
     value, errors = bounded
     given = (~np.isfinite(value) & (as_array(errors) == 0)) | is_zero(bounded)
     clear = (is_nonzero(bounded) | is_zero(bounded) | is_sure_nan(bounded)) & ~is_open(errors)

@@ -1,15 +1,15 @@
 """The error bound of reductions, from properties of their terms.
 
-The worst case of a sum of K terms is gamma_K = (1 + u)**K - 1 times the sum of magnitudes. Tighter
-bounds:
+The worst case of a sum of K terms is gamma_K = (1 + u)**K - 1 times the sum of magnitudes. Three
+tighter bounds are used:
 
-- no error if the terms are multiples of a power of two and small enough (`error_exact`);
-- the worst case of the nonzero terms alone, since adding zero is exact;
-- for inputs drawn from continuous distributions, an error that grows with sqrt(K), as roundings
-have both signs. A model would be wrong where they have not (equal terms, terms below the last place
-of the sum), so the terms of some elements are summed in the type, in order and sorted by size:
-`MARGIN` times the largest error found, at least
-  `DEVIATIONS` * sqrt(K) * u times the sum of magnitudes, the form of the probabilistic bound of
+- No error if the terms are multiples of a power of two and small enough (`error_exact`).
+- The worst case of the nonzero terms only, since adding zero is exact.
+- For inputs drawn from continuous distributions, an error that grows with sqrt(K), as roundings
+  have both signs. The assumption fails for equal terms and for terms below the last place of the
+  sum, so the terms of sampled elements are summed in the stage's type, in order and sorted by
+  size. The bound is the larger of `MARGIN` times the largest error measured and `DEVIATIONS` *
+  sqrt(K) * u times the sum of magnitudes. The latter is the form of the probabilistic bound of
   Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3.
 """
 
@@ -46,16 +46,16 @@ PARTS = {Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
-"""Sums of fewer terms use the worst case."""
+"""Sums with fewer terms use the worst-case bound."""
 _SPARSE = 0.75
-"""Share of zeros in a sample of the terms from which nonzero terms are counted."""
+"""Fraction of zeros in a sample of the terms from which the nonzero terms are counted."""
 _SAMPLED_TERMS = 1 << 19
 _MOST_SAMPLED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Which properties of the terms of a sum are computed: their common step, and the number of
+    """The properties of a sum's terms that are computed: their common step, and the number of
     nonzero terms."""
 
     steps: bool
@@ -65,7 +65,8 @@ class Terms:
 def terms_to_look_for(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors
 ) -> Terms:
-    """The properties worth computing in all boxes of a reduction, decided on one of them."""
+    """Return the properties that are profitable to compute in all boxes of a reduction, decided
+    from the terms in `box`."""
     if reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
     parts = [v for _, (v, _) in _terms(stage, box, env)]
@@ -74,12 +75,12 @@ def terms_to_look_for(
 
 
 def is_sparse(left: Array, right: Array) -> bool:
-    """Whether the products of two factors look as if most were zero."""
+    """Return whether most products of two factors are zero, judged from a sample of each factor."""
     return max(float(np.mean(sample(x) == 0)) for x in (left, right)) >= _SPARSE
 
 
 def joint_steps(left: Array, right: Array, dtype: DType) -> int | None:
-    """The common step of all products of two factors."""
+    """Return the common step of all products of two factors, or None if there is none."""
     a = common_step(left, dtype)
     b = None if a is None else common_step(right, dtype)
     return None if a is None or b is None else a + b
@@ -98,12 +99,13 @@ def _terms(
 def box_parts(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """The body over `box`, the parts needed to bound its reduction by `reducer`, and the common
-    step.
+    """Evaluate the body over `box`; return the values, the arrays needed to bound its reduction by
+    `reducer`, and the common step.
 
-    Each part is reduced by `reducer` as well. Sum: magnitudes, errors, nonzero counts, and NaN or
-    infinite terms; product: |t|, |t| + e, max(|t| + e, 1) and `sure_factors`; max and min: t + e
-    and t - e. None is zero.
+    Each array is reduced by `reducer` as well. For a sum, the arrays are the magnitudes, the
+    errors, the counts of nonzero terms, and the NaN or infinite terms. For a product: |t|, |t| + e,
+    max(|t| + e, 1) and both results of `sure_factors`. For max and min: t + e and t - e. None means
+    zero.
     """
     if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
@@ -132,7 +134,7 @@ def box_parts(
                 return value, [exact, exact], None
             errors = np.where(
                 is_open(errors), np.nan, errors
-            )  # an infinity plus an unknown error is unknown
+            )  # an infinity with an unknown error is undetermined
             return value, [exact + errors, exact - errors], None
         case _:
             assert_never(reducer)
@@ -147,8 +149,11 @@ def combined_errors(
     step: int | None,
     measured: float | None,
 ) -> Array:
-    """The bound of a stage's elements from the combined parts of `box_parts`, the common step of
-    all terms and the growth `measured`."""
+    """Return the bound of a stage's elements.
+
+    `parts` holds the arrays of `box_parts` combined over all boxes, `step` is the common step of
+    all terms, and `measured` is the growth returned by `measured_growth`.
+    """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
     match reducer:
@@ -174,7 +179,7 @@ def combined_errors(
             return _product_errors(dtype, count, values, parts)
         case Reducer.MAX | Reducer.MIN:
             wide = values.astype(np.float64, copy=False)
-            # Test equality first, as inf - inf is NaN.
+            # Equality is tested first, as inf - inf is NaN.
             above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
             return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
         case _:
@@ -182,11 +187,11 @@ def combined_errors(
 
 
 def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array]) -> Array:
-    """The bound of products of `count` factors from the combined parts of `box_parts`."""
+    """Return the bound of products of `count` factors from the combined arrays of `box_parts`."""
     exact_size, reach, partial, special, clear = parts
     growth = rounding_growth(dtype, count)
     errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
-    # A factor can follow a partial product that underflowed or overflowed.
+    # Further factors may multiply a partial product that underflowed or overflowed.
     errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
     bound = or_overflow(dtype, partial, errors)
 
@@ -197,7 +202,7 @@ def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array])
 
 
 def growth_of(dtype: DType, roundings: Array) -> Array:
-    """`rounding_growth` for numbers of roundings in an array."""
+    """Return `rounding_growth` for an array of numbers of roundings."""
     if not dtype.is_float:
         return np.zeros(np.shape(roundings))
     return np.asarray(np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52)))
@@ -206,10 +211,11 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 def measured_growth(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
-    """The error of a sum of terms from continuous distributions, relative to the sum of magnitudes,
-    as measured on samples; None if the worst case must be used.
+    """Return the error of a sum of terms from continuous distributions, relative to the sum of
+    magnitudes and measured on samples, or None if the worst-case bound must be used.
 
-    The sums of up to 24 elements, half a million terms in all, are computed in the stage's type.
+    The sums of up to 24 elements, with half a million terms in total, are computed in the stage's
+    type.
     """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
@@ -217,7 +223,9 @@ def measured_growth(
     if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return None  # terms vanish in the sum: rounding errors need not have both signs
+        return (
+            None  # small terms may not change the sum, so rounding errors need not have both signs
+        )
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):
@@ -228,8 +236,8 @@ def measured_growth(
 
 
 def _met(terms: Array, dtype: DType) -> float:
-    """The largest error of `terms` summed in two orders, relative to the sum of magnitudes;
-    infinite if they are not finite."""
+    """Return the largest error of `terms` summed in two orders, relative to the sum of magnitudes;
+    infinite if a term is not finite."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return np.inf
@@ -244,7 +252,8 @@ def _met(terms: Array, dtype: DType) -> float:
 def _sampled_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], count: int
 ) -> list[IterationBox]:
-    """Boxes of `count` output elements, spread over the output, with all their terms."""
+    """Return boxes of `count` single output elements, evenly spread over the output, each with all
+    terms of its element."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
     spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))

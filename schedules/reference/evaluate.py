@@ -1,8 +1,8 @@
-"""The reference semantics of a workload: evaluation by NumPy, directly from the expression.
+"""The reference semantics of a workload: evaluation with NumPy, directly from the expression.
 
-Every kernel is checked against it. It depends on stages, expressions and index arithmetic only, not
-on loop nests, primitives or lowering, so that it shares no mistake with them. Floats are computed
-in float64, integers exactly modulo 2**bits.
+Every kernel is checked against the reference. The reference depends on stages, expressions and
+index arithmetic only, not on loop nests, primitives or lowering, so that it shares no mistake with
+them. Floats are computed in float64, integers exactly modulo 2**bits.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ from .sample import Grid, Sample, grid_of, sampled_stage
 def evaluate(
     workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
 ) -> list[Array]:
-    """The outputs of `workload` for `inputs`, both in argument order.
+    """Return the outputs of `workload` for `inputs`, both in argument order.
 
     `inputs` are arrays of the tensors' shapes and buffer types (narrow floats as stored). Float
-    outputs come back as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
-    even. Integer outputs come back in their own NumPy type. Temporaries need less than about 200
-    MB, besides the stages themselves. With a `sample`, made by `sample.demanded`, only its elements
-    are evaluated and returned. WorkloadError if the inputs do not fit.
+    outputs are returned as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
+    even. Integer outputs are returned in their own NumPy type. Temporaries need less than about 200
+    MB, in addition to the tensors of the stages. With a `sample` returned by `sample.demanded`,
+    only the elements of the sample are evaluated and returned. Raise WorkloadError if the inputs do
+    not match the workload.
     """
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
@@ -87,19 +88,20 @@ def evaluate(
 
 
 def stored_sample(values: Array, stage: Stage, grid: Grid) -> Stored:
-    """`values` of the elements `grid` of `stage`, in the form in which later stages read them."""
+    """Return `values`, the elements `grid` of `stage`, in the form that later stages read."""
     return (
         values if all(p is None for p in grid) else SampledTensor(values, grid, stage.tensor.shape)
     )
 
 
 def values_in(tensor: Stored) -> Array:
-    """The evaluated elements."""
+    """Return the array of the evaluated elements of `tensor`."""
     return tensor.values if isinstance(tensor, SampledTensor) else tensor
 
 
 def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
-    """`inputs` by name: checked, contiguous, narrow floats widened to float32."""
+    """Return `inputs` by tensor name: checked, contiguous, and with narrow floats widened to
+    float32."""
     if len(inputs) != len(workload.inputs):
         raise WorkloadError(
             f"{workload.name or 'workload'} takes {len(workload.inputs)} inputs, got {len(inputs)}",
@@ -119,7 +121,7 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
 
 
 def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | None = None) -> Array:
-    """The elements `grid` of `stage`; all if `grid` is None."""
+    """Return the elements `grid` of `stage`, or all elements if `grid` is None."""
     stage, places = sampled_stage(stage, grid or (None,) * len(stage.axes))
     plan = recognise(stage, whole=places)
     if plan is None:
@@ -133,7 +135,7 @@ def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | Non
 def _by_boxes(
     stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, AxisCoordinates]
 ) -> Array:
-    """The general path: the body over boxes of all axes, reduced box by box."""
+    """Evaluate the body over boxes of all axes and reduce it box by box: the general path."""
     active = active_boxes(
         stage,
         full_box(stage.all_axes, places),
@@ -150,7 +152,7 @@ def _by_boxes(
 
 
 def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Array:
-    """The body over the boxes of an elementwise stage."""
+    """Evaluate the body of an elementwise stage over its boxes."""
     result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
 
     def fill(box: IterationBox) -> None:
@@ -163,7 +165,7 @@ def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Arra
 def _reduced(
     stage: Stage, reducer: Reducer, active: Active, tensors: Mapping[str, Stored]
 ) -> Array:
-    """The body over the boxes of a reduction, combined by `reducer`."""
+    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`."""
     dtype, outer = stage.tensor.dtype, len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     result = np.full(stage.tensor.shape, reducer.identity(dtype), value_dtype(dtype))
@@ -183,7 +185,8 @@ def _reduced(
 
 
 def are_finite(tensors: Iterable[Stored | None]) -> bool:
-    """Whether all elements are finite numbers; None has none."""
+    """Return whether all elements of `tensors` are finite numbers; None stands for a tensor without
+    elements."""
     return all(t is None or bool(np.isfinite(values_in(t)).all()) for t in tensors)
 
 
@@ -193,7 +196,8 @@ def _contracted(
     tensors: Mapping[str, Stored],
     places: Mapping[str, AxisCoordinates],
 ) -> Array:
-    """The fast path: two factors over parts of the axes, and a matrix multiplication."""
+    """Evaluate two factors over subsets of the axes and multiply them as matrices: the fast
+    path."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
     left = _LastFactor(plan.left_factor, tensors)
     right = _LastFactor(plan.right_factor, tensors)
@@ -205,7 +209,8 @@ def _contracted(
 
 
 class _LastFactor:
-    """Evaluates a factor over boxes and caches the last one, which neighbouring pieces share."""
+    """An evaluator of a factor over boxes that caches the result for the last box, which
+    neighbouring pieces share."""
 
     def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
         self._factor = factor
@@ -221,13 +226,14 @@ class _LastFactor:
 
 
 def side_over(factor: Factor, box: IterationBox, tensors: Mapping[str, Stored]) -> FactorValues:
-    """`factor` at every point of `box`."""
+    """Return `factor` at every point of `box`."""
     raw = factor_over(masked(factor.node, factor.given), box, tensors)
     return FactorValues(raw, *masks_over(factor, box))
 
 
 def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | None]:
-    """Masks over `box` of the conditions `given` and `lent` of `factor`."""
+    """Return masks over `box` of the conditions `given` and `lent` of `factor`; None if there are
+    none."""
     given, lent = (
         np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
         for conds in (factor.given, factor.lent)
@@ -236,7 +242,7 @@ def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | N
 
 
 def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
-    """`node` at every point of `box`, contiguous, built in small boxes."""
+    """Evaluate `node` at every point of `box` into a contiguous array, in small boxes."""
     if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
         values = np.broadcast_to(value_of(node, box, tensors), box.extents)
         return np.ascontiguousarray(values)
@@ -251,7 +257,7 @@ def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) 
 
 
 def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
-    """`node` at every point of `box`, in a shape that broadcasts to the box's extents."""
+    """Return `node` at every point of `box`, in a shape that broadcasts to the box's extents."""
     match node:
         case Const(value, dtype):
             return constant(value, dtype)
@@ -271,7 +277,7 @@ def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> 
             return cast(value_of(x, box, tensors), dtype)
         case Select(cond, on_true, on_false):
             chosen = value_of(cond, box, tensors)
-            if chosen.all():  # formulas chosen by an index: most boxes need one of them
+            if chosen.all():  # if an index selects the formula, most boxes need only one branch
                 return value_of(on_true, box, tensors)
             if not chosen.any():
                 return value_of(on_false, box, tensors)

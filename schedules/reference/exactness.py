@@ -1,4 +1,5 @@
-"""Value ranges of a workload by abstract interpretation, and inputs for which nothing is rounded.
+"""Value ranges of a workload by abstract interpretation, and input ranges for which no value is
+rounded.
 
 A `ValueRange` has the least and greatest value of a node and a power of two that divides all its
 values. A float whose magnitude is at most 2**precision steps is exactly representable, so sums of
@@ -38,13 +39,14 @@ from .math import cast as cast_array
 from .math import constant
 
 MAX_INPUT = 4
-"""The largest magnitude of integer inputs: larger ones reach the limits of f32 sooner."""
+"""The largest magnitude of integer inputs. With larger inputs, fewer workloads stay exact in f32.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Values `lo..hi`, all multiples of 2**step and computed without rounding; with step None they
-    may be rounded."""
+    """The values `lo..hi`, all multiples of 2**step and computed without rounding. If step is None,
+    they may be rounded."""
 
     lo: float
     hi: float
@@ -59,9 +61,9 @@ class ValueRange:
 class Ranges:
     """Properties of a workload for given ranges of its inputs.
 
-    `tensors` are the spans of inputs and stages. `defined`: no log, root or division meets an
-    argument where it has no finite value. `bounded`: no float comes within a factor of four of
-    overflow. `exact`: no output depends on a rounded value.
+    `tensors` holds the value ranges of inputs and stages. `defined`: no log, root or division has
+    an argument for which it has no finite value. `bounded`: the magnitude of every float is at most
+    a quarter of the largest number of its type. `exact`: no output depends on a rounded value.
     """
 
     tensors: Mapping[str, ValueRange]
@@ -71,14 +73,15 @@ class Ranges:
 
     @property
     def exact_tensors(self) -> frozenset[str]:
-        """Tensors whose every element is computed without rounding."""
+        """The tensors whose elements are all computed without rounding."""
         return frozenset(name for name, span in self.tensors.items() if span.step is not None)
 
 
 def exact_inputs_range(workload: Workload) -> int | None:
-    """The largest a <= 4 such that integer inputs in [-a, a] make every result exact, or None.
+    """Return the largest a <= 4 such that integer inputs in [-a, a] make every result exact, or
+    None if there is none.
 
-    Exact means that each intermediate value is representable in its type whatever the order of
+    Exact means that each intermediate value is representable in its type for every order of
     summation, so every legal schedule gives the same bits. Unsigned inputs are in [0, a].
     """
     for limit in range(MAX_INPUT, 0, -1):
@@ -94,13 +97,14 @@ def integer_span(tensor: Tensor, limit: int) -> ValueRange:
 
 
 def full_span(dtype: DType) -> ValueRange:
-    """Every value of an integer type."""
+    """Return the range of all values of an integer type."""
     low, high = dtype.integer_range
     return ValueRange(low, high, 0)
 
 
 def value_ranges(workload: Workload, inputs: Mapping[str, ValueRange]) -> Ranges:
-    """The spans of all tensors of `workload` when its inputs have the spans `inputs`."""
+    """Return the value ranges of all tensors of `workload` if its inputs have the ranges
+    `inputs`."""
     analysis = _Analysis(dict(inputs))
     for stage in workload.stages:
         analysis.add_stage(stage)
@@ -145,12 +149,12 @@ class _Analysis:
         greatest = _or_inf(lambda: value.magnitude**terms)
         least = _or_inf(lambda: value.lo**terms) if value.lo >= 0 else -greatest
         step = None if value.step is None else min(value.step * terms, value.step)
-        # Partial products of factors below one are larger than the whole.
+        # If factors are below one, partial products are larger than the full product.
         partial = self._result(ValueRange(-max(greatest, 1), max(greatest, 1), step), dtype)
         return ValueRange(max(least, partial.lo), min(greatest, partial.hi), partial.step)
 
     def _result(self, exact: ValueRange, dtype: DType) -> ValueRange:
-        """`exact`, the span before rounding or wrapping, as values of `dtype`."""
+        """Return `exact`, the range before rounding or wrapping, as a range of `dtype`."""
         if not dtype.is_float:
             low, high = dtype.integer_range
             if exact.lo < low or exact.hi > high:
@@ -222,7 +226,7 @@ class _Analysis:
                 exact = ValueRange(a.lo - b.hi, a.hi - b.lo, step)
             case BinaryOp.MUL:
                 ends = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
-                low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # a square
+                low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # node is a square
                 both = None if a.step is None or b.step is None else a.step + b.step
                 exact = ValueRange(low, max(ends), both)
             case BinaryOp.DIV:
@@ -248,7 +252,7 @@ class _Analysis:
             return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # A single rounding of a value that is equal in all schedules.
+        # The value is equal in all schedules and is rounded once, so it stays exact.
         wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False
@@ -257,7 +261,7 @@ class _Analysis:
 
 
 def fits(span: ValueRange, dtype: DType) -> bool:
-    """Whether every value of `span` is exactly a number of the float type `dtype`."""
+    """Return whether every value of `span` is representable in the float type `dtype`."""
     if span.step is None or not span.magnitude <= dtype.binary.largest:
         return False
     return span.step >= dtype.binary.step_exponent and span.magnitude <= math.ldexp(
@@ -288,6 +292,8 @@ def _or_inf(compute: Callable[[], float]) -> float:
 
 
 def _or_inf_beyond(x: float) -> float:
-    """`x`, an integer of any length or a float; infinite beyond the largest f64. A square of a
-    square of a square would have 2**n digits otherwise."""
+    """Return `x`, an integer of any length or a float, or infinity if it is beyond the largest f64.
+
+    Without this limit, repeated squaring would give integers of 2**n digits.
+    """
     return x if abs(x) <= DType.F64.binary.largest else math.copysign(math.inf, 1 if x > 0 else -1)

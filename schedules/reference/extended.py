@@ -1,9 +1,10 @@
 """Sums of products by matrix multiplication if some factors are NaN or infinite.
 
-A sum of IEEE products is NaN if one of them is or if two are infinities of different signs,
-whatever the order, and else the sum of the finite ones and the infinities. Which products are NaN
-or infinite follows from the classes of their factors, so those are counted by multiplying matrices
-of zeros and ones, of the few summed indices at which anything is not finite.
+A sum of IEEE products, in any order, is NaN if one product is NaN or if two are infinities of
+different signs. Otherwise it is the sum of the finite products and the infinities. The classes of
+the factors determine which products are NaN or infinite. These products are therefore counted by
+multiplying matrices of zeros and ones, restricted to the few summed indices at which a factor is
+not finite.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Mask = npt.NDArray[np.bool_]
 class FactorValues:
     """One factor at every point of a piece.
 
-    `given` marks where there is a product, `met` where the conditions of the other factor that are
-    evaluated here hold (`Factor.lent`); None is everywhere. `raw` is the factor where `given`, else
-    zero.
+    `raw` is the factor at points marked by `given`, else zero. `given` marks the points at which
+    there is a product. `met` marks the points at which the other factor's conditions that are
+    evaluated here (`Factor.lent`) hold. None means everywhere.
     """
 
     raw: Array
@@ -36,15 +37,16 @@ class FactorValues:
 
     @property
     def values(self) -> Array:
-        """The factor, zero where there is no product or a condition makes the product zero."""
+        """The factor, or zero at points without a product or with a condition that makes the
+        product zero."""
         return (
             self.raw if self.met is None else np.where(self.met, self.raw, self.raw.dtype.type(0))
         )
 
     @property
     def meets_zero(self) -> Mask | None:
-        """Where this factor is not finite and a condition makes the other one zero; None for
-        nowhere."""
+        """A mask of the points at which this factor is not finite and a condition makes the other
+        factor zero, or None if there are none."""
         if self.met is None or self.raw.dtype.kind != "f":
             return None
         found = ~self.met & ~np.isfinite(self.raw)
@@ -54,12 +56,13 @@ class FactorValues:
 def contract_sides(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """`sum(left * right)` over `piece` as IEEE arithmetic has it, see `contract`."""
+    """Return `sum(left * right)` over `piece` by the rules of IEEE arithmetic; see `contract`."""
     result = contract(plan, piece, left.values, right.values)
     if result.dtype.kind != "f":
         return result
     if left.meets_zero is None and right.meets_zero is None:
-        # 0 * inf where there is no product, or inf * (1 - 1) for inf - inf, or no difference.
+        # A matrix product can differ from the IEEE sum only by 0 * inf at a point without a
+        # product, or by inf * (1 - 1) in place of inf - inf.
         masks = (left.given, left.met, right.given, right.met)
         regroups = any(m is not None for m in masks) or plan.left_sums or plan.right_sums
         if not regroups or np.isfinite(result).all():
@@ -70,7 +73,8 @@ def contract_sides(
 def _by_classes(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """`contract_sides` by the sum of the finite products and counts of the others."""
+    """Return `contract_sides` as the sum of the finite products, with NaN and infinities set from
+    counts of the other products."""
     ours, theirs = _SpecialPoints.of(left), _SpecialPoints.of(right)
 
     finite = matmul(flat_left(plan, piece, ours.finite), flat_right(plan, piece, theirs.finite))
@@ -93,8 +97,11 @@ def _by_classes(
 
 @dataclass(frozen=True, slots=True)
 class _SpecialPoints:
-    """Masks of the classes of one factor; `meets_zero` as in `FactorValues`, and `present` where no
-    condition makes the factor zero."""
+    """Masks of the classes of one factor.
+
+    `present` marks points at which no condition makes the factor zero; `meets_zero` is defined in
+    `FactorValues`.
+    """
 
     finite: Array
     present: Mask
@@ -123,14 +130,14 @@ class _SpecialPoints:
 
 
 def _infinite(a: _SpecialPoints, b: _SpecialPoints, sign: int) -> Iterator[tuple[Mask, Mask]]:
-    """Classes of factors whose products are infinities of this sign."""
+    """Return pairs of masks of factors whose products are infinities of sign `sign`."""
     for own in (1, -1):
         yield a.infinities[own], b.signs[own * sign]
         yield a.signs[own], b.infinities[own * sign]
 
 
 def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, Mask]]:
-    """Classes of factors whose products are NaN."""
+    """Return pairs of masks of factors whose products are NaN."""
     yield a.not_a_number, b.present
     yield a.present, b.not_a_number
     yield a.infinities[1] | a.infinities[-1], b.zero
@@ -140,11 +147,15 @@ def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, 
 
 
 def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
-    """Set `total` [batch, rows, columns] where a product of the sum has factors in the classes
-    `left` [batch, rows, inner, sums] and `right` [batch, inner, columns, sums]."""
+    """Set each element of `total`, shape [batch, rows, columns], of which a product has factors in
+    both classes.
+
+    The class masks are `left`, shape [batch, rows, inner, sums], and `right`, shape [batch, inner,
+    columns, sums].
+    """
     a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:
-        # Sums of non-negative numbers: a positive one cannot round to zero.
+        # All terms are non-negative, so a positive sum cannot round to zero.
         some, others = (x.astype(np.float32) for x in (a[:, :, inner], b[:, inner, :]))
         total |= np.matmul(some, others) > 0

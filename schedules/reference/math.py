@@ -1,8 +1,8 @@
-"""The semantics of scalar operations on NumPy arrays, as the reference uses them.
+"""The semantics of scalar operations on NumPy arrays, as used by the reference.
 
-Float nodes of every type are float64 arrays, never rounded to the node's own type except by a
-cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic wraps
-modulo 2**bits as ours does. Callers silence floating-point warnings.
+Float nodes of every type are float64 arrays. They are never rounded to the node's own type, except
+by a cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic
+wraps modulo 2**bits as the project's integer types do. Callers silence floating-point warnings.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
-"""Values of one node: float64, or the node's own integer or bool type."""
+"""The values of one node: float64, or the node's own integer or bool type."""
 
 
 def value_dtype(dtype: DType) -> np.dtype[np.generic]:
-    """The NumPy type of the reference's values of `dtype`."""
+    """Return the NumPy type of the reference's values of `dtype`."""
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 
 def constant(value: int | float, dtype: DType) -> Array:
-    """`value` as the nearest number of `dtype`, integers modulo 2**bits; a 0-d array."""
+    """Return `value` as the nearest number of `dtype`, integers modulo 2**bits, in a 0-d array."""
     if dtype.is_float:
         return np.asarray(nearest(value, dtype))
     if dtype is DType.BOOL:
@@ -36,7 +36,8 @@ def constant(value: int | float, dtype: DType) -> Array:
 
 
 def unary(op: UnaryOp, x: Array) -> Array:
-    """`op(x)`. ValueError where `op` is for floats and `x` is not."""
+    """Return `op(x)`. Raise ValueError if `op` is defined for floats only and `x` is not a float
+    array."""
     whole = op is UnaryOp.FLOOR and x.dtype.kind in "iu"
     if x.dtype.kind == "b" or not (x.dtype.kind == "f" or whole or op.function.on_integers):
         raise ValueError(f"{op} is defined for floats, got values of type {x.dtype}")
@@ -54,21 +55,21 @@ _BINARY: dict[BinaryOp, np.ufunc] = {
 
 
 def combiner(op: BinaryOp, dtype: np.dtype[Any]) -> np.ufunc:
-    """The ufunc of `op` on values held in `dtype`; truth values add modulo 2."""
+    """Return the ufunc of `op` on values stored in `dtype`; truth values are added modulo 2."""
     if dtype.kind == "b" and op in (BinaryOp.ADD, BinaryOp.SUB):
         return np.logical_xor
     return _BINARY[op]
 
 
 def binary(op: BinaryOp, a: Array, b: Array) -> Array:
-    """`op(a, b)` with broadcasting. ValueError for a division of integers."""
+    """Return `op(a, b)` with broadcasting. Raise ValueError for a division of integers."""
     if op is BinaryOp.DIV and a.dtype.kind != "f":
         raise ValueError(f"div is defined for floats, got values of type {a.dtype}")
     return np.asarray(combiner(op, a.dtype)(a, b))
 
 
 def reduce(reducer: Reducer, values: Array, dims: tuple[int, ...]) -> Array:
-    """`values` combined over `dims`, in their own type."""
+    """Return `values` reduced over `dims`, in their own type."""
     if not dims:
         return values
     if values.dtype.kind == "b" and reducer is Reducer.SUM:
@@ -93,11 +94,11 @@ def compare(op: CompareOp, a: Array, b: Array) -> Array:
 
 
 def cast(x: Array, dtype: DType) -> Array:
-    """`x` as `dtype`.
+    """Return `x` cast to `dtype`.
 
-    Float to integer truncates towards zero and saturates, NaN is 0; integer to integer wraps;
-    to bool is `x != 0`; to a narrow float rounds to nearest even. f32 and f64 are both float64
-    here.
+    Float to integer truncates towards zero and saturates, and NaN becomes 0. Integer to integer
+    wraps. A cast to bool is `x != 0`. A cast to a narrow float rounds to nearest even. f32 and f64
+    are both float64 here.
     """
     if dtype.is_narrow_float:
         return round_to(to_odd(x), dtype)
@@ -113,6 +114,6 @@ def cast(x: Array, dtype: DType) -> Array:
 def _truncate(x: Array, dtype: DType) -> Array:
     low, high = dtype.integer_range
     inside = np.trunc(np.where((x > low) & (x < high), x, 0.0)).astype(dtype.numpy)
-    ends = np.where(x >= high, high, np.where(x <= low, low, 0))  # NaN is on neither side
-    # 2**63 - 1 is no float64, but float(high) is 2**63 and every smaller float64 fits.
+    ends = np.where(x >= high, high, np.where(x <= low, low, 0))  # NaN satisfies neither comparison
+    # 2**63 - 1 is not a float64, but float(high) is 2**63 and every smaller float64 fits.
     return np.where((x >= high) | (x <= low), ends.astype(dtype.numpy), inside)

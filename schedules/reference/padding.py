@@ -1,8 +1,7 @@
 """Products with padding: terms of a sum that a correct kernel may compute or omit.
 
-`where(cond, X[i], 0) * W[r]` is a product with zero where `cond` fails. It changes no sum unless
-W[r] is NaN or infinite; docs/math.md, "Products with zeros nobody stored", allows both results
-then.
+`where(cond, X[i], 0) * W[r]` is a product with zero if `cond` fails. It changes a sum only if W[r]
+is NaN or infinite; docs/math.md, "Products with zeros nobody stored", then allows both results.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ from ..algebra.scalar import (
 
 
 def without_padding(node: Scalar) -> Scalar:
-    """`node` with each product that is zero outside of some conditions replaced by a select on
-    them, so that the other factors do not matter where one fails; `node` itself if there is
-    none."""
+    """Replace each product in `node` that is zero if a condition fails by a select on its
+    conditions; return `node` itself if there is no such product.
+
+    If a condition fails, the select is zero for all values of the other factors, including NaN.
+    """
 
     def leaf(part: Scalar) -> Scalar | None:
         if not (isinstance(part, Binary) and part.op is BinaryOp.MUL):
@@ -39,9 +40,11 @@ def without_padding(node: Scalar) -> Scalar:
 
 
 def needed(node: Scalar) -> tuple[Scalar, ...]:
-    """Conditions of selects that must all hold for `node` not to be zero. Below conversions,
-    negations and sums only index conditions count: kernels test conditions on data where the
-    expression does."""
+    """Return the conditions of selects that must all hold for `node` to be nonzero.
+
+    Below casts, negations, absolute values and sums, only index conditions are returned: kernels
+    test conditions on data at their place in the expression.
+    """
     match node:
         case Select(cond, on_true, Const(0)):
             each = [All((one,)) for one in cond.conds] if isinstance(cond, All) else [cond]

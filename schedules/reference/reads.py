@@ -1,8 +1,8 @@
 """Boxes of an iteration space, and reads of tensors over them.
 
 An `IterationBox` is a rectangular set of iterations. Reading a tensor over a box gives an array
-with one dimension per axis of the box (of extent 1 if the read does not depend on the axis),
-without a copy if the index is linear.
+with one dimension per axis of the box, of extent 1 if the read does not depend on the axis. If the
+index is linear, the array is a view without a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .math import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisCoordinates:
-    """The sampled coordinates along one axis, int64 and ascending."""
+    """The sampled coordinates along one axis, int64 in ascending order."""
 
     values: Array
 
@@ -33,32 +33,38 @@ class AxisCoordinates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledTensor:
-    """A sample of the elements of a tensor of `shape`: `values[i, j, ...]` is the element at the
-    `i`-th coordinate of `places[0]`, and so on; None stands for all coordinates."""
+    """A sample of the elements of a tensor of shape `shape`.
+
+    `values[i, j, ...]` is the element at the `i`-th coordinate of `places[0]`, the `j`-th
+    coordinate of `places[1]`, and so on. None means all coordinates of a dimension.
+    """
 
     values: Array
     places: tuple[AxisCoordinates | None, ...]
     shape: tuple[int, ...]
 
     def position(self, dim: int, coordinates: Array) -> Array:
-        """The positions in `values`, along `dim`, of the elements at `coordinates`."""
+        """Return the positions in `values`, along dimension `dim`, of the elements at
+        `coordinates`."""
         places = self.places[dim]
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(found, len(places) - 1)  # clamp positions that are never read
+        return np.minimum(
+            found, len(places) - 1
+        )  # clamp the positions of elements that are never used
 
 
 Stored: TypeAlias = "Array | SampledTensor"
-"""A tensor, whole or sampled."""
+"""A tensor with all of its elements, or a sample of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterationBox:
-    """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order.
+    """The iterations `starts[i] .. starts[i] + extents[i] - 1` of each axis `names[i]`.
 
-    Iteration `n` of axis `i` has coordinate `n`, or `places[i].values[n]` on a sampled axis; empty
-    `places` means that no axis is sampled.
+    Iteration `n` of axis `i` has coordinate `n`, or `places[i].values[n]` on a sampled axis. Empty
+    `places` mean that no axis is sampled.
     """
 
     names: tuple[str, ...]
@@ -75,7 +81,8 @@ class IterationBox:
         return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
 
     def restricted(self, names: Sequence[str]) -> IterationBox:
-        """The same ranges, of the axes `names` only and in their order."""
+        """Return the box with the same ranges, restricted to the axes `names` and in their
+        order."""
         at = [self.names.index(n) for n in names]
         return IterationBox(
             tuple(names),
@@ -85,7 +92,7 @@ class IterationBox:
         )
 
     def coordinates(self, name: str) -> Array:
-        """The coordinates of axis `name`, int64, in a shape that broadcasts to the box."""
+        """Return the coordinates of axis `name`, int64, in a shape that broadcasts to the box."""
         at = self.names.index(name)
         start, stop = self.starts[at], self.starts[at] + self.extents[at]
         places = self.places[at] if self.places else None
@@ -94,7 +101,7 @@ class IterationBox:
 
     @property
     def placed(self) -> frozenset[str]:
-        """The sampled axes."""
+        """The names of the sampled axes."""
         pairs = zip(self.names, self.places, strict=False)
         return frozenset(name for name, places in pairs if places is not None)
 
@@ -102,7 +109,7 @@ class IterationBox:
 def full_box(
     axes: Sequence[Axis], places: Mapping[str, AxisCoordinates] | None = None
 ) -> IterationBox:
-    """The box of all iterations of `axes`; those in `places` are sampled."""
+    """Return the box of all iterations of `axes`; the axes in `places` are sampled."""
     found = tuple((places or {}).get(a.name) for a in axes)
     names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
     return IterationBox(
@@ -111,7 +118,7 @@ def full_box(
 
 
 def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
-    """`box` in pieces of at most `extents`, the last axis fastest."""
+    """Split `box` into tiles of at most `extents`; the last axis varies fastest."""
     steps = [
         [(s + at, min(step, e - at)) for at in range(0, e, step)]
         for s, e, step in zip(box.starts, box.extents, extents, strict=True)
@@ -123,7 +130,7 @@ def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
 
 
 def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
-    """`box` in pieces of at most `max_points`, cut along the leading axes."""
+    """Split `box` along its leading axes into tiles of at most `max_points` points."""
     extents = list(box.extents)
     for place in range(len(extents)):
         rest = prod(extents[place + 1 :])
@@ -134,7 +141,8 @@ def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
 
 
 def index_values(index: Affine, box: IterationBox) -> Array:
-    """`index` at every point of `box`, int64, in the smallest shape that broadcasts to it."""
+    """Return `index` at every point of `box`, int64, in the smallest shape that broadcasts to the
+    box."""
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
         if isinstance(atom, Var):
@@ -148,7 +156,8 @@ def index_values(index: Affine, box: IterationBox) -> Array:
 
 
 def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
-    """Where all of `conds` hold, in the smallest shape that broadcasts to `box`."""
+    """Return a mask of the points at which all of `conds` hold, in the smallest shape that
+    broadcasts to `box`."""
     result = np.asarray(True)
     for cond in conds:
         values = index_values(cond.index, box)
@@ -157,11 +166,12 @@ def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
 
 
 def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
-    """`array[index]` at every point of `box`, in the smallest shape that broadcasts to it.
+    """Return `tensor[index]` at every point of `box`, in the smallest shape that broadcasts to the
+    box.
 
-    Where the index is out of bounds the value is unspecified but finite (0 or an element of the
-    array): a `Select` above takes its other side there. Arrays are C-contiguous; the result may
-    be a view of one and is not to be written.
+    If the index is out of bounds, the value is unspecified but finite (0 or an element of the
+    array): an enclosing `Select` takes its other branch at such points. Arrays are C-contiguous.
+    The result may be a view of an array and must not be written.
     """
     if isinstance(tensor, SampledTensor):
         return _gather(tensor.values, index, box, tensor)
@@ -180,7 +190,7 @@ def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
 
 
 def _span(index: Affine, box: IterationBox) -> tuple[int, int]:
-    """Least and greatest value of a linear index over `box`."""
+    """Return the least and the greatest value of a linear index over `box`."""
     lo = hi = index.const
     for name, start, extent in zip(box.names, box.starts, box.extents, strict=True):
         ends = index.coefficient(name) * start, index.coefficient(name) * (start + extent - 1)
@@ -189,7 +199,8 @@ def _span(index: Affine, box: IterationBox) -> tuple[int, int]:
 
 
 def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
-    """A copy of `array` at the indices `spans`, both ends included, zero outside of it."""
+    """Return a copy of `array` at the indices `spans`, both ends included, with zeros out of
+    bounds."""
     region = np.zeros([hi - lo + 1 for lo, hi in spans], array.dtype)
     inside, source = [], []
     for (lo, hi), n in zip(spans, array.shape, strict=True):
@@ -203,7 +214,8 @@ def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
 
 
 def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: IterationBox) -> Array:
-    """`array[index - origin]` as a strided view; every such index is in bounds over `box`."""
+    """Return `array[index - origin]` over `box` as a strided view; every index must be in
+    bounds."""
     shape, strides = [], []
     offset = 0
     for i, stride, first in zip(index, array.strides, origin, strict=True):

@@ -1,8 +1,8 @@
-"""Samples: the elements of a workload's stages to evaluate, all or a grid of each.
+"""Samples: for each stage of a workload, the elements to evaluate, either all or a grid of them.
 
-A sample chooses coordinates along every dimension of the outputs and takes all combinations. The
-samples of producers follow from that: reductions are always complete, and of each producer only the
-elements that are read are computed.
+A sample selects coordinates along every dimension of the outputs and contains all combinations of
+them. The samples of producers follow from the outputs' samples: each reduction includes all of its
+terms, and of each producer only the elements that are read are computed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from .math import Array
 from .reads import AxisCoordinates, full_box, index_values
 
 Grid: TypeAlias = tuple[AxisCoordinates | None, ...]
-"""Coordinates along each dimension of a tensor; None is all of them."""
+"""The coordinates along each dimension of a tensor; None means all of them."""
 Sample: TypeAlias = Mapping[str, Grid]
 """The grid of each stage by name; other stages are evaluated completely."""
 _MOST_LOOKED_AT = 1 << 20
-"""Limit of points to enumerate for one index; beyond it every value is assumed."""
+"""Maximum number of points to enumerate for one index; with more points, every value of the index
+is assumed to occur."""
 _WHOLE = 0.75
-"""Share of a dimension above which all of it is evaluated, since reads are then views instead of
-gathers."""
+"""Fraction of a dimension above which the complete dimension is evaluated, since reads are then
+views instead of gathers."""
 
 
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
-    """`coordinates` within `0..extent-1`, or None if they are (nearly) all."""
+    """Return the `coordinates` within `0..extent-1`, or None if they are at least the fraction
+    `_WHOLE` of the extent."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
-    if not found.size:  # all reads are out of bounds: any element will do
+    if not found.size:  # all reads are out of bounds: any element suffices
         found = np.zeros(1, np.int64)
     return None if found.size >= _WHOLE * extent else AxisCoordinates(found)
 
 
 def demanded(workload: Workload, outputs: Sample) -> Sample:
-    """The sample of every stage that the elements `outputs` of the outputs depend on."""
+    """Return the sample of every stage on which the elements `outputs` of the outputs depend."""
     wanted: dict[str, list[set[int] | None]] = {}
     for name in workload.outputs:
         shape = workload.stage(name).tensor.shape
@@ -72,7 +74,7 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
 def _values_of(
     index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
 ) -> set[int] | None:
-    """All values of `index`; None if there are too many points to enumerate."""
+    """Return all values of `index`, or None if there are too many points to enumerate."""
     used = index.vars()
     own = [a for a in axes if a.name in used]
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:
@@ -82,27 +84,27 @@ def _values_of(
 
 
 def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:
-    """`stage` restricted to the elements `grid`, and the coordinates of its sampled axes."""
+    """Return `stage` restricted to the elements `grid`, and the coordinates of its sampled axes."""
     places = {a.name: p for a, p in zip(stage.axes, grid, strict=True) if p is not None}
     if not places:
         return stage, places
     axes = tuple(Axis(a.name, len(places[a.name])) if a.name in places else a for a in stage.axes)
     tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
     match stage.kind:
-        case Elementwise() | Reduction():  # no element depends on another one of the stage
+        case Elementwise() | Reduction():  # no element depends on another element of the same stage
             return replace(stage, tensor=tensor, axes=axes), places
         case _:
             assert_never(stage.kind)
 
 
 def grid_of(sample: Sample | None, stage: Stage) -> Grid:
-    """The grid of `stage` in `sample`."""
+    """Return the grid of `stage` in `sample`."""
     everything: Grid = (None,) * len(stage.axes)
     return everything if sample is None else sample.get(stage.name, everything)
 
 
 def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
-    """The tensor index of the element at position `where` of `grid`."""
+    """Return the tensor index of the element at position `where` of `grid`."""
     places = grid or (None,) * len(where)
     return tuple(
         int(n) if p is None else int(p.values[n]) for p, n in zip(places, where, strict=True)
@@ -110,7 +112,7 @@ def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
 
 
 def taken(values: Array, grid: Grid) -> Array:
-    """The elements `grid` of the whole tensor `values`."""
+    """Return the elements `grid` of the complete tensor `values`."""
     for dim, places in enumerate(grid):
         if places is not None:
             values = values.take(places.values, axis=dim)

@@ -1,4 +1,4 @@
-"""Common subexpression elimination across stages: a shared formula becomes a stage of its own."""
+"""Common subexpression elimination across stages: a shared formula becomes a separate stage."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from ..workload.workload import Workload
 from .rewrite import Rewrite
 
 MOST_SPELLED = 1024
-"""Cache size in bodies: several times as many as a program has."""
+"""Cache size in bodies: several times the number of bodies of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractCommonStage(Rewrite):
-    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read
-    that stage wherever a stage has the same formula over its own axes.
+    """Compute formula number `part` of `stage` (see `formulas`) in a separate stage.
+
+    Every stage that has the same formula over its axes then reads the new stage.
 
         S[i] += exp(A[i,k] - M[i]); Y[i,j] = exp(A[i,j] - M[i]) / S[i]
     ->  E[i,j] = exp(A[i,j] - M[i]); S[i] += E[i,k]; Y[i,j] = E[i,j] / S[i]
 
-    No value changes. Legal for every formula of the list, if the workload may have a stage more.
+    No value changes. Legal for every formula of the list, if the workload may have one more stage.
     """
 
     label: ClassVar[str] = "cse"
@@ -34,8 +35,10 @@ class ExtractCommonStage(Rewrite):
     part: int
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation with the formula in a stage, in normal form. ScheduleError: no such
-        stage or formula, or too many stages."""
+        """Return the computation with the formula in a separate stage, in normal form.
+
+        Raise ScheduleError if there is no such stage or formula, or if there are too many stages.
+        """
         stage = self.stage_of(workload)
         found = formulas(stage)
         if not 0 <= self.part < len(found):
@@ -50,15 +53,18 @@ class ExtractCommonStage(Rewrite):
         for old in workload.stages:
             reading = _reading(old, wanted, tensor, order)
             if reading is not old and tensor not in (made.tensor for made in stages):
-                stages.append(Stage(tensor, axes, wanted.node))  # before the first that reads it
+                stages.append(Stage(tensor, axes, wanted.node))  # before its first reader
             stages.append(reading)
         return replace(workload, stages=tuple(stages)).normalised()
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Part of a stage's body over `axes` of the stage, in the order in which it has them; `text` is
-    the same for the same formula of other axes with these extents."""
+    """Part of a stage's body over `axes` of the stage, in the order of their occurrence in the
+    part.
+
+    `text` is equal for the same formula over other axes with these extents.
+    """
 
     node: Scalar
     axes: tuple[Axis, ...]
@@ -66,21 +72,27 @@ class Formula:
 
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
-    """The subexpressions of a body that could be stages of their own, larger ones first. Those
-    under a condition are left out: what they read exists only where it holds."""
+    """Return the subexpressions of a body that could be separate stages, larger ones first.
+
+    Subexpressions under a condition are omitted: the elements that they read exist only if it
+    holds.
+    """
     return _formulas(stage.body, stage.all_axes)
 
 
 @lru_cache(maxsize=MOST_SPELLED)
 def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
-    """Cached, since printing takes longest, and every rewrite of a program asks for the formulas of
-    all its stages, of which the previous rewrite left most unchanged."""
+    """Return `formulas`, cached.
+
+    Printing takes most of the time, and every rewrite of a program requests the formulas of all its
+    stages, most of which the previous rewrite left unchanged.
+    """
     every = {axis.name: axis for axis in axes}
     return tuple(_formula(node, every) for node in _unconditional(body) if _names(node))
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:
-    """The operations that are always evaluated, larger ones first."""
+    """Return the operations that are always evaluated, larger ones first."""
     found: list[Scalar] = []
     pending = [body]
     while pending:
@@ -103,7 +115,7 @@ def _formula(node: Scalar, every: Mapping[str, Axis]) -> Formula:
 
 
 def _names(node: Scalar) -> list[str]:
-    """The axes that `node` depends on, in the order in which its text has them."""
+    """Return the axes on which `node` depends, in the order of their occurrence in its text."""
     found: dict[str, None] = {}
 
     def visit(part: Scalar) -> None:
@@ -120,8 +132,11 @@ def _names(node: Scalar) -> list[str]:
 
 
 def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
-    """The formula's axes in the order of the first stage whose result has them all, so that rows of
-    one are rows of the other; else as the formula has them."""
+    """Return the order of the formula's axes in the first stage whose result has all of them.
+
+    Rows of the new stage are then rows of that result. If there is no such stage, the formula's
+    order is returned.
+    """
     for stage in workload.stages:
         places = {axis.name: n for n, axis in enumerate(stage.axes)}
         for found in formulas(stage):
@@ -133,15 +148,17 @@ def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
 
 
 def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ...]) -> Stage:
-    """`stage` reading `tensor`, whose dimensions are the formula's axes in `order`, where it has
-    the formula."""
+    """Return `stage` with each occurrence of the formula replaced by a read of `tensor`.
+
+    The dimensions of `tensor` are the formula's axes in `order`.
+    """
     same = {f.node: f for f in formulas(stage) if f.text == wanted.text}
     if not same:
         return stage
 
     def read(node: Scalar) -> Scalar | None:
         if isinstance(node, Select):
-            return node  # as in `formulas`: by where a part stands, not by what it is made of
+            return node  # as in `formulas`: no replacement under a condition
         found = same.get(node)
         if found is None:
             return None

@@ -1,17 +1,17 @@
-"""The matrices of fast short convolutions, made from interpolation points in exact fractions.
+"""The matrices of fast short convolutions, computed from interpolation points in exact fractions.
 
 F(m, r) computes m outputs y[o] = sum_t d[o + t] g[t] of a filter of r taps with n = m + r - 1
-products instead of m * r:  y = A (G g * B d), product by product.
-Source: Toom-Cook interpolation, one point at infinity; Winograd, "Arithmetic Complexity of
-Computations" (SIAM, 1980); for two dimensions Lavin and Gray, "Fast algorithms for convolutional
-neural networks" (CVPR 2016, arXiv:1509.09308).
+products instead of m * r: y = A (G g * B d), product by product. Source: Toom-Cook interpolation,
+one point at infinity; Winograd, "Arithmetic Complexity of Computations" (SIAM, 1980); for two
+dimensions Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016,
+arXiv:1509.09308).
 
-The points decide the error and nothing else does (scaling a row of B and unscaling that of G
-changes no bound). Those here have the least `amplification` of all sets from {0, and plus or
-minus 1, 1/2, 2, 2/3, 3/2, 3/4, 4/3, 5/4}: 4 for n = 4, and for n = 6 12.3 where the usual
-0, +-1, +-2 has 29.3. On points of symmetry, see Barabasz, Anderson, Soodhalter and Gregg, "Error
-analysis and improving the accuracy of Winograd convolution for deep neural networks" (ACM TOMS
-46(4), 2020, doi:10.1145/3412380).
+Only the points determine the error: scaling a row of B and unscaling the row of G changes no bound.
+The points in POINTS have the smallest `amplification` of all sets from {0, and plus or minus 1,
+1/2, 2, 2/3, 3/2, 3/4, 4/3, 5/4}. It is 4 for n = 4, and 12.3 for n = 6, compared with 29.3 for the
+usual points 0, +-1, +-2. On points of symmetry, see Barabasz, Anderson, Soodhalter and Gregg,
+"Error analysis and improving the accuracy of Winograd convolution for deep neural networks" (ACM
+TOMS 46(4), 2020, doi:10.1145/3412380).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ POINTS: dict[int, tuple[Fraction, ...]] = {
     4: (Fraction(0), Fraction(1), Fraction(-1)),
     6: (Fraction(0), Fraction(3, 2), Fraction(-3, 2), Fraction(2, 3), Fraction(-2, 3)),
 }
-"""Finite interpolation points by the number of products n. Opposite points stand together, so
-that what their rows have in common is computed once."""
+"""Finite interpolation points by the number of products n. Opposite points are adjacent, so that
+the common part of their rows is computed once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,11 @@ class FastFilter:
 
     @property
     def amplification(self) -> Fraction:
-        """The largest sum over k of |A[o][k]| |G[k][t]| (sum over i of |B[k][i]|): how much larger
-        than max|d| * sum|g| what is added and cancelled in an output may be."""
+        """The largest sum over k of |A[o][k]| |G[k][t]| (sum over i of |B[k][i]|).
+
+        It bounds the magnitude of the terms that are added and cancelled in an output, relative to
+        max|d| * sum|g|.
+        """
         return max(
             sum(
                 (
@@ -60,13 +63,13 @@ class FastFilter:
 
 
 def has_filter(outputs: int, taps: int) -> bool:
-    """Whether there are points for F(outputs, taps)."""
+    """Return whether POINTS has points for F(outputs, taps)."""
     return outputs > 1 and taps > 1 and outputs + taps - 1 in POINTS
 
 
 @lru_cache
 def fast_filter(outputs: int, taps: int) -> FastFilter:
-    """F(outputs, taps). KeyError where `has_filter` is false."""
+    """Return F(outputs, taps). Raise KeyError if `has_filter` is false."""
     n = outputs + taps - 1
     points = POINTS[n]
     a = tuple((*(p**o for p in points), Fraction(o == outputs - 1)) for o in range(outputs))
@@ -75,7 +78,7 @@ def fast_filter(outputs: int, taps: int) -> FastFilter:
     for k, p in enumerate(points):
         others = points[:k] + points[k + 1 :]
         scale = _product(p - q for q in others)
-        sign = -1 if scale < 0 else 1  # rows of G with a plus in front need no negation
+        sign = -1 if scale < 0 else 1  # a positive first coefficient in G saves a negation
         g.append(tuple(sign * p**t / scale for t in range(taps)))
         b.append((*(sign * c for c in _with_roots(others)), Fraction(0)))
     g.append(tuple(Fraction(t == taps - 1) for t in range(taps)))
@@ -91,7 +94,7 @@ def _product(factors: object) -> Fraction:
 
 
 def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    """The coefficients of the monic polynomial with these roots, lowest first."""
+    """Return the coefficients of the monic polynomial with these roots, lowest first."""
     found: tuple[Fraction, ...] = (Fraction(1),)
     for root in roots:
         shifted = (Fraction(0), *found)

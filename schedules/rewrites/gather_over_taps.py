@@ -33,13 +33,13 @@ from .rewrite import Rewrite
 class GatherOverTaps(Rewrite):
     """Replace the reduction over the elements `axis` by a reduction over the taps of the filter.
 
-        O[y] += (W[y + 1 - 2*i] where that exists, else 0) * I[i]
-        ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)
+        O[y] += (W[y + 1 - 2*i] if in bounds, else 0) * I[i]
+        ->  O[y] += W[r] * (I[(y + 1 - r) / 2] if the index is an element, else 0)
 
-    A transposed convolution in scatter form becomes one in gather form. The terms that are dropped
-    are products with padding zeros; the others are added in another order. Legal for a sum of
-    products with a factor that is zero outside of its tensor, where one of the tensor's indices is
-    a multiple of the reduction axis `axis` plus something that does not depend on it.
+    A transposed convolution in scatter form is converted to gather form. The omitted terms are
+    products with padding zeros; the other terms are added in another order. Legal for a sum of
+    products with a factor that is zero outside its tensor. One index of this tensor must be a
+    multiple of the reduction axis `axis` plus an expression that does not depend on the axis.
     """
 
     label: ClassVar[str] = "gather"
@@ -47,8 +47,10 @@ class GatherOverTaps(Rewrite):
     axis: str
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same sums over taps, in normal form. ScheduleError: no such stage or axis, or no
-        factor that is a filter."""
+        """Return the computation with sums over taps, in normal form.
+
+        Raise ScheduleError if there is no such stage or axis, or if no factor is a filter.
+        """
         stage = self.stage_of(workload)
         found = find_filter(stage, self.axis, workload.tensors)
         if found is None:
@@ -60,8 +62,11 @@ class GatherOverTaps(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Factor `number` of a sum is `load`, whose index `dim` is step * axis + rest in a tensor of
-    `shape`, or zero outside."""
+    """A factor of a sum that is a filter along the reduction axis `axis`.
+
+    Factor `number` of the sum is `load`, or zero out of bounds. Index `dim` of `load` is step *
+    axis + rest, in a tensor of `shape`.
+    """
 
     axis: Axis
     number: int
@@ -73,18 +78,21 @@ class Filter:
 
     @property
     def taps(self) -> int:
-        """How long the filter is."""
+        """The number of taps of the filter."""
         return self.shape[self.dim]
 
     @property
     def most_met(self) -> int:
-        """The most taps that meet an element: others fall between two."""
+        """The largest number of taps that reach an element; the other taps fall between two
+        elements."""
         return -(-self.taps // abs(self.step))
 
 
 def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filter | None:
-    """The factor of `stage` that is zero outside of its tensor with the fewest taps along the
-    reduction axis, if there is one."""
+    """Return the filter of `stage` with the fewest taps along the reduction axis, or None.
+
+    A filter is a factor that is zero outside its tensor.
+    """
     found: list[Filter] = []
     for along in (each for each in stage.reduce_axes if each.name == axis):
         for number, factor in enumerate(factors_of(stage)):
@@ -124,7 +132,7 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 
     factors = [moved(n, factor) for n, factor in enumerate(factors_of(stage))]
     others = [f for n, f in enumerate(factors_of(stage)) if n != found.number]
-    if not any(found.axis.name in vars_of(f) for f in others):  # taps that meet no element
+    if not any(found.axis.name in vars_of(f) for f in others):  # taps that reach no element
         own = factors[found.number]
         factors[found.number] = Select(All(conds), own, Const(0, own.dtype))
     body = reduce(lambda a, b: Binary(BinaryOp.MUL, a, b), factors)
@@ -135,8 +143,10 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 def _filter(
     factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
 ) -> Scalar:
-    """The filter's read at a tap, under the conditions that do not depend on the taps. If it
-    depends on the element otherwise too, it is read only where that `exists`."""
+    """Return the filter's read at a tap, under the conditions that do not depend on the taps.
+
+    If another index of the read depends on the element, the read also has the conditions `exists`.
+    """
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)
     (load,) = loads(factor)
@@ -152,7 +162,7 @@ def _filter(
     for dim, (i, new, extent) in enumerate(zip(load.index, index, found.shape, strict=True)):
         if dim == found.dim:
             continue
-        # What is left out of the guard may have kept other dimensions inside as well.
+        # The conditions removed from the guard may have kept other dimensions in bounds too.
         conds = (*conds, *within(new, extent))
         if found.axis.name in i.vars():
             conds = (*conds, *exists)

@@ -1,7 +1,7 @@
 """Rows of a constant matrix times values, as scalar expressions.
 
-A row is chosen by an index: a chain of conditions that fold away where the index is unrolled.
-Terms are grouped so that rows that differ in signs only share what they have in common.
+A row is selected by an index: a chain of conditions that is folded if the index is unrolled. Terms
+are grouped so that rows that differ only in signs share their common subexpressions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Term = Callable[[int], Scalar]
 def chosen_row(
     matrix: Matrix, chooser: Affine, term: Term, groups: Sequence[Sequence[int]], dtype: DType
 ) -> Scalar:
-    """Row number `chooser` of `matrix` times the column of `term(0)`, `term(1)`, ..."""
+    """Return row number `chooser` of `matrix` times the column of `term(0)`, `term(1)`, ..."""
     rows = [row_times(row, term, groups, dtype) for row in matrix]
     found = rows[-1]
     for number in range(len(rows) - 2, -1, -1):
@@ -31,9 +31,9 @@ def chosen_row(
 def row_times(
     row: Sequence[Fraction], term: Term, groups: Sequence[Sequence[int]], dtype: DType
 ) -> Scalar:
-    """`sum(row[i] * term(i))`, the terms of each group added up first."""
+    """Return `sum(row[i] * term(i))`, with the terms of each group added first."""
     parts = [p for p in (_part(row, term, group, dtype) for group in groups) if p is not None]
-    parts.sort(key=lambda part: part[0] < 0)  # a positive one first, where there is one
+    parts.sort(key=lambda part: part[0] < 0)  # a positive part first, if there is one
     sign, total = parts[0]
     if sign < 0:
         total = Unary(UnaryOp.NEG, total)
@@ -45,7 +45,8 @@ def row_times(
 def _part(
     row: Sequence[Fraction], term: Term, group: Sequence[int], dtype: DType
 ) -> tuple[int, Scalar] | None:
-    """A sign and the sum of one group, the last term with a plus; None if all of it is zero."""
+    """Return a sign and the sum of one group, with the last term positive, or None if it is
+    zero."""
     used = [i for i in reversed(group) if row[i]]
     if not used:
         return None
@@ -64,8 +65,11 @@ def _part(
 
 
 def times(factor: Fraction, value: Scalar, dtype: DType) -> Scalar:
-    """`factor * value`. A factor that `dtype` does not hold is written as a cast from f64, whose
-    rounding the error analysis then counts."""
+    """Return `factor * value`.
+
+    A factor that is not exact in `dtype` is a cast from f64, whose rounding the error analysis then
+    includes.
+    """
     if factor == 1:
         return value
     constant: Scalar = Const(float(factor), dtype)
@@ -75,12 +79,16 @@ def times(factor: Fraction, value: Scalar, dtype: DType) -> Scalar:
 
 
 def is_dyadic(factor: Fraction) -> bool:
-    """Whether a float holds `factor` without rounding (few bits are all that occur here)."""
+    """Return whether a float represents `factor` without rounding.
+
+    Only factors with few bits occur here, so the size of the numerator is not checked.
+    """
     return factor.denominator & (factor.denominator - 1) == 0
 
 
 def roundings(matrix: Matrix) -> int:
-    """The most roundings a term of a row meets: its factor's, the product's, and the additions'."""
+    """Return the maximum number of roundings of a term of a row: of its factor, product and
+    additions."""
     most = 0
     for row in matrix:
         used = [abs(c) for c in row if c]

@@ -14,14 +14,15 @@ from .rewrite import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class PermuteAxes(Rewrite):
-    """Compute `stage` into a temporary tensor whose last axis is dimension `dim` of the result, and
-    transpose that tensor into the result.
+    """Compute `stage` into a temporary tensor and transpose that tensor into the result.
+
+    The last axis of the temporary tensor is dimension `dim` of the result.
 
         Y[o,h,w] += X[c,h+r,w+s] * W[o,c,r,s]
     ->  T[h,w,o] += X[c,h+r,w+s] * W[o,c,r,s];  Y[o,h,w] = T[h,w,o]
 
-    Vectors then lie along that axis. No value changes. Legal for every dimension of a stage but its
-    last one.
+    Vectors are then contiguous along that axis. No value changes. Legal for every dimension of a
+    stage except its last one.
     """
 
     dim: int
@@ -31,8 +32,10 @@ class PermuteAxes(Rewrite):
         return f"permute{self.dim}"
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation in two stages, in normal form. ScheduleError: no such stage, no
-        such dimension, or too many stages."""
+        """Return the computation in two stages, in normal form.
+
+        Raise ScheduleError if there is no such stage or dimension, or if there are too many stages.
+        """
         stage = self.stage_of(workload)
         if not 0 <= self.dim < len(stage.axes) - 1:
             raise ScheduleError(self, f"dimension {self.dim} is not one before the last")

@@ -1,4 +1,4 @@
-"""Factor precomputation: some factors of a sum of products become a stage of their own."""
+"""Factor precomputation: some factors of a sum of products become a separate stage."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from .rewrite import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class PrecomputeFactors(Rewrite):
-    """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
-    `factors` are their numbers in the order of the body. Reduction axes that only these factors
-    depend on are summed there, which splits a chain of products:
+    """Compute the product of some factors of `stage`, a sum of products, in a separate stage.
+
+    `factors` are the numbers of the factors in the order of the body. Reduction axes on which only
+    these factors depend are summed in the new stage, which splits a chain of products:
 
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
-    The rewrite adds no error to that of the form it gives, by which verification judges it. Legal
-    for every sum of products of one type if the product keeps all its axes: that reassociates
-    factors, which gives the same infinities and NaN as long as no partial product overflows or
-    underflows. Factoring out of a sum is different: x * (a + b) is infinite where x * a + x * b,
-    with x infinite and b of the other sign, is NaN, and -0.0 where that is 0.0. So for floats it is
-    legal only if the workload allows an error, however small (`Workload.allowed_error`); for
-    integers the two forms are equal.
+    The rewrite adds no error to the error of the rewritten form, against which verification checks
+    the result. It is legal for every sum of products of one type if the product retains all its
+    axes. It then only reassociates factors, which gives the same infinities and NaN as long as no
+    partial product overflows or underflows.
+
+    If the rewrite factors out of a sum, results may differ: for infinite x and b of the other sign,
+    x * (a + b) is infinite and x * a + x * b is NaN; the first form can also give -0.0 if the
+    second gives 0.0. For floats the rewrite is then legal only if the workload allows an error,
+    however small (`Workload.allowed_error`). For integers the two forms are equal.
     """
 
     label: ClassVar[str] = "precompute"
@@ -38,8 +41,11 @@ class PrecomputeFactors(Rewrite):
     factors: tuple[int, ...]
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation with the factors multiplied first, in normal form.
-        ScheduleError: no such stage or factors, or the product would depend on no axis."""
+        """Return the computation with the factors multiplied first, in normal form.
+
+        Raise ScheduleError if there is no such stage or factor, or if the product would depend on
+        no axis.
+        """
         stage = self.stage_of(workload)
         terms = factors_of(stage)
         if list(self.factors) != sorted(set(self.factors)) or not self.factors:
@@ -64,18 +70,27 @@ class PrecomputeFactors(Rewrite):
 
 
 def may_distribute(workload: Workload, stage: Stage) -> bool:
-    """Whether factors of `stage` may leave a sum, where infinities and zeros can tell."""
+    """Return whether factors of `stage` may be moved out of a sum.
+
+    For floats this may change results that involve infinities or zeros.
+    """
     return workload.allowed_error is not None or not stage.tensor.dtype.is_float
 
 
 def factors_of(stage: Stage) -> tuple[Scalar, ...]:
-    """The factors whose products `stage` sums, as the body has them; none where it is no sum."""
+    """Return the factors whose products `stage` sums, in the order of the body; () if it is not a
+    sum."""
     return _factors(stage.body) if stage.reduces_by(Reducer.SUM) else ()
 
 
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Axes of the product of factors `chosen`: those that they and `rest` or the result have, in
-    the order in which the operand that has them all is stored, if there is one."""
+    """Return the axes of the product of the factors `chosen`.
+
+    These are the axes that the factors share with `rest` or the result. If the dimensions of an
+    operand are exactly these axes, they are in its order. Otherwise the reduction axes follow the
+    spatial axes, or precede them if the last spatial axis is the last axis of `stage` and no axis
+    is summed.
+    """
     chosen = tuple(chosen)
     used = _vars(chosen)
     outside = _vars(rest) | {axis.name for axis in stage.axes}
@@ -91,7 +106,7 @@ def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) ->
 
 
 def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """The reduction axes that the factors `chosen` have and `rest` do not."""
+    """Return the reduction axes of the factors `chosen` that the factors `rest` do not have."""
     only = _vars(chosen) - _vars(rest)
     return tuple(axis for axis in stage.reduce_axes if axis.name in only)
 
@@ -107,7 +122,8 @@ def _vars(factors: Iterable[Scalar]) -> frozenset[str]:
 
 
 def _stored(chosen: Sequence[Scalar], wanted: set[str]) -> tuple[str, ...] | None:
-    """The names `wanted` in the order in which some operand has just them as its dimensions."""
+    """Return `wanted` in the order of an operand whose dimensions are exactly these names, or
+    None."""
     for load in (load for factor in chosen for load in loads(factor)):
         plain = [name for index in load.index for name in index.vars()]
         simple = len(plain) == len(load.index) and all(
@@ -125,7 +141,7 @@ def _in_two(
     rest: Sequence[Scalar],
     source: PrecomputeFactors,
 ) -> tuple[Stage, Stage]:
-    """The stage of the product, and `stage` reading it."""
+    """Return the stage of the product, and `stage` with a read of the product."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
     if not axes:
         raise ScheduleError(source, "the product would depend on no axis")

@@ -1,4 +1,4 @@
-"""What the error of a rewritten kernel is relative to, for given inputs."""
+"""The unit of the error of a rewritten kernel, for given inputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .windows import WindowedSum, find_windows
 
 
 def states_error(rewrites: Sequence[Rewrite]) -> bool:
-    """Whether one of `rewrites` has an error of its own, beyond sums in another order."""
+    """Return whether one of `rewrites` has an error other than the order of sums."""
     return any(isinstance(step, Winograd) for step in rewrites)
 
 
 def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]) -> float:
-    """max|data| times the largest sum of |weight| of an element, of the stage that the last of
-    `rewrites` with an error of its own is for: the unit of `Workload.allowed_error`, as a
-    number."""
+    """Return the unit of `Workload.allowed_error` for these inputs, as a number.
+
+    The unit is max|data| times the largest sum of |weight| over one element, of the stage of the
+    last rewrite that states an error.
+    """
     stating = max(n for n, step in enumerate(rewrites) if states_error([step]))
     workload = workload.normalised()
     for step in rewrites[:stating]:
@@ -41,7 +43,7 @@ def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequenc
 
 
 def _weight_sum(found: WindowedSum, tensors: dict[str, Array]) -> float:
-    """The largest sum of |weight| over the reduction axes."""
+    """Return the largest sum of |weight| over the reduction axes."""
     stage, used = found.stage, vars_of(found.weight)
     axes = [a for a in (*stage.reduce_axes, *stage.axes) if a.name in used]
     summed = tuple(n for n, a in enumerate(axes) if a in stage.reduce_axes)

@@ -1,9 +1,9 @@
-"""Sums of products over windows of one operand, found by structure: what a convolution is.
+"""Sums of products over windows of one operand (convolutions), matched by structure.
 
     out[.., h, .., o] = sum over r, .., c of  data[.., h + r - p, .., c] * weight[r, .., c, o]
 
-`h` walks over a dimension of the data, the tap `r` over the same one; any order of axes, any
-number of windows, any padding by zeros.
+`h` iterates over a dimension of the data, and the tap `r` over the same dimension. Any order of
+axes, any number of windows and any padding by zeros match.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from ..workload.validate import stage_ranges
 
 @dataclass(frozen=True, slots=True)
 class WindowAccess:
-    """Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
-    dimension `data_dim`, as walk + tap + offset; `tap` alone indexes the weight's `weight_dim`, as
-    tap + weight_offset."""
+    """The access of one window to data and weight.
+
+    Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
+    dimension `data_dim`, as walk + tap + offset. Only `tap` indexes the weight's
+    `weight_dim`, as tap + weight_offset.
+    """
 
     dim: int
     walk: Axis
@@ -36,7 +39,7 @@ class WindowAccess:
 
 @dataclass(frozen=True, slots=True)
 class WindowedSum:
-    """A stage taken apart. `windows` are in the order of the output's dimensions."""
+    """A stage matched as a windowed sum. `windows` are in the order of the output's dimensions."""
 
     stage: Stage
     data: Load
@@ -50,7 +53,7 @@ class WindowedSum:
 
 
 def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | str:
-    """The stage as a windowed sum of products, or why it is none."""
+    """Return the stage as a windowed sum of products, or the reason why it is not one."""
     body = stage.body
     if not stage.reduces_by(Reducer.SUM) or not _is_product(body):
         return "the stage must be a sum of products of two tensors"
@@ -76,7 +79,8 @@ def _is_product(body: Scalar) -> bool:
 
 
 def _read(node: Scalar) -> Load | None:
-    """The read of `tensor[..]`, or of one that is zero outside."""
+    """Return the read of `tensor[..]`, or the read in a select that gives zero out of bounds, or
+    None."""
     match node:
         case Load():
             return node
@@ -87,7 +91,7 @@ def _read(node: Scalar) -> Load | None:
 
 
 def _pads_with_zeros(node: Scalar, data: Load, shape: tuple[int, ...], ranges: Ranges) -> bool:
-    """Whether `node` reads `data` exactly where its index is inside the tensor."""
+    """Return whether `node` reads `data` exactly if its index is inside the tensor."""
     inside = [c for i, extent in zip(data.index, shape, strict=True) for c in within(i, extent)]
     wanted = needed(inside, ranges)
     if wanted is None:
@@ -125,6 +129,7 @@ def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Win
 
 
 def _only_dim(index: tuple[Affine, ...], name: str) -> int | None:
-    """The one dimension `name` occurs in, None if there are several or none."""
+    """Return the only dimension whose index contains `name`, or None if there are none or
+    several."""
     using = [d for d, i in enumerate(index) if name in i.vars()]
     return using[0] if len(using) == 1 else None

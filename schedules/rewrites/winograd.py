@@ -1,4 +1,4 @@
-"""Winograd: a windowed sum of products with fewer products, at the price of a larger error."""
+"""Winograd: a windowed sum of products with fewer products and a larger error."""
 
 from __future__ import annotations
 
@@ -31,31 +31,34 @@ from .windows import WindowAccess, WindowedSum, find_windows
 
 @dataclass(frozen=True, slots=True)
 class Winograd(Rewrite):
-    """Compute `stage` from tiles of its output, `tiles` being (dimension, outputs of a tile) pairs
-    in the order of dimensions: ((1, 4), (2, 4)) is F(4x4, 3x3) where the windows are 3x3.
+    """Compute `stage` from tiles of its output.
 
-    The stage becomes four kinds of stages, each transform a dimension at a time:
+    `tiles` are pairs (dimension, outputs per tile) in the order of dimensions: ((1, 4), (2, 4)) is
+    F(4x4, 3x3) if the windows are 3x3. The stage becomes four kinds of stages; each stage of a
+    transform handles one dimension:
 
         U[k.., weight's dims]            = G weight
         V[k.., data's dims, tiled]       = B data              zero outside
-        M[k.., output's dims, tiled]     = sum of V * U        over what was not a tap
+        M[k.., output's dims, tiled]     = sum of V * U        over axes that are not taps
         stage                            = A M
 
-    Legal where the stage is a sum of products in f32 or f64 over windows with steps of one, some
-    reduction is left besides the taps, an operand is an input of the workload, there are matrices
-    for the window (`cook_toom.POINTS`), and the workload allows `stated_error`.
+    Legal if the stage is a sum of products in f32 or f64 over windows with steps of one, a
+    reduction axis remains in addition to the taps, an operand is an input of the workload, there
+    are matrices for the window (`cook_toom.POINTS`), and the workload allows `stated_error`.
     """
 
     tiles: tuple[tuple[int, int], ...]
 
     @property
     def label(self) -> str:
-        """In the name of a sketch: `winograd4x4`."""
+        """The label in the name of a sketch: `winograd4x4`."""
         return "winograd" + "x".join(str(size) for _, size in self.tiles)
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation with the stage rewritten, in normal form. ScheduleError: the
-        stage is no such sum, or the workload does not allow the error."""
+        """Return the computation with the stage rewritten, in normal form.
+
+        Raise ScheduleError if the stage is not such a sum or the workload does not allow the error.
+        """
         plan = self._plan(workload)
         stated = plan.stated_error
         allowed = workload.allowed_error
@@ -70,9 +73,11 @@ class Winograd(Rewrite):
         return replace(workload, stages=tuple(stages)).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """The proven bound on the error of an element of the stage, relative to max|data| times
-        the largest sum of |weight| of an element; docs/math.md derives it. ScheduleError as for
-        `rewrite`."""
+        """Return the proven bound on the error of an element of the stage.
+
+        The error is relative to max|data| times the largest sum of |weight| over one element;
+        docs/math.md derives it. Raise ScheduleError as `rewrite` does.
+        """
         return self._plan(workload).stated_error
 
     def _plan(self, workload: Workload) -> _Plan:
@@ -82,7 +87,8 @@ class Winograd(Rewrite):
             raise ScheduleError(self, found)
         inputs = {tensor.name for tensor in workload.inputs}
         if inputs.isdisjoint((found.data.tensor, found.weight.tensor)):
-            # Such are the products of a rewrite: the error of both together is not the larger one.
+            # Products of another rewrite are such operands: the error of both rewrites is not the
+            # larger error of the two.
             raise ScheduleError(self, "neither operand is an input: its error would add to theirs")
         windows = {w.dim: w for w in found.windows}
         tiled: list[_Tiled] = []
@@ -107,7 +113,7 @@ class Winograd(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class _Tiled:
-    """A window and the filter it is computed by."""
+    """A window and the filter that computes it."""
 
     window: WindowAccess
     outputs: int
@@ -124,8 +130,11 @@ class _Tiled:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Everything the new stages are written from. Names: `k0`, `k1`, .. number products, `x0`, ..
-    positions in a tile or taps not transformed yet, `q0`, .. are a tensor's own dimensions."""
+    """The inputs of the construction of the new stages.
+
+    Names: `k0`, `k1`, .. number products; `x0`, `x1`, .. number positions in a tile or taps that
+    are not transformed yet; `q0`, `q1`, .. are the dimensions of a tensor.
+    """
 
     sum: WindowedSum
     tiled: tuple[_Tiled, ...]
@@ -136,11 +145,12 @@ class _Plan:
 
     @property
     def stated_error(self) -> float:
-        """amplification * ((1 + u)**n - 1), n the most roundings a term meets on its way."""
+        """The bound amplification * ((1 + u)**n - 1), with n the maximum number of roundings of a
+        term."""
         taps = {t.window.tap.name for t in self.tiled}
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
-        # Start-up: it needs NumPy, and queries only read a trace.
+        # Start-up: the module needs NumPy, and queries only read a trace.
         from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)
@@ -151,7 +161,7 @@ class _Plan:
         return float(amplification) * expm1(count * log1p(unit))
 
     def written(self, old: Stage) -> list[Stage]:
-        """What stands in the place of stage `old`."""
+        """Return the stages that replace the stage `old`."""
         if old is not self.stage:
             return [old]
         data = self._data_stages()
@@ -162,7 +172,8 @@ class _Plan:
     # -- V = B data
 
     def _data_stages(self) -> list[Stage]:
-        """One stage a tiled dimension. The first reads the data, with zeros around it."""
+        """Return one stage per tiled dimension. The first stage reads the data, padded with
+        zeros."""
         read, low = self._whole_read(self.sum.data)
         dims = [Axis(f"q{d}", i.hi - i.lo + 1) for d, i in enumerate(read)]
         for t in self.tiled:
@@ -190,7 +201,7 @@ class _Plan:
         read = replace(load, index=tuple(index))
         if kept == ():
             return read
-        # No read at all is inside only if the sum itself reads nothing but padding.
+        # No read is in bounds only if the original sum reads nothing but padding.
         return Select(All(tuple(inside) if kept is None else kept), read, Const(0, load.dtype))
 
     # -- U = G weight
@@ -222,7 +233,8 @@ class _Plan:
         dims: list[Axis],
         matrices: list[Matrix],
     ) -> list[Stage]:
-        """Stages that turn `x0, x1, ..` of `first`, with extents `before`, into `k0, k1, ..`."""
+        """Return stages that transform `x0, x1, ..` of `first`, with extents `before`, into `k0,
+        k1, ..`."""
         stages: list[Stage] = []
         source: Scalar = first
         for n, matrix in enumerate(matrices):
@@ -266,14 +278,14 @@ class _Plan:
         return replace(made, kind=Reduction(Reducer.SUM, left))
 
     def _tiled_axes(self) -> list[Axis]:
-        """The stage's own axes, counting tiles where it is tiled."""
+        """Return the axes of the stage; a tiled axis counts tiles."""
         counts = {t.window.walk.name: t.tiles for t in self.tiled}
         return [replace(a, extent=counts.get(a.name, a.extent)) for a in self.stage.axes]
 
     # -- stage = A M
 
     def _output_stages(self, product: Stage) -> list[Stage]:
-        """One stage a tiled dimension; the last is the stage itself, over its own axes."""
+        """Return one stage per tiled dimension; the last is the original stage, over its axes."""
         dtype = self.stage.tensor.dtype
         stages: list[Stage] = []
         source: Stage = product
@@ -305,7 +317,7 @@ class _Plan:
         return stages
 
     def _of_element(self) -> dict[str, Affine]:
-        """Where an element of the stage is: its tile along each axis, its place in the tile."""
+        """Return the tile of an element along each axis, and its position in the tile."""
         found: dict[str, Affine] = {}
         for n, t in enumerate(self.tiled):
             name = t.window.walk.name

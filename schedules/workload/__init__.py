@@ -1,1 +1,1 @@
-"""What is computed: tensors, stages and workloads, checked, counted, in normal form and as JSON."""
+"""Tensors, stages and workloads: validation, operation counts, normal form and JSON."""

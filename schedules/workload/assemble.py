@@ -1,4 +1,4 @@
-"""Collect tensors, and the stages that compute them, into one computation."""
+"""Collect output tensors and the stages that compute them into one computation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .validate import validate
 
 
 class TensorSource(Protocol):
-    """A tensor and how it is computed, as a front end represents it.
+    """A tensor and its stages, as a front end represents them.
 
-    Two different objects are two tensors, even under one name. `stages` compute the tensor: the
-    last stage writes it, the others were split off from its expression; an input has none. `reads`
-    are the tensors in the expression as written; simplification may have removed some of them from
-    `stages`.
+    Two different objects are two tensors, even if they have the same name. `stages` compute the
+    tensor: the last stage writes it, and the earlier stages were split off from its expression. An
+    input has no stages. `reads` are the tensors in the expression as the user wrote it; `stages`
+    may read fewer of them, because simplification can remove a read.
     """
 
     @property
@@ -36,7 +36,7 @@ class TensorSource(Protocol):
 def assembled(
     outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
 ) -> Computation:
-    """The computation that computes `outputs`; see `Workload.of`."""
+    """Return the computation that computes `outputs`; see `Workload.of`."""
     order = _ordered(outputs)
     placeholders = [t for t in order if not t.stages]
     computed = [t for t in order if t.stages]
@@ -55,7 +55,8 @@ def assembled(
 
 
 def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
-    """Every tensor the outputs need, each after what it reads, in order of first use."""
+    """Return every tensor that the outputs need, in order of first use, each after the tensors it
+    reads."""
     order: list[TensorSource] = []
     done: set[int] = set()
     pending = [(t, False) for t in reversed(outputs)]
@@ -71,8 +72,8 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input stays an argument even if all its reads were simplified away, also through
-        # a stage without readers.
+        # An input stays an argument even if simplification removed all of its reads, including the
+        # reads through a stage without readers.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
@@ -97,8 +98,7 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 
 
 def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """All stages; a number is appended to the name of a split-off stage where the name is in
-    use."""
+    """Return all stages. If the name of a split-off stage is in use, a number is appended to it."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:

@@ -1,4 +1,4 @@
-"""Parse the JSON of one expression."""
+"""The parser of the JSON of one expression."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _T = TypeVar("_T")
 
 
 class BodyReader:
-    """Parser of one expression; the type of a load is that of its tensor, an input or an earlier
-    stage."""
+    """Parser of one expression. The type of a load is the type of its tensor, which is an input or
+    an earlier stage."""
 
     def __init__(self, known: Mapping[str, Tensor]) -> None:
         self._known = known

@@ -1,4 +1,4 @@
-"""Validation of names, extents and shapes, for every place where a user can write one."""
+"""Validation of the names, extents and shapes that a user can write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 
 
 def check_name(name: str, what: str, pointer: str = "") -> None:
-    """WorkloadError unless `name` is an identifier of C, of at most 64 characters."""
+    """Raise WorkloadError if `name` is not a C identifier of at most 64 characters."""
     if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
         raise WorkloadError(
             f"the name of {what} must be a letter or _ and up to 63 letters, digits and _,"
@@ -22,7 +22,7 @@ def check_name(name: str, what: str, pointer: str = "") -> None:
 
 
 def check_shape(name: str, shape: tuple[int, ...], pointer: str = "") -> None:
-    """WorkloadError unless there are 1..8 extents, each 1..2**31-1."""
+    """Raise WorkloadError if the number of extents is not 1..8 or an extent is not 1..2**31-1."""
     if not 1 <= len(shape) <= MAX_DIMS:
         raise WorkloadError(
             f"tensor {name!r} must have 1..{MAX_DIMS} dimensions, got {len(shape)}"
@@ -48,16 +48,16 @@ def check_extent(extent: int, what: str, pointer: str = "") -> None:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """`text`, cut in the middle if it is longer than `limit` characters."""
+    """Return `text`, with its middle replaced by "..." if it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 20]}...{text[-12:]}"
 
 
 def check_allowed_error(error: object, pointer: str = "") -> None:
-    """WorkloadError unless `error` is None or a number between 0 and 1, neither included."""
+    """Raise WorkloadError if `error` is neither None nor a number strictly between 0 and 1."""
     if error is None:
         return
     number = isinstance(error, int | float) and not isinstance(error, bool)
-    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # a number by now
+    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # `number` is checked first
         raise WorkloadError(
             f"an allowed error is relative, between 0 and 1, such as 1e-3; got {str(error)[:40]}",
             code="bad_error",

@@ -1,7 +1,7 @@
 """A computation as plain data; `workload.py` adds a normal form, a key and a JSON document.
 
-The modules of this package that check, count, normalise or serialise a computation take this class,
-so that none of them depends on `Workload`, which is built on top of them.
+The modules of this package that validate, count, normalise or serialise a computation take this
+class as their argument. None of them depends on `Workload`, which is built on top of them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from ..errors import WorkloadError
 from .tensors import Stage, Tensor
 
 C = TypeVar("C", bound="Computation")
-"""Type variable: `replace` of a subclass returns the same subclass."""
+"""Type variable of functions that return the class of their argument: a subclass of
+`Computation`."""
 
 
 @dataclass(frozen=True)
 class Computation:
     """Inputs in argument order, and stages in topological order.
 
-    `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
-    people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the
-    operator library's counts where they follow a convention; None means "count the expression".
-    `allowed_error` permits rewrites (`tilewright.schedules.rewrites`) with a proven error of at
-    most this: of an element of a float sum of products a*b, relative to max|a| times the largest
-    sum of |b| of an element, rounding included. None, the default, permits none.
+    `outputs` names the stages whose tensors are returned to the caller, in argument order. `name`
+    is a label for users and is not part of the identity. `declared_flops` and `declared_min_bytes`
+    are counts from the operator library if the operator follows a convention, or None if the
+    expression is to be counted. `allowed_error` permits rewrites (`tilewright.schedules.rewrites`)
+    with a proven error of at most this value. The error of one element of a float sum of products
+    a*b, rounding included, is relative to max|a| times the largest sum of |b| over one element.
+    None, the default, permits no rewrite.
     """
 
     inputs: tuple[Tensor, ...]
@@ -40,7 +42,7 @@ class Computation:
     allowed_error: float | None = None
 
     def stage(self, name: str) -> Stage:
-        """The stage that computes tensor `name`; KeyError if there is none."""
+        """Return the stage that computes tensor `name`. Raise KeyError if no stage does."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -67,25 +69,25 @@ class Computation:
 
     @property
     def traffic_bytes(self) -> int:
-        """Compulsory traffic in bytes: every input and output once."""
+        """Compulsory traffic in bytes: every input and output is transferred once."""
         return sum(t.bytes for t in self.arguments)
 
     @property
     def min_bytes(self) -> int:
-        """The published figure: `traffic_bytes` unless the operator's convention says otherwise."""
+        """The published number of bytes: the declared count of the operator, or `traffic_bytes`."""
         declared = self.declared_min_bytes
         return self.traffic_bytes if declared is None else declared
 
     def consumers(self, name: str) -> tuple[Stage, ...]:
-        """Stages that read tensor `name`."""
+        """Return the stages that read tensor `name`."""
         return tuple(s for s in self.stages if any(ld.tensor == name for ld in loads(s.body)))
 
 
 def with_constants(computation: C, names: Iterable[str], source: str = "constant") -> C:
-    """`computation` with the inputs `names` (case-insensitive) marked constant, besides those
-    marked already.
+    """Return `computation` with the inputs `names` (case-insensitive) also marked constant.
 
-    WorkloadError lists the inputs if there is no such one; its message begins with `source`.
+    Raise WorkloadError with a list of the inputs if one of `names` is not an input; the message
+    begins with `source`.
     """
     wanted = {name.casefold(): name for name in names}
     inputs = {t.name.casefold() for t in computation.inputs}

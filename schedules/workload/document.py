@@ -1,5 +1,7 @@
-"""Serialise a workload as canonical JSON, from which keys are made; `document_reader.py` parses
-it."""
+"""Serialise a workload as canonical JSON, from which its key is computed.
+
+`document_reader.py` parses the document.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ FORMAT_VERSION = 1
 
 
 def to_json(computation: Computation) -> dict[str, Any]:
-    """The JSON document of `computation`. Fields with default values are left out."""
+    """Return the JSON document of `computation`. Fields with default values are omitted."""
     document: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "inputs": [_tensor_json(t) for t in computation.inputs],

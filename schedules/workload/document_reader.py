@@ -1,7 +1,7 @@
 """Parse and validate the JSON document of a workload.
 
-`docs/workload.md` describes the format, `docs/workload.schema.json` is its JSON Schema. Indices
-and index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
+`docs/workload.md` describes the format; `docs/workload.schema.json` is its JSON Schema. Indices and
+index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ _MAX_NAME = 200
 
 
 def read_text(text: bytes | str) -> Computation:
-    """The computation of a JSON text; WorkloadError says what is wrong and where."""
+    """Return the computation of a JSON text. Raise WorkloadError with the mistake and its
+    position."""
     return read_document(parse_json_text(text))
 
 
 def read_document(document: object) -> Computation:
-    """The computation of a parsed document; WorkloadError with a JSON pointer if it is not one.
+    """Return the computation of a parsed document.
 
-    The document is untrusted: its size and depth are limited before it is parsed.
+    Raise WorkloadError with a JSON pointer if the document is not valid. The document is untrusted:
+    its size and depth are checked against limits before it is parsed.
     """
     check_size(document)
     fields = json_fields(
@@ -97,7 +99,8 @@ def _allowed_error(value: object) -> float | None:
 
 
 def check_size(document: object) -> None:
-    """WorkloadError unless `document` is within the limits on values; needs no deep stack."""
+    """Raise WorkloadError if `document` has too many values; iterative, so that a deep document
+    does not overflow the call stack."""
     pending, count = [document], 0
     while pending:
         item = pending.pop()
@@ -149,7 +152,7 @@ def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
 
 
 def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
-    """The kind of a stage, from its optional fields."""
+    """Return the kind of a stage, derived from its optional fields."""
     reducer = None
     if "reducer" in fields:
         reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")

@@ -1,8 +1,8 @@
-"""Count arithmetic operations: the published flops of a workload, and the useful part of them.
+"""Count arithmetic operations: the published flops of a workload, and the useful flops.
 
-One operation for every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) a point of
-the iteration space, and one for every point a reduction combines: a sum of products is 2 a point.
-Casts, comparisons, selections and index arithmetic count nothing.
+Every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) is one operation per point of
+the iteration space. A reduction adds one operation per point that it combines, so a sum of products
+has 2 operations per point. Casts, comparisons, selections and index arithmetic are not counted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from .tensors import Elementwise, Reduction, Stage
 if TYPE_CHECKING:
     import numpy as np
 
-# Above this, guards on a connected group of axes are ignored in the count.
+# If a connected group of axes has more points, the guards on it are ignored in the count.
 _MAX_COUNTED_POINTS = 1 << 22
 
 
 def published_flops(computation: Computation) -> int:
-    """Operations of one call: declared, or counted by the rule above."""
+    """Return the operations of one call: the declared count, or the count by the rule above."""
     declared = computation.declared_flops
     return counted_flops(computation) if declared is None else declared
 
 
 def counted_flops(computation: Computation) -> int:
-    """Operations of one call by the rule above, guards taken as always true."""
+    """Return the operations of one call by the rule above; every guard is taken as true."""
     return sum(_points(s) * _per_point(s) for s in computation.stages)
 
 
 def useful_flops(computation: Computation) -> int:
-    """`published_flops` without the products and sums with padding and inserted zeros.
+    """Return `published_flops` without the products and sums with padding and inserted zeros.
 
-    If a declared count leaves them out already (transposed convolution) and is smaller, it is used.
-    A group of axes with more than 2**22 points counts in full.
+    If the declared count is smaller, it is returned: the convention of transposed convolution
+    already excludes these operations. A group of axes with more than 2**22 points is counted in
+    full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -63,7 +64,8 @@ def _per_point(stage: Stage) -> int:
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """Points at which no factor of the body is a guarded zero; `stages` are in program order."""
+    """Count the points at which no factor of the body is a guarded zero; `stages` are in program
+    order."""
     match stage.kind:
         case Elementwise():
             return _points(stage)
@@ -84,8 +86,10 @@ def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
-    """Points of a box at which every condition holds; a group of axes with more than 2**22 points
-    counts in full."""
+    """Count the points of a box at which every condition holds.
+
+    A group of axes with more than 2**22 points is counted in full.
+    """
     if not conds:
         return prod(extents.values())
     points = 1
@@ -95,9 +99,11 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
 
 
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
-    """`_zero_guards` of each of `stages`, which are in program order: computed once for each stage
-    and limited to `MAX_ALL_CONDS` conditions, because conditions multiply along chains of
-    readers."""
+    """Return `_zero_guards` of each stage of `stages`, which are in program order.
+
+    The guards of a stage are computed once and limited to `MAX_ALL_CONDS` conditions, because the
+    number of conditions multiplies along chains of readers.
+    """
     found: dict[str, tuple[Cond, ...]] = {}
     for name, stage in stages.items():
         guards = dict.fromkeys(_zero_guards(stage.body, stages, found))
@@ -108,8 +114,11 @@ def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
 def _zero_guards(
     node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
 ) -> list[Cond]:
-    """Conditions under which a product in the body is not zero by construction. Those of
-    elementwise stages that it reads are included; `before` has them."""
+    """Return the conditions under which a product in the body is not zero by construction.
+
+    The conditions of the elementwise stages that the body reads are included; `before` maps a stage
+    to its conditions.
+    """
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
@@ -129,8 +138,10 @@ def _zero_guards(
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Connected groups of axes, with the conditions that relate them; the counts of groups
-    multiply."""
+    """Return the connected groups of axes with the conditions that relate them.
+
+    The number of points is the product of the counts of the groups.
+    """
     groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
     for cond in conds:
         meeting = [g for g in groups if g[0] & cond.index.vars()]
@@ -141,11 +152,11 @@ def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], 
 
 
 def _count(extents: dict[str, int], conds: list[Cond]) -> int:
-    """Points of the box that satisfy every condition, by enumeration."""
+    """Count the points of the box that satisfy every condition, by enumeration."""
     total = prod(extents.values())
     if not conds or total > _MAX_COUNTED_POINTS:
         return total
-    import numpy  # only conditions need it, and queries should start at once
+    import numpy  # Start-up: only conditions need NumPy, and a query should start immediately
 
     grids = numpy.meshgrid(
         *(numpy.arange(e, dtype=numpy.int64) for e in extents.values()), indexing="ij", sparse=True
@@ -161,4 +172,4 @@ def _count(extents: dict[str, int], conds: list[Cond]) -> int:
 def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
     import numpy
 
-    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well
+    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # accepts arrays too

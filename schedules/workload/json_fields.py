@@ -1,4 +1,4 @@
-"""Typed access to single fields of a JSON document; errors carry a JSON pointer."""
+"""Typed access to single fields of a JSON document; errors include a JSON pointer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def wrong(message: str, pointer: str, code: str = "bad_document") -> WorkloadErr
 
 
 def shown(value: object) -> str:
-    """A short text for the value found: the type of a container, "a huge number" for a long
-    integer."""
+    """Return a short text for an invalid value: the type of a container, "a huge number" for a long
+    integer, or its repr."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):
@@ -72,7 +72,7 @@ def json_extent(value: object, what: str, pointer: str) -> int:
     if isinstance(value, int) and abs(value) >= 10**40:
         raise wrong(f"{what}: an extent must be 1..2**31-1, got a huge number", pointer,
                      "bad_extent")  # fmt: skip
-    check_extent(value, what, pointer)  # type: ignore[arg-type]  # it refuses what is not an int
+    check_extent(value, what, pointer)  # type: ignore[arg-type]  # it rejects other types
     assert isinstance(value, int)
     return value
 

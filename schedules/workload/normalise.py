@@ -2,16 +2,22 @@
 
 Names and orders in the normal form do not depend on the names in the source:
 
-1. Stages are normalised in topological order. Its spatial axes are d0, d1, ... by position. 2.
-Operands of commutative operations are sorted by their text, in which inputs are called i0, i1, ...
-and a stage by the digest of its own canonical text. 3. Reduction axes are sorted by how the body
-uses them: each axis in turn is marked while all others are anonymous, and the texts are compared.
-Of axes that compare equal every order is tried; the least text wins. 4. Stages are numbered s0, s1,
-... in the order of a post-order walk from the outputs. Stages with equal text are merged; stages
-that no output needs are removed.
+1. Stages are normalised in topological order. The spatial axes of a stage are named d0, d1, ... by
+position.
 
-Two computations that only differ in ways a tie of more than `_MAX_ORDERS` orders hides may get
-different keys; that costs a lookup, never a wrong answer.
+2. Operands of commutative operations are sorted by their text. In this text inputs are named i0,
+i1, ... and a stage is named by the digest of its own canonical text.
+
+3. Reduction axes are sorted by their use in the body: one axis after the other is marked while all
+others are anonymous, and the texts are compared. All orders of axes with equal texts are tried, and
+the lexicographically smallest text of the stage is selected.
+
+4. Stages are numbered s0, s1, ... in post-order from the outputs. Stages with equal text are
+merged. Stages that no output needs are removed.
+
+If more than `_MAX_ORDERS` orders of equal axes exist, only the first ones are tried. Two spellings
+of one computation may then have different keys, which costs a database miss but never gives a wrong
+answer.
 """
 
 from __future__ import annotations
@@ -54,7 +60,7 @@ _MARKED, _ANONYMOUS = "@", "?"
 class NormalForm(Generic[C]):
     """A computation in normal form, and the canonical names of its tensors and axes.
 
-    `tensors` maps original names to canonical ones, `axes` maps (tensor, axis) to canonical axes.
+    `tensors` maps original names to canonical names; `axes` maps (tensor, axis) to canonical axes.
     """
 
     computation: C
@@ -63,12 +69,12 @@ class NormalForm(Generic[C]):
 
 
 def normalised(computation: C) -> C:
-    """The normal form of a valid computation; see the module's description."""
+    """Return the normal form of a valid computation; see the module docstring."""
     return normal_form(computation).computation
 
 
 def normal_form(computation: C) -> NormalForm[C]:
-    """The normal form with the mapping of names."""
+    """Return the normal form with the mapping of names."""
     names = {t.name: f"i{n}" for n, t in enumerate(computation.inputs)}
     axes: dict[tuple[str, str], str] = {}
     canonical: dict[str, Stage] = {}
@@ -98,7 +104,7 @@ def normal_form(computation: C) -> NormalForm[C]:
 
 
 def _needed(computation: Computation) -> set[str]:
-    """Names of the stages some output depends on."""
+    """Return the names of the stages on which an output depends."""
     needed = set(computation.outputs)
     for stage in reversed(computation.stages):
         if stage.name in needed:
@@ -114,7 +120,7 @@ class _Canonical:
 
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
-    """`stage` with canonical axes and operand order; its loads refer to inputs and to digests of
+    """Return `stage` with canonical axes and operand order; loads name inputs and digests of
     stages."""
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
@@ -137,8 +143,10 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
 
 
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
-    """A name derived from the content of a stage. It includes the position of an output, so outputs
-    never merge."""
+    """Return a name derived from the content of a stage.
+
+    The name includes the position of an output, so two outputs never merge.
+    """
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
@@ -147,8 +155,10 @@ def _digest(found: _Canonical, computation: Computation, name: str) -> str:
 
 
 def _kind_text(kind: StageKind) -> str:
-    """The part of a digest that distinguishes kinds. Changing it may reorder stages and so change
-    keys."""
+    """Return the part of a digest that identifies the kind of a stage.
+
+    A change of this text may reorder stages and so change keys.
+    """
     match kind:
         case Elementwise():
             return "None"
@@ -161,7 +171,8 @@ def _kind_text(kind: StageKind) -> str:
 def _reduction_orders(
     body: Scalar, spatial: Mapping[str, str], axes: tuple[Axis, ...]
 ) -> Iterable[tuple[Axis, ...]]:
-    """Orders of the reduction axes to try: a single one unless axes are used alike."""
+    """Return the orders of the reduction axes to try: one order if the body uses every axis
+    differently."""
     if len(axes) < 2:
         return [axes]
     keyed = sorted(
@@ -175,16 +186,19 @@ def _reduction_orders(
 def _use(
     body: Scalar, spatial: Mapping[str, str], axis: Axis, axes: tuple[Axis, ...]
 ) -> tuple[int, str, int]:
-    """A sort key for how `body` uses `axis`, independent of the name and position of the axis."""
+    """Return a sort key for the use of `axis` in `body`, independent of the axis's name and
+    position."""
     names = dict(spatial) | {a.name: _MARKED if a is axis else _ANONYMOUS for a in axes}
     _, text = _ordered(substitute(body, {old: var(new) for old, new in names.items()}))
     return text.find(_MARKED), text, axis.extent
 
 
 def _ordered(node: Scalar) -> tuple[Scalar, str]:
-    """`node` with commutative operands sorted by text and conditions in normal form, and its text.
+    """Return `node` with commutative operands sorted by text and conditions in normal form, and its
+    text.
 
-    Rebuilds the tree, which is cheap: a few times a stage, for about ten nodes.
+    The tree is rebuilt; that is cheap, because it happens a few times per stage and for about ten
+    nodes.
     """
     match node:
         case Const():
@@ -222,7 +236,7 @@ def _ordered_pair(node: Binary | Compare) -> tuple[Scalar, str]:
 
 
 def _from_outputs(outputs: list[str], stages: Mapping[str, Stage]) -> list[str]:
-    """Digests of all stages in the order of a post-order walk from the outputs."""
+    """Return the digests of all stages in post-order from the outputs."""
     order: list[str] = []
     pending = [(d, False) for d in reversed(outputs)]
     seen: set[str] = set()

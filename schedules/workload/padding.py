@@ -1,7 +1,7 @@
-"""Find reads of a workload that lie outside of their tensor, where they give zero.
+"""Find reads outside the bounds of a tensor, which give zero.
 
 Index notation pads every read with zeros (docs/workload.md). An off-by-one mistake in an index is
-therefore no error, so the reads in the padding are reported to the user.
+therefore not an error, so reads in the padding are reported to the user.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from .workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PaddedRead:
-    """Dimension `dim` of `tensor`, which has indices `0..extent - 1`, is read at `first..last`;
-    what is outside is zero."""
+    """A read of dimension `dim` of `tensor` at indices `first..last`.
+
+    The dimension has the indices `0..extent - 1`; elements outside them are zero.
+    """
 
     tensor: str
     dim: int
@@ -33,7 +35,7 @@ class PaddedRead:
 
 
 def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
-    """Every dimension of a tensor that is read beyond its ends, in order of the stages."""
+    """Return every dimension of a tensor that is read out of bounds, in order of the stages."""
     found: dict[tuple[str, int], PaddedRead] = {}
     for stage in workload.stages:
         axes = {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
@@ -51,7 +53,7 @@ def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
 
 
 def _zero_outside(node: Scalar, *, is_padded: bool) -> Iterator[Load]:
-    """The loads under a select on index conditions whose other branch is zero."""
+    """Yield the loads under a select on index conditions whose other branch is zero."""
     match node:
         case Load():
             if is_padded:

@@ -1,8 +1,8 @@
-"""Simplify the body of a stage to one form, the same for Python, notation and documents.
+"""Simplify the body of a stage to one form, equal for Python, notation and documents.
 
 Differences between front ends are removed: casts of index values, casts to the type that a value
-already has, guards that always or never hold. Validation follows: a read that never happens need
-not be in bounds.
+already has, and guards that always or never hold. Validation follows simplification, so a read that
+never happens need not be in bounds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from ..algebra.values import const
 from ..dtypes import DType
 
 _EXACT_BELOW = {DType.F32: 1 << 24, DType.F64: 1 << 53, DType.I32: 1 << 31, DType.I64: 1 << 31}
-"""Index values below this are exact in the type, so a cast may be moved across the conversion."""
+"""Index values below this limit are exact in the type, so a cast of such a value is equal to the
+index value in the target type."""
 
 
 def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
-    """The simplified body of a stage; idempotent.
+    """Return the simplified body of a stage; idempotent.
 
-    Simplification may remove the last use of a reduction axis (one of `reduced`): all reads in the
-    padding, or a guard that always holds. A condition on the axis that always holds is then added,
-    since a reduction may not lose an axis.
+    Simplification may remove the last use of a reduction axis (one of `reduced`): every read is in
+    the padding, or a guard always holds. A condition on the axis that always holds is then added,
+    because a reduction must use each of its axes.
     """
     found = tidy(_plain_numbers(node, ranges), ranges, labels=_labels(ranges, reduced))
     lost = sorted(reduced - vars_of(found))
@@ -33,8 +34,11 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
 
 
 def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
-    """Labels to sort by: spatial axes by position; reduction axes, whose position has no meaning,
-    by extent."""
+    """Return the labels to sort by: the position of a spatial axis, or the extent of a reduction
+    axis.
+
+    The position of a reduction axis has no meaning.
+    """
     found: dict[str, Affine] = {}
     for name, values in ranges.items():
         found[name] = var(f"a_{values.hi}" if name in reduced else f"d{len(found)}")
@@ -42,7 +46,7 @@ def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
 
 
 def _plain_numbers(node: Scalar, ranges: Ranges) -> Scalar:
-    """`node` with constant indices as constants, and without casts that change nothing."""
+    """Return `node` with constant indices as constants, and without casts that have no effect."""
 
     def leaf(n: Scalar) -> Scalar | None:
         match n:

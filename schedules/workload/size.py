@@ -10,22 +10,23 @@ from .computation import Computation
 
 
 def footprint_bytes(computation: Computation) -> int:
-    """Bytes of every tensor of `computation`, arguments and intermediate stages alike."""
+    """Return the total bytes of all tensors of `computation`, arguments and intermediate stages."""
     return sum(t.bytes for t in computation.tensors.values())
 
 
 def iterations(computation: Computation) -> int:
-    """Evaluations of a body in one call, summed over all stages."""
+    """Return the number of body evaluations in one call, summed over all stages."""
     return sum(prod(a.extent for a in s.all_axes) for s in computation.stages)
 
 
 def check_limits(
     computation: Computation, *, max_bytes: int, max_iterations: int | None = None
 ) -> None:
-    """WorkloadError "too_large" if the tensors need more than `max_bytes` or a call evaluates more
-    than `max_iterations` points.
+    """Check the size of the tensors and the number of points; allocates nothing, so it can run
+    first.
 
-    Allocates nothing, so that it can be called first.
+    Raise WorkloadError "too_large" if the tensors need more than `max_bytes` or a call evaluates
+    more than `max_iterations` points.
     """
     found = footprint_bytes(computation)
     if found > max_bytes:
@@ -44,7 +45,8 @@ def check_limits(
 
 
 def json_nodes(node: Scalar) -> int:
-    """JSON values (objects, arrays and leaves) that `node` takes in a document."""
+    """Return the number of JSON values (objects, arrays and leaves) that `node` has in a
+    document."""
     total = 0
     for n in walk(node):
         total += 2

@@ -1,7 +1,7 @@
-"""Parse untrusted JSON text within limits; errors say where and why.
+"""Parse untrusted JSON text within limits; errors state the position and the reason.
 
-Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. Depth is
-counted on the text before parsing, so the stack cannot overflow.
+Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. The depth is
+counted on the text before parsing, so the call stack cannot overflow.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 def parse_json_text(
     text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_NODES
 ) -> object:
-    """The value of `text`; WorkloadError "bad_json" or "too_large" says what is wrong.
+    """Return the value of `text`. Raise WorkloadError "bad_json" or "too_large" if it is not
+    accepted.
 
-    Refused: more than `max_bytes`, 64 levels or `max_values` values, repeated keys, NaN and
-    infinities, numbers of more than 40 digits or beyond f64, text that is not UTF-8.
+    Rejected: more than `max_bytes`, 64 levels or `max_values` values, repeated keys, NaN and
+    infinities, numbers of more than 40 digits or outside the range of f64, and text that is not
+    UTF-8.
     """
     if len(text) > max_bytes:
         raise WorkloadError(
@@ -42,7 +44,7 @@ def parse_json_text(
             plain,
             object_pairs_hook=_object,
             parse_constant=_constant,
-            # A call for each number takes longer than all the rest.
+            # One Python call per number takes longer than the rest of the parsing.
             parse_int=_integer if _MANY_DIGITS.search(bare) else None,
             parse_float=_float,
         )
@@ -67,13 +69,14 @@ def _decoded(text: bytes | str) -> str:
 
 
 def _check_nesting(bare: str, max_values: int) -> None:
-    """Check nesting and size of JSON text from which strings were removed."""
+    """Check the nesting depth and size of JSON text from which the strings were removed."""
     brackets = _NO_BRACKET.sub("", bare)
     if max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0) > MAX_JSON_DEPTH:
         raise WorkloadError(
             f"JSON may be {MAX_JSON_DEPTH} levels deep, this is deeper", code="too_large"
         )
-    # Every value but the first of a container follows a comma: a bound within a factor of 2.
+    # Every value of a container except the first follows a comma, so this count is within a factor
+    # of 2 of the number of values.
     values = bare.count(",") + brackets.count("[") + brackets.count("{")
     if values > max_values:
         raise WorkloadError(f"JSON may hold {max_values} values, this holds more", code="too_large")
@@ -89,7 +92,8 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_strings(document: object) -> None:
-    """Escapes such as \\ud800 make strings that no UTF-8 can hold."""
+    """Raise WorkloadError if a string has a lone surrogate (an escape such as \\ud800), which UTF-8
+    cannot encode."""
     pending = [document]
     while pending:
         item = pending.pop()

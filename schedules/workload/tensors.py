@@ -1,4 +1,4 @@
-"""What a computation is made of: axes, tensors, and the stages that compute tensors."""
+"""The elements of a computation: axes, tensors, and the stages that compute tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A dense row-major array. `constant` says its values do not change between calls."""
+    """A dense row-major array. `constant` is true if its values do not change between calls."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,29 +38,31 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Each element is the body at its own indices."""
+    """Kind of a stage whose elements each equal the body at their own indices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Each element combines the values of the body over `axes`, at least one, by `reducer`, in any
-    order and grouping."""
+    """Kind of a stage whose elements each combine the values of the body over `axes`.
+
+    `axes` has at least one axis. `reducer` combines the values in any order and grouping.
+    """
 
     reducer: Reducer
     axes: tuple[Axis, ...]
 
 
 StageKind: TypeAlias = Elementwise | Reduction
-"""How the elements of a stage follow from its body. The union is closed: code that depends on the
-kind matches every member and ends in `assert_never`, so that adding a kind is a type error there.
-Code that looks for one kind tests for that kind, never for the absence of another."""
+"""The rule that computes the elements of a stage from its body. The union is closed: code that
+depends on the kind matches every member and ends in `assert_never`, so that a new kind is a type
+error there. Code that handles one kind tests for that kind, never for the absence of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`tensor[axes] = body`, combined as `kind` says.
+    """`tensor[axes] = body`, combined by the rule `kind`.
 
-    `tensor.shape` is the extents of `axes`, in order. The body's variables are the names in
+    `tensor.shape` is the extents of `axes`, in order. The variables of the body are the names of
     `all_axes`.
     """
 
@@ -86,11 +88,12 @@ class Stage:
 
     @property
     def all_axes(self) -> tuple[Axis, ...]:
-        """The axes of the body: those of the tensor, then those of the reduction."""
+        """The axes of the body: the axes of the tensor, then the reduction axes."""
         return (*self.axes, *self.reduce_axes)
 
     def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
-        """The stage with these reduction axes; none for an elementwise stage."""
+        """Return the stage with the reduction axes `axes`, which are empty for an elementwise
+        stage."""
         match self.kind:
             case Elementwise():
                 assert not axes, "an elementwise stage reduces over nothing"
@@ -109,5 +112,5 @@ class Stage:
         return isinstance(self.kind, Reduction)
 
     def reduces_by(self, *reducers: Reducer) -> bool:
-        """Whether the stage is a reduction by one of `reducers`."""
+        """Return whether the stage is a reduction by one of `reducers`."""
         return isinstance(self.kind, Reduction) and self.kind.reducer in reducers

@@ -1,7 +1,7 @@
 """Validation of a computation: `validate` proves every rule or raises an error.
 
-Every read is proved in bounds, or guarded by a condition that keeps it in bounds, from the
-axes' ranges alone. Pointers in errors are those of the workload's JSON document.
+Every read is proved in bounds from the ranges of the axes and the guards that enclose it. The JSON
+pointers in errors refer to the JSON document of the workload.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ from .validate_body import check_nodes, check_reads
 
 
 def validate(computation: Computation) -> None:
-    """WorkloadError with a stable code and a JSON pointer unless every rule holds."""
+    """Raise WorkloadError with a stable code and a JSON pointer if a rule is violated."""
     _stages(computation, settle=False)
 
 
 def settled(computation: C) -> C:
-    """`computation` with simplified bodies (`settle.py`), validated; WorkloadError as `validate`.
-    Reads that simplification removes need not be in bounds."""
+    """Return `computation` with simplified bodies (`settle.py`), validated.
+
+    Raise WorkloadError as `validate` does. Reads that simplification removes need not be in bounds.
+    """
     return replace(computation, stages=_stages(computation, settle=True))
 
 
 def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
-    """The stages, validated and with `settle` simplified; all other rules are checked too."""
+    """Return the validated stages, simplified if `settle`; check all other rules too."""
     _check_counts(computation)
     found: list[Stage] = []
     known: dict[str, Tensor] = {}
@@ -131,7 +133,8 @@ def _check_new(tensor: Tensor, known: Mapping[str, Tensor], pointer: str) -> Non
 
 
 def check_depth(node: Scalar, pointer: str = "") -> None:
-    """WorkloadError if `node` is deeper than `MAX_BODY_DEPTH`; needs no deep call stack itself."""
+    """Raise WorkloadError if `node` is deeper than `MAX_BODY_DEPTH`; iterative, so that a deep tree
+    does not overflow the call stack."""
     level, depth = [node], 0
     while level:
         depth += 1
@@ -145,20 +148,21 @@ def check_depth(node: Scalar, pointer: str = "") -> None:
 
 
 def stage_ranges(stage: Stage) -> dict[str, Interval]:
-    """The values each axis of `stage` takes."""
+    """Return the range of values of each axis of `stage`."""
     return {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
 
 
 def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
-    """WorkloadError unless `stage` is well formed; `known` are the tensors it may read."""
+    """Raise WorkloadError if `stage` is not well formed; `known` maps names to the tensors it may
+    read."""
     _check_form(stage, known, pointer)
     check_reads(stage, stage.body, known, stage_ranges(stage), pointer)
 
 
 def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
-    """`stage` with its body simplified; WorkloadError unless it is well formed.
+    """Return `stage` with its body simplified. Raise WorkloadError if it is not well formed.
 
-    The body as written must be well typed, and the reads that are left must stay in bounds.
+    The original body must be well typed. The reads in the simplified body must be in bounds.
     """
     _check_form(stage, known, pointer)
     ranges = stage_ranges(stage)
@@ -168,7 +172,7 @@ def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") 
 
 
 def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
-    """Every rule of one stage but the bounds of its reads."""
+    """Check every rule of one stage except the bounds of its reads."""
     _check_axes(stage, pointer)
     _check_kind(stage, pointer)
     check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")

@@ -1,5 +1,4 @@
-"""Validation of one expression: well-typed nodes, and reads in bounds wherever they are
-evaluated."""
+"""Validation of one expression: every node is well typed, and every evaluated read is in bounds."""
 
 from __future__ import annotations
 
@@ -31,18 +30,21 @@ from .tensors import Stage, Tensor
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
-    """WorkloadError unless every node of the body, evaluated or not, has valid types, names and
-    ranks. `pointer` is the JSON pointer of the body."""
+    """Raise WorkloadError if a node of the body, evaluated or not, has invalid types, names or
+    ranks.
+
+    `pointer` is the JSON pointer of the body.
+    """
     _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
 
 
 def check_reads(
     stage: Stage, body: Scalar, known: Mapping[str, Tensor], ranges: Ranges, pointer: str
 ) -> None:
-    """WorkloadError unless every read of `body` is proved in bounds wherever it is evaluated.
+    """Raise WorkloadError if a read of `body` is not proved in bounds under its guards.
 
-    `body` is the simplified `stage.body`, which shares its load nodes; errors point into the
-    original. `pointer` is the JSON pointer of the stage.
+    `body` is the simplified `stage.body` and shares its load nodes; the JSON pointers in errors
+    refer to the original. `pointer` is the JSON pointer of the stage.
     """
     for load, given in _reads(body, ()):
         extents = known[load.tensor].shape
@@ -62,7 +64,7 @@ def check_reads(
 
 
 def _reads(node: Scalar, given: tuple[Cond, ...]) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
-    """Every read with the index conditions known to hold where it is evaluated."""
+    """Yield every read with the index conditions known to hold at its evaluation."""
     if isinstance(node, Load):
         yield node, given
     if not isinstance(node, Select):
@@ -87,8 +89,8 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
-    """The JSON pointer of the node `wanted`, compared by identity; None if it is not below
-    `node`."""
+    """Return the JSON pointer of the node `wanted`, compared by identity, or None if `node` does
+    not contain it."""
     if node is wanted:
         return pointer
     for name in _FIELDS.get(type(node), ()):
@@ -99,7 +101,8 @@ def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
 
 
 class _NodeChecker:
-    """Checks the nodes of one body; index numbers must fit over the `ranges` of its axes."""
+    """Check of the nodes of one body. Index values must fit their type over the `ranges` of the
+    axes."""
 
     def __init__(self, stage: str, known: Mapping[str, Tensor], ranges: Ranges) -> None:
         self._stage = stage

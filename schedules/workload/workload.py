@@ -1,8 +1,8 @@
-"""Workload: one computation with a normal form and a key that are equal for all its spellings.
+"""Workload: a computation with a normal form and a key that are equal for all its spellings.
 
-A workload is a list of input tensors and a list of stages. A stage computes one tensor: every
-element by one scalar expression, or as the reduction of one over further axes. Stages may read
-inputs and earlier stages. Extents are >= 1.
+A workload is a list of input tensors and a list of stages. A stage computes one tensor: each
+element is the value of a scalar expression, or the reduction of that expression over further axes.
+Stages may read inputs and earlier stages. Extents are >= 1.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from .normalise import normalised
 class Workload(Computation):
     """A computation with an identity: a normal form, a key, and a document.
 
-    Build one with `tilewright.schedules.frontend.expr` or `tilewright.schedules.frontend.notation`;
-    `normalised()` gives the form with canonical names, in which two spellings of one computation
-    are equal.
+    Build a workload with `tilewright.schedules.frontend.expr` or
+    `tilewright.schedules.frontend.notation`; `normalised()` gives the form with canonical names, in
+    which two spellings of one computation are equal.
     """
 
     @classmethod
     def of(
         cls, *outputs: TensorSource, inputs: Sequence[TensorSource] | None = None, name: str = ""
     ) -> Self:
-        """The workload that computes `outputs`, tensors made by
+        """Return the workload that computes `outputs`, tensors built by
         `tilewright.schedules.frontend.expr.compute`.
 
-        `inputs` fixes the argument order and must name every placeholder read; without it they
-        are taken in order of first use. WorkloadError says what is not valid.
+        `inputs` fixes the argument order and must name every placeholder that is read; without it,
+        the placeholders are in order of first use. Raise WorkloadError if the computation is not
+        valid.
         """
         return cls._on(assembled(outputs, inputs, name))
 
@@ -49,14 +50,15 @@ class Workload(Computation):
 
     @cached_property
     def flops(self) -> int:
-        """Arithmetic operations of one call: declared, or counted as `flops.py` says."""
+        """Arithmetic operations of one call: the declared count, or the count by the rule of
+        `flops.py`."""
         return published_flops(self)
 
     def normalised(self) -> Self:
-        """The same computation with canonical names and order; equal for equal computations.
+        """Return the computation with canonical names and order; equal for equal computations.
 
-        Inputs are i0, i1, ... in argument order, stages s0, s1, ..., axes d0, ... and r0, ...;
-        names and declared counts are gone. `normalise.py` says how the order is found.
+        Inputs are i0, i1, ... in argument order, stages s0, s1, ..., axes d0, ... and r0, ...; the
+        original names and declared counts are removed. `normalise.py` describes the order.
         """
         return self._normalised
 
@@ -68,39 +70,47 @@ class Workload(Computation):
 
     @cached_property
     def canonical_bytes(self) -> bytes:
-        """The one byte string of this computation: canonical JSON of the normal form."""
+        """The unique byte string of this computation: canonical JSON of the normal form."""
         return canonical_bytes(self.normalised().to_json())
 
     @cached_property
     def key(self) -> str:
-        """sha256 of `canonical_bytes`, in hex: the same for every spelling of one computation."""
+        """sha256 of `canonical_bytes` in hex, equal for every spelling of one computation."""
         return hashlib.sha256(self.canonical_bytes).hexdigest()
 
     def named(self, name: str) -> Self:
-        """The same computation, called `name`."""
+        """Return the computation with the name `name`."""
         return replace(self, name=name)
 
     def allowing(self, error: float | None) -> Self:
-        """The same computation with rewrites allowed up to this error, see `allowed_error`;
-        another workload with another key. WorkloadError unless it is between 0 and 1."""
+        """Return the computation with rewrites allowed up to this error; see `allowed_error`.
+
+        The result is a different workload with a different key. Raise WorkloadError if `error` is
+        not between 0 and 1.
+        """
         check_allowed_error(error)
         return replace(self, allowed_error=error)
 
     def to_json(self) -> dict[str, Any]:
-        """The document `from_json` reads; format in `docs/workload.md`."""
+        """Return the document that `from_json` reads; `docs/workload.md` describes the format."""
         return to_json(self)
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """The workload of a parsed JSON document; WorkloadError with a pointer if it is not one."""
-        # Start-up: a query that names an operator reads no document, and loads no parser of one.
+        """Return the workload of a parsed JSON document.
+
+        Raise WorkloadError with a JSON pointer if the document is not valid.
+        """
+        # Start-up: a query that names an operator reads no document, so it does not load the
+        # parser.
         from .document_reader import read_document
 
         return cls._on(read_document(document))
 
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
-        """The workload of a JSON text; WorkloadError says what is wrong and where."""
+        """Return the workload of a JSON text. Raise WorkloadError with the mistake and its
+        position."""
         from .document_reader import read_text  # Start-up: as in `from_json`
 
         return cls._on(read_text(text))

@@ -1,1 +1,2 @@
-"""Comparisons with NumPy and PyTorch. Tuning imports none of it: contracts in pyproject.toml."""
+"""Comparisons with NumPy and PyTorch. Tuning imports no module of this package (see the import
+contracts in pyproject.toml)."""

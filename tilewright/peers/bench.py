@@ -1,8 +1,8 @@
-"""Time the best kernel and others in alternation: what `bench` prints.
+"""Times the best kernel and its peers in alternation, for the command `bench`.
 
-Every side has its own process. One runs while the others are stopped, because threads of a pool
-spin for up to a tenth of a second after a call, on a core that another side uses by then.
-Time is measured in blocks, one per side in turn, and a speed-up is the median of the ratios of
+Every side has its own process. One process runs while the others are stopped, because the threads
+of a pool spin for up to a tenth of a second after a call, on a core that another side needs. Time
+is measured in blocks, one per side in turn, and a speed-up is the median of the ratios of
 neighbouring blocks: a disturbance longer than a block slows both.
 """
 
@@ -41,10 +41,10 @@ from .variants import COMPILE_SECS
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
-"""The kernel itself, packing its constant inputs in every call."""
+"""Name of the side that is the kernel itself, packing its constant inputs in every call."""
 
 MISALIGNED = "on misaligned arrays"
-"""The kernel itself on arrays that do not begin at a cache line."""
+"""Name of the side that is the kernel itself on arrays not aligned to a cache line."""
 
 LINE_BYTES = 64
 
@@ -70,7 +70,7 @@ class PeerTiming:
     All are None if the side could not take part, and `detail` says why. For a library:
 
     - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that raced
-    - `compiled_secs`: seconds of PyTorch's calls, `eager`, and of the compiler's code, `compiled`
+    - `compiled_secs`: seconds of PyTorch's calls (`eager`) and of the compiler's code (`compiled`)
     - `dropped`: the variants that did not work, with reasons
     - `libraries`: versions, and the code that the library chose for this processor
     - `dispatch_secs`: seconds of the same calls on a tiny workload, None if not measured
@@ -95,9 +95,10 @@ class PeerTiming:
 class BenchReport:
     """`run_secs` is the kernel's; `against` has one entry per side, in the order requested.
 
-    `packed_ahead`: inputs are constant, and `run_secs` is of calls that find them packed;
-    `run_secs_with_packing` is of calls that pack them. `run_secs` is of arrays aligned to a cache
-    line, `run_secs_misaligned`, if requested, of arrays that begin `bytes_behind_line` behind one.
+    `packed_ahead`: inputs are constant, and `run_secs` is the time of calls with inputs that are
+    already packed; `run_secs_with_packing` is the time of calls that pack them. `run_secs` is
+    measured on arrays aligned to a cache line, `run_secs_misaligned`, if requested, on arrays that
+    begin `bytes_behind_line` bytes after one.
     """
 
     run_secs: float
@@ -109,7 +110,8 @@ class BenchReport:
     run_secs_misaligned: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `bench --json`; a side that took no part has only nulls and `detail`."""
+        """Return the document of `bench --json`; a side that took no part has only nulls and
+        `detail`."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
             kernel["run_secs_with_packing"] = self.run_secs_with_packing
@@ -140,8 +142,8 @@ def bench(
     `against` names "numpy", "torch" and "default", the schedule chosen without measurement. Unless
     `bytes_behind_line` is 0, the kernel is also timed on arrays that begin that many bytes (at most
     63, rounded down to whole elements) behind a cache line. PyTorch's compiler may take
-    `compile_secs` before; 0 omits it. Every side's result is checked before it is timed. BenchError
-    if the kernel's is wrong.
+    `compile_secs` before timing; 0 omits it. Every side's result is checked before it is timed.
+    Raise BenchError if the kernel's result is wrong.
     """
     if not 0 <= bytes_behind_line < LINE_BYTES:
         raise BenchError(
@@ -188,7 +190,7 @@ def bench(
 
 
 def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
-    """The kernel of each trace, each compiled in its own process."""
+    """Build the kernel of each trace, each compiled in its own process."""
     with CompilePool(workers=len(traces)) as pool:
         for number, each in enumerate(traces.values()):
             document = {
@@ -205,7 +207,8 @@ def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict
 
 
 def _alternate(contenders: list[_ContenderProcess], seconds: float) -> list[NDArray[np.float64]]:
-    """Blocks of each contender, in turn: each block's fastest sample, in seconds per call."""
+    """Time blocks of each contender in turn; return each block's fastest sample, in seconds per
+    call."""
     end = time.monotonic() + seconds
     blocks: list[list[float]] = [[] for _ in contenders]
     while len(blocks[0]) < _MAX_BLOCKS:
@@ -250,7 +253,8 @@ def _report(
 def speedup_interval(
     ratios: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Lower end, median and upper end of `ratios`: the percentile bootstrap's 95 % interval.
+    """Return the lower end, median and upper end of `ratios`: the percentile bootstrap's 95 %
+    interval.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
@@ -269,8 +273,9 @@ class _ContenderProcess:
 
     def __enter__(self) -> _ContenderProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
-        # The signal of a parent's death follows the starting thread: see runner_client. A process
-        # that would not get it is not stopped either, or it might stay stopped for ever.
+        # The signal of a parent's death depends on the thread that started the process (see
+        # runner_client). A process without that signal is not stopped, or it might stay stopped for
+        # ever.
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         self._process = subprocess.Popen(
@@ -295,7 +300,7 @@ class _ContenderProcess:
                 stream.close()
 
     def open(self, name: str, document: dict[str, Any], built: Compiled | None) -> str | None:
-        """Prepare the side and check its result; returns why it cannot take part, or None."""
+        """Prepare the side and check its result; return why it cannot take part, or None."""
         blob = b""
         request = {"op": "open", **document, "name": name}
         if built is not None:
@@ -318,7 +323,8 @@ class _ContenderProcess:
         return None
 
     def block(self) -> list[float]:
-        """One block's samples, in seconds per call. BenchError if the process ended."""
+        """Return one block's samples, in seconds per call. Raise BenchError if the process
+        ended."""
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
         self._process.send_signal(signal.SIGCONT)
         answer = self._ask(Frame(request))
@@ -340,8 +346,8 @@ class _ContenderProcess:
         return f"its process ended with exit code {code}" + (f": {lines[-1]}" if lines else "")
 
     def _ask(self, frame: Frame) -> dict[str, Any] | None:
-        """The process's answer, None if it ended. WorkloadError if the workload cannot be verified,
-        RuntimeError for a bug of ours."""
+        """Send `frame` and return the reply, or None if the process ended. Raise WorkloadError if
+        the workload cannot be verified, RuntimeError for a bug of ours."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

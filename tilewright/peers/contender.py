@@ -36,26 +36,26 @@ from .variants import NoPeerError, seconds_a_call
 Array = NDArray[Any]
 
 ROUNDING = 1e-4
-"""Relative to the largest element: float32 sums of a million terms in two orders differ by that
-much.
-"""
+"""Tolerance relative to the largest element: float32 sums of a million terms in two orders differ
+by that much."""
 
 
 class Contender(Protocol):
-    """Something that computes the workload and can be timed."""
+    """A callable computation of the workload that can be timed."""
 
     def outputs(self) -> Sequence[Array]:
-        """The result of the last call."""
+        """Return the result of the last call."""
         ...
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        """Seconds per call in each of `rounds` rounds of `calls` calls, without overhead."""
+        """Return the seconds per call in each of `rounds` rounds of `calls` calls, without
+        overhead."""
         ...
 
 
 @dataclass(frozen=True)
 class KernelContender:
-    """A compiled kernel on buffers like those of tuning, with constant inputs packed before."""
+    """A compiled kernel on buffers like those of tuning, with constant inputs packed beforehand."""
 
     launch: Launch
     clock: Clock
@@ -72,8 +72,8 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable. The time of an empty Python call is subtracted, library dispatch counts.
-
+    """A Python callable. The time of an empty Python call is subtracted; the library's dispatch
+    counts.
 
     `details` is reported with its time: see `LibraryPeer`.
     """
@@ -125,7 +125,8 @@ def _peer(document: dict[str, Any], workload: Workload, case: Case) -> Contender
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
-    """The contender with its answer: seconds of one call, or, without a contender, the reason."""
+    """Return the contender and the reply: seconds of one call, or, without a contender, the
+    reason."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
     case = Oracle(workload, document["seed"], rewrites, timeouts.REFERENCE_SECS).quick
@@ -149,8 +150,8 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
 
 
 def rounds_otherwise(case: Case, outputs: Sequence[Array]) -> bool:
-    """Whether a library's float results differ by rounding only: by at most ROUNDING of the largest
-    element. The error bound of kernels does not apply to the algorithms of libraries."""
+    """Return whether a library's float results differ by rounding only: by at most ROUNDING of the
+    largest element. The error bound of kernels does not apply to the algorithms of libraries."""
     for expected, output in zip(case.expected, outputs, strict=True):
         if output.dtype.kind != "f" or not np.isfinite(output).all():
             return False
@@ -178,7 +179,7 @@ def _serve(requests: int, answers: int) -> None:
 
 
 def main() -> None:
-    """`python -m tilewright.peers.contender PARENT_PID CPU,CPU,...`"""
+    """Run `python -m tilewright.peers.contender PARENT_PID CPU,CPU,...`."""
     requests, answers = take_over_pipes()
     if int(sys.argv[1]):
         linux.die_with_parent(int(sys.argv[1]))

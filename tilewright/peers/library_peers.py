@@ -1,4 +1,4 @@
-"""A workload in another library, with the details that are reported with its time."""
+"""A workload computed by another library, with the details that are reported with its time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class LibraryPeer:
     """`call` computes the workload, `outputs` returns the results of the last call.
 
     `details` is reported with its time: the chosen variant (`way`), `ways_secs` of each variant
-    that raced, `dropped` variants with reasons, `dispatch_secs` (a call of the same variants on the
-    shrunken workload, None if impossible), `libraries` with versions, and for PyTorch
-    `compiled_secs`."""
+    that raced, `dropped` variants with reasons, `dispatch_secs` (seconds of a call of the same
+    variants on the shrunken workload, None if impossible), `libraries` with versions, and for
+    PyTorch `compiled_secs`.
+    """
 
     call: Call
     outputs: Callable[[], Sequence[Array]]
@@ -34,7 +35,7 @@ class LibraryPeer:
 
 
 def numpy_peer(workload: Workload, inputs: Sequence[Array]) -> LibraryPeer:
-    """The workload in NumPy. NoPeerError if NumPy cannot compute it."""
+    """Return the workload in NumPy. Raise NoPeerError if NumPy cannot compute it."""
     peer = NumpyPeer(workload, inputs)
 
     def small(cut: Workload, few: Sequence[Array], chosen: ChosenVariants) -> Call:
@@ -58,11 +59,13 @@ def torch_peer(
     *,
     copy: bool = True,
 ) -> LibraryPeer:
-    """The workload in PyTorch. NoPeerError without PyTorch, or if it cannot compute the workload.
+    """Return the workload in PyTorch. Raise NoPeerError without PyTorch, or if it cannot compute
+    the workload.
 
     `torch.compile` may take `compile_secs` and takes no part at 0. Unless `copy`, the inputs' own
-    memory is read."""
-    from .torch_peer.peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
+    memory is read.
+    """
+    from .torch_peer.peer import TorchPeer  # Start-up: PyTorch takes seconds or is absent
 
     peer = TorchPeer(workload, inputs, threads, copy=copy, compile_secs=compile_secs)
 
@@ -86,8 +89,8 @@ def _dispatch_secs(
     chosen: ChosenVariants,
     small: Callable[[Workload, Sequence[Array], ChosenVariants], Call],
 ) -> float | None:
-    """Seconds of the variants `chosen` on the shrunken workload; None if there is none, or if a
-    variant does not work on it."""
+    """Return the seconds of the variants `chosen` on the shrunken workload, or None if it cannot be
+    shrunk or a variant does not work on it."""
     cut = shrunken(workload)
     if cut is None:
         return None

@@ -1,7 +1,7 @@
-"""What NumPy and PyTorch report: versions, and the code they chose for this processor.
+"""The versions of NumPy and PyTorch, and the code they chose for this processor.
 
-A speed-up over a library means little without it: OpenBLAS computes a product twice as fast with
-its AVX-512 kernels as with those for Haswell, and the environment may choose either.
+A speed-up over a library is meaningful only with these: OpenBLAS computes a product twice as fast
+with its AVX-512 kernels as with its Haswell kernels, and the environment may select either.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 _AFFIXES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", "", "_64_", "_")]
-"""How builds of OpenBLAS decorate the names of functions."""
+"""Prefixes and suffixes that builds of OpenBLAS add to the names of functions."""
 
 
 def numpy_libraries() -> dict[str, str]:
-    """NumPy's version, and version, core type and threads of its BLAS if that is OpenBLAS."""
+    """Return NumPy's version, and the version, core type and threads of its BLAS if that is
+    OpenBLAS."""
     import numpy as np
 
     found = {"numpy": np.__version__}
@@ -36,10 +37,8 @@ def numpy_libraries() -> dict[str, str]:
 
 
 def torch_libraries() -> dict[str, str]:
-    """The versions of PyTorch, oneDNN and MKL, and the instructions that PyTorch and oneDNN use.
-
-    {} without PyTorch. The first call runs a tiny computation in oneDNN.
-    """
+    """Return the versions of PyTorch, oneDNN and MKL, and the instruction sets that PyTorch and
+    oneDNN use; {} without PyTorch. The first call runs a tiny computation in oneDNN."""
     try:
         import torch
     except ImportError:
@@ -61,7 +60,8 @@ def torch_libraries() -> dict[str, str]:
 
 
 def described(libraries: dict[str, str]) -> str:
-    """The versions as one line of text."""
+    """Format `numpy_libraries()` or `torch_libraries()` as one line: each library's version with
+    its instruction set."""
     parts = []
     if "numpy" in libraries:
         core = f" with {libraries['core']} kernels" if "core" in libraries else ""
@@ -78,7 +78,7 @@ def described(libraries: dict[str, str]) -> str:
 
 
 def _mapped(word: str) -> list[str]:
-    """Mapped files of this process whose names contain `word`."""
+    """Return the mapped files of this process whose names contain `word`."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -88,7 +88,8 @@ def _mapped(word: str) -> list[str]:
 
 
 def _text(library: ctypes.CDLL, name: str) -> str | None:
-    """The text that one of OpenBLAS's functions without arguments returns."""
+    """Return the text of one of OpenBLAS's functions without arguments, or None if it does not
+    exist."""
     for prefix, suffix in _AFFIXES:
         function = getattr(library, f"{prefix}openblas_{name}{suffix}", None)
         if function is not None:
@@ -99,7 +100,8 @@ def _text(library: ctypes.CDLL, name: str) -> str | None:
 
 
 def _first_words_of_onednn(torch: Any) -> str:
-    """The lines that oneDNN prints when its log is first enabled, on the C library's stdout."""
+    """Return the lines that oneDNN prints to the C library's stdout when its log is first
+    enabled."""
     c_library = ctypes.CDLL(None)
     one = torch.ones(4, 4)
     with tempfile.TemporaryFile() as file:

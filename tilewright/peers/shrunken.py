@@ -1,4 +1,5 @@
-"""The same computation on tiny tensors: its time is the cost of calling a library."""
+"""Shrinks a workload to tiny tensors: the time of such a workload is the cost of calling a
+library."""
 
 from __future__ import annotations
 
@@ -11,22 +12,24 @@ from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
 from tilewright.schedules.workload.workload import Workload
 
 SHRUNKEN_EXTENTS = ((16, 4), (16, 2), (8, 2), (8, 1), (4, 1))
-"""New extents of a tensor's last dimension and of the others; the first pair that is small enough
-counts. A last extent of a vector's length lets a library use its vector code."""
+"""New extents of a tensor's last dimension and of its other dimensions; the first pair that makes
+the workload small enough is used. A last extent of a vector's length lets a library use its vector
+code."""
 
 LITTLE_FLOPS, MOST_FLOPS = 100_000, 300_000
-"""One or two microseconds of arithmetic, and the amount above which the time says nothing about the
-cost of calling."""
+"""The operations of one or two microseconds of arithmetic, and the number above which the time no
+longer measures the cost of calling."""
 
 Dim = tuple[str, int]
-"""A tensor's dimension, or (stage's name and axis, -1)."""
+"""A tensor's name and dimension, or (a stage's name and axis, -1)."""
 
 
 def shrunken(workload: Workload) -> Workload | None:
-    """`workload` with its extents reduced where indices allow it; None if it is still large.
+    """Return `workload` with its extents reduced if indices allow it, or None if it is still large.
 
-    Stages, types, order of dimensions, windows, strides and groups are the same. Values that use a
-    number derived from an extent, such as means, differ."""
+    Stages, types, order of dimensions, windows, strides and groups are unchanged. Values that use a
+    number derived from an extent, such as means, differ.
+    """
     classes = _ExtentClasses(workload)
     small = [_cut(workload, classes, innermost, others) for innermost, others in SHRUNKEN_EXTENTS]
     found = next((each for each in small if each.flops <= LITTLE_FLOPS), small[-1])
@@ -57,7 +60,8 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 def _smaller(
     tensor: Tensor, workload: Workload, extents: Mapping[str, Mapping[str, int]]
 ) -> Tensor:
-    """An input as large as the part of it that is read now, with its padding."""
+    """Return an input as large as the part of it that the reduced workload reads, with its
+    padding."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
         before = {a.name: a.extent for a in stage.all_axes}
@@ -81,7 +85,7 @@ def _last(index: Affine, extents: Mapping[str, int]) -> int:
 
 
 class _ExtentClasses:
-    """Which dimensions of tensors and axes of stages have equal extents, and which can be
+    """The dimensions of tensors and axes of stages that have equal extents, and those that can be
     reduced."""
 
     def __init__(self, workload: Workload) -> None:
@@ -103,12 +107,12 @@ class _ExtentClasses:
                     self._keep_divided(stage, cond.index)
 
     def _last(self, dim: Dim) -> None:
-        """Note a last dimension; not that of a vector, which usually has an entry per row."""
+        """Record a last dimension, except of a vector, which usually has one entry per row."""
         if dim[1] > 0:
             self._innermost.add(dim)
 
     def cut(self, stage: Stage, axis: Axis, innermost: int, others: int) -> int:
-        """The new extent of an axis."""
+        """Return the new extent of an axis."""
         root = self._root(_axis(stage, axis.name))
         if root in {self._root(each) for each in self._fixed}:
             return axis.extent
@@ -116,9 +120,9 @@ class _ExtentClasses:
         return min(axis.extent, innermost if inner else others)
 
     def _read(self, stage: Stage, dim: Dim, index: Affine, is_made: bool) -> None:
-        """An axis alone has the dimension's extent. Of a window only the sliding axis is reduced.
-        Axes in a division are not, nor windows of an earlier stage's result, whose extent
-        follows."""
+        """Record an index. An axis alone has the dimension's extent. Of a window only the sliding
+        axis is reduced. Axes in a division are not reduced, nor windows of an earlier stage's
+        result, whose extent follows from the stage."""
         names = sorted(index.vars())
         if len(index.terms) == 1 and not index.const and index.terms[0] == (Var(names[0]), 1):
             self._join(_axis(stage, names[0]), dim)

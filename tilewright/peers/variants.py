@@ -1,8 +1,8 @@
-"""Variants of one computation in one library: all are checked and raced, the fastest one counts.
+"""Variants of one computation in one library: all are checked and raced, and the fastest is used.
 
-A variant that the library does not have, or that gives another result, is dropped and reported. The
-others take turns, in alternating order, so that a slow moment of the machine slows all of them; one
-that is far slower leaves the race early.
+A variant that the library does not have, or that returns another result, is dropped and reported.
+The others take turns, in alternating order, so that a slow moment of the machine slows all of them;
+a variant that is far slower leaves the race early.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 RACE_SECS = 0.2
 COMPILE_SECS = 60.0
-"""How long `torch.compile` may take by default, all of its modes together."""
+"""The default time limit of `torch.compile`, for all of its modes together."""
 
 _SAMPLE_SECS = 2e-4
 _WARMUP_CALLS_MAX, _WARMUP_SECS = 5, 0.01
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 25
 _ONE_CALL_CUTOFF, _ROUNDS_CUTOFF = 3.0, 1.5
-"""A variant leaves the race at this many times the fastest one's seconds: after one call, and after
-_MIN_ROUNDS rounds."""
+"""A variant leaves the race at this many times the fastest variant's seconds: after one call, and
+after _MIN_ROUNDS rounds."""
 
 _WARM_CALLS, _DISPATCH_CALLS, _DISPATCH_ROUNDS = 20, 50, 20
 
@@ -36,7 +36,8 @@ class NoPeerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeerVariant:
-    """`prepare` returns the call that is timed; its own work is not timed. `name` is shown."""
+    """A variant. `prepare` returns the call that is timed; `prepare` itself is not timed. `name` is
+    shown."""
 
     name: str
     prepare: Callable[[], Call]
@@ -44,8 +45,8 @@ class PeerVariant:
 
 @dataclass(frozen=True, slots=True)
 class FastestVariant:
-    """`secs` has the median seconds of each variant that was raced, by name; `dropped` says why
-    each of the others was not."""
+    """The winner of a race. `secs` has the median seconds of each variant that raced, by name;
+    `dropped` has the reason for each of the others."""
 
     name: str
     call: Call
@@ -66,14 +67,16 @@ class StepVariant:
 
 @dataclass(frozen=True, slots=True)
 class ChosenVariants:
-    """The variant of each step in order, or `whole`, the one that computes all steps at once."""
+    """The variant of each step in order, or `whole`, the one variant that computes all steps
+    together."""
 
     steps: tuple[StepVariant, ...]
     whole: str | None = None
 
 
 def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
-    """Median seconds by the variant's name, with the number of its step if there are several."""
+    """Return median seconds by the variant's name, with the number of its step if there are
+    several."""
     several = len(choices) > 1
     return {
         f"{number}: {name}" if several else name: secs
@@ -83,11 +86,12 @@ def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
 
 
 def prepared(variant: PeerVariant) -> tuple[Call | None, Any, str | None]:
-    """The variant's call and its first result; or None, None and why it does not work."""
+    """Prepare and call the variant once. Return (call, first result, None), or (None, None, error)
+    if it does not work."""
     try:
         call = variant.prepare()
         return call, call(), None
-    # Raised by libraries for a type, layout or operation they do not have.
+    # Libraries raise these for a type, layout or operation they do not have.
     except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         return None, None, f"{type(error).__name__}: {first_line[:120]}"
@@ -96,7 +100,7 @@ def prepared(variant: PeerVariant) -> tuple[Call | None, Any, str | None]:
 def transformed(
     variant: PeerVariant, transform: Callable[[Any], Any], prefix: str = ""
 ) -> PeerVariant:
-    """`variant` with `transform` applied to its result, and `prefix` before its name."""
+    """Return `variant` with `transform` applied to its result, and `prefix` before its name."""
 
     def prepare() -> Call:
         call = variant.prepare()
@@ -108,10 +112,9 @@ def transformed(
 def choose(
     variants: Sequence[PeerVariant], check: Callable[[Any], str | None], seconds: float = RACE_SECS
 ) -> FastestVariant:
-    """Race `variants` for about `seconds`; `check` returns what is wrong with a call's result, or
-    None.
+    """Race `variants` for about `seconds`; `check` returns the error of a call's result, or None.
 
-    NoPeerError if no variant works.
+    Raise NoPeerError if no variant works.
     """
     ready: dict[str, Call] = {}
     dropped: dict[str, str] = {}
@@ -135,15 +138,15 @@ def choose(
 
 
 def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:
-    """Seconds per call in each of `rounds` rounds of `calls`, less those of an empty Python call.
-
-    The library's own dispatch is included."""
+    """Return the seconds per call in each of `rounds` rounds of `calls`, less the time of an empty
+    Python call. The library's own dispatch is included."""
     empty_secs = min(_sample(_nothing, calls) for _ in range(5))
     return [max(_sample(call, calls) - empty_secs, 1e-9) for _ in range(rounds)]
 
 
 def dispatch_secs(call: Call) -> float:
-    """The least seconds of a call; on a shrunken workload, the cost of calling the library."""
+    """Return the least seconds of a call; on a shrunken workload, the cost of calling the
+    library."""
     for _ in range(_WARM_CALLS):
         call()
     return min(seconds_a_call(call, _DISPATCH_CALLS, _DISPATCH_ROUNDS))
@@ -154,7 +157,7 @@ def _nothing() -> None:
 
 
 def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
-    """Median seconds per call, by name."""
+    """Return the median seconds per call, by name."""
     once = {name: _warm_call_secs(call) for name, call in calls.items()}
     nearest = min(once.values())
     running = [name for name in calls if once[name] <= _ONE_CALL_CUTOFF * nearest]
@@ -177,7 +180,7 @@ def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
 
 
 def _warm_call_secs(call: Call) -> float:
-    """The least seconds of the first few calls, during which libraries still initialise."""
+    """Return the least seconds of the first few calls, during which libraries still initialise."""
     looks = [_sample(call, 1)]
     while len(looks) < _WARMUP_CALLS_MAX and sum(looks) < _WARMUP_SECS:
         looks.append(_sample(call, 1))

@@ -1,10 +1,10 @@
 """The protocol of back ends: how kernels for a kind of machine are generated, loaded, launched and
 timed.
 
-Everything above (search, session, checks, benchmarks, `compile`) uses a back end and knows nothing
-of the machine. Its `Target` says what a schedule may do. Candidates are checked and timed, and the
-machine is probed, by programs of the back end: nothing above knows of guard pages, stacks, cores or
-clocks.
+All layers above (search, session, checks, benchmarks, `compile`) use a back end and contain no
+knowledge of the machine. The `Target` states what a schedule may do. Programs of the back end check
+and time candidates and probe the machine: the layers above do not know guard pages, stacks, cores
+or clocks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""Compiles generated text to code for a target, within a deadline or in another process."""
+"""A compiler of generated text for a target, for example with a deadline or in another process."""
 
 
 class LoadError(TilewrightError):
-    """The code cannot be loaded here: it is no kernel, or a library is missing."""
+    """The code cannot be loaded here: it is not a kernel, or a library is missing."""
 
 
 class Buffers(Protocol):
@@ -39,19 +39,19 @@ class Buffers(Protocol):
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Addresses in the machine's memory, for `Launch.pointers`."""
+        """The addresses in the machine's memory, for `Launch.pointers`."""
         ...
 
     def view(self, index: int) -> NDArray[np.uint8]:
-        """The bytes of buffer `index`, to read and write between calls."""
+        """Return the bytes of buffer `index`, to read and write between calls."""
         ...
 
 
 class Launch(Protocol):
-    """One way to run a loaded kernel: `loading.entries.Entry` is the CPU's.
+    """One way to run a loaded kernel. `loading.entries.Entry` implements it for the CPU.
 
-    Arguments are addresses in the machine's memory, inputs and then outputs; `argument_positions`
-    are the positions of those that a call passes.
+    Arguments are addresses in the machine's memory, inputs first, then outputs.
+    `argument_positions` are the positions of the arguments that a call passes.
     """
 
     @property
@@ -69,66 +69,74 @@ class Launch(Protocol):
     def packed_bytes(self) -> int: ...
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this launch needs them packed; returns the status."""
+        """Pack constant inputs if this launch needs packed inputs; return the status."""
         ...
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """The arguments of `call`; empty memory is NULL."""
+        """Return the arguments of `call`; an address of empty memory is NULL."""
         ...
 
     @property
     def call(self) -> Callable[..., int]:
-        """Launch once and wait for the end; returns 0 or an error code."""
+        """The function that launches once, waits for the end and returns 0 or an error code."""
         ...
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded kernel. `timed` is the launch whose time counts, with constant inputs packed before;
-    `whole` packs them in the call. Without constant inputs both are the same."""
+    """A loaded kernel.
+
+    `timed` is the launch whose time counts: constant inputs are packed before it. `whole` packs
+    constant inputs inside the call. Without constant inputs both launches are the same.
+    """
 
     timed: Launch
     whole: Launch
 
 
 class Clock(Protocol):
-    """Times launches of kernels."""
+    """A clock that times launches of kernels."""
 
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Seconds per launch in each of `rounds` rounds of `calls` launches, without overhead."""
+        """Return the net seconds per launch in each of `rounds` rounds of `calls` launches."""
         ...
 
 
 class Backend(Protocol):
-    """One kind of machine. Stateless, so all threads share one value."""
+    """One kind of machine. A back end is stateless, so all threads share one value."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def checker(self) -> str:
-        """The module of the program that checks and times candidates. It answers the frames of
-        `tuner/measure/checking`, with the cases of `tuner/judge`."""
+        """The module of the program that checks and times candidates.
+
+        It answers the frames of `tuner/measure/checking`, with the cases of `tuner/judge`.
+        """
         ...
 
     @property
     def prober(self) -> str:
-        """The module of the program that probes the machine: reads a target's JSON on standard
-        input, writes the JSON of `Probes` to standard output, or one line to standard error."""
+        """The module of the program that probes the machine.
+
+        It reads a target's JSON from standard input and writes the JSON of `Probes` to standard
+        output, or an error of one line to standard error.
+        """
         ...
 
     def makes(self, target: Target) -> bool:
-        """Whether this back end makes kernels for `target`."""
+        """Whether this back end generates kernels for `target`."""
         ...
 
     def detect(self) -> Target:
-        """This host's machine of this kind, without probes, for kernels of one thread."""
+        """Return this host's machine of this kind, without probes, for kernels of one thread."""
         ...
 
     def refuse_foreign(self, target: Target) -> None:
-        """TargetError if kernels for `target` cannot run on this host's machine."""
+        """Raise TargetError if kernels for `target` cannot run on this host's machine."""
         ...
 
     def warm_up(self) -> None:
@@ -138,19 +146,26 @@ class Backend(Protocol):
     def generate(
         self, workload: Workload, trace: Trace, target: Target, emit: Emit | None = None
     ) -> CompiledKernel:
-        """The code of a kernel and what a call needs. ScheduleError if the trace is not legal. The
-        same arguments give the same bytes; `emit` replaces the default compiler."""
+        """Return the code of a kernel and the memory that a call needs.
+
+        The same arguments give the same bytes; `emit` replaces the default compiler. Raise
+        ScheduleError if the trace is not legal.
+        """
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """Load the kernel `symbol` with `arguments` tensors. LoadError says what is missing."""
+        """Load the kernel `symbol` with `arguments` tensors; raise LoadError if that is
+        impossible."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
-        """Memory like that of timed candidates: zeros, each buffer aligned to 64 bytes and in other
-        cache sets than the others. `skip_bytes`, a multiple of 64, shifts the first one."""
+        """Return zeroed memory like the memory of timed candidates.
+
+        Each buffer is aligned to 64 bytes and begins in a different cache set. `skip_bytes`, a
+        multiple of 64, shifts the first buffer.
+        """
         ...
 
     def clock(self, arguments: int, target: Target) -> Clock:
-        """A clock for kernels with `arguments` pointers on the machine `target`."""
+        """Return a clock for kernels with `arguments` pointers on the machine `target`."""
         ...

@@ -1,4 +1,4 @@
-"""The list of back ends, and the one for a target."""
+"""The list of back ends, and the selection of the back end for a target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKENDS: tuple[Backend, ...] = (Cpu(),)
 
 
 def backend_for(target: Target) -> Backend:
-    """The first back end that makes kernels for `target`; TargetError if none does."""
+    """Return the first back end for `target`; raise TargetError if none supports it."""
     for backend in BACKENDS:
         if backend.makes(target):
             return backend

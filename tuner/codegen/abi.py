@@ -1,6 +1,7 @@
-"""Names of the functions of a kernel NAME, and the memory its calls need.
+"""Names of the functions of a kernel NAME, and the memory that its calls need.
 
-Programs that generate no code import this too."""
+Programs that generate no code import this module too.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The memory that a kernel's entries need. `constants` are the positions of constant inputs;
-    without them there is one entry, and only `workspace_bytes` has a meaning."""
+    """The memory that a kernel's entries need.
+
+    `constants` are the positions of constant inputs. Without constant inputs there is one entry,
+    and only `workspace_bytes` is used.
+    """
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()
@@ -19,20 +23,20 @@ class Needs:
 
 
 def prepack_symbol(symbol: str) -> str:
-    """The function that packs constant inputs."""
+    """Return the name of the function that packs constant inputs."""
     return f"{symbol}_prepack"
 
 
 def prepacked_symbol(symbol: str) -> str:
-    """The function that computes from packed constant inputs."""
+    """Return the name of the function that computes from packed constant inputs."""
     return f"{symbol}_prepacked"
 
 
 def supported_symbol(symbol: str) -> str:
-    """The function that returns whether this CPU can run the kernel."""
+    """Return the name of the function that returns whether this CPU can run the kernel."""
     return f"{symbol}_supported"
 
 
 def variant_symbol(symbol: str) -> str:
-    """The function that returns the name of the variant for this CPU."""
+    """Return the name of the function that returns the name of the variant for this CPU."""
     return f"{symbol}_variant"

@@ -1,4 +1,4 @@
-"""Addresses of elements of arrays, and their alignment."""
+"""Addresses of array elements, and their alignment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Array:
 
 
 class Addresses:
-    """Addresses of elements in one function; the base of the classes that read and write arrays."""
+    """Addresses of elements in one function; the base class of array loads and stores."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -32,17 +32,17 @@ class Addresses:
         self.module = module
 
     def pointer(self, place: Array, offset: Affine) -> str:
-        """The address of element `offset`."""
+        """Return the address of element `offset`."""
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
 
     def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
-        """The number of the element in a lane of `axis`."""
+        """Return the element number of lane `lane` of `axis`."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 
 
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:
-    """The proven alignment of element `offset` in bytes, at most that of a vector."""
+    """Return the proven alignment of element `offset` in bytes, at most the size of a vector."""
     size = place.buffer.dtype.bytes
     if place.buffer.scope is BufferScope.ARGUMENT:
         return size

@@ -1,4 +1,8 @@
-"""Reads of arrays: one element, or one per lane, contiguous, spread, repeated or gathered."""
+"""Loads from arrays in memory: one element, or one element per lane of a vector axis.
+
+Lanes may access contiguous elements, elements at a small stride, a few repeated elements, or
+arbitrary elements (a gather).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,10 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """Instructions that read. Elements outside of a mask are not accessed, and their lanes are
-    zero."""
+    """A writer of load instructions. Lanes outside a mask access no memory and are zero."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
-        """Read one element."""
+        """Load one element."""
         pointer = self.pointer(place, offset)
         if where is not None:
             pointer = self._redirect(pointer, self._any(where))
@@ -30,7 +33,7 @@ class ArrayLoads(Addresses):
     def lanes(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val:
-        """Read one element per lane of `axis`."""
+        """Load one element per lane of `axis`."""
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var in base.vars():
@@ -60,7 +63,8 @@ class ArrayLoads(Addresses):
         where: Val | None,
         spread: Spread,
     ) -> Val:
-        """Lanes a few elements apart, from whole vectors between the first and the last element."""
+        """Load lanes at a small stride, from whole vectors between the first and the last
+        element."""
         base = self.lane(offset, axis, 0)
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
@@ -84,8 +88,11 @@ class ArrayLoads(Addresses):
     def _load_repeated(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val | None:
-        """Lanes that repeat the same few elements, from one vector of these. None if they are not
-        contiguous, lanes are masked, or the vector may reach beyond the array."""
+        """Load lanes that repeat the same few elements, from one vector of these elements.
+
+        Return None if the elements are not contiguous, lanes are masked, or the vector may extend
+        beyond the array.
+        """
         if where is not None and where.lanes > 1:
             return None
         first = self.lane(offset, axis, 0)
@@ -105,7 +112,11 @@ class ArrayLoads(Addresses):
         return self._shuffled(loaded, [a.const - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
-        """Vectors that reads of neighbouring elements share, if these are inside the array."""
+        """Return vectors that loads of neighbouring elements share, if these vectors are inside the
+        array.
+
+        Otherwise return `spread`.
+        """
         if step < 0:
             return spread
         wide = Spread.shared(step, len(spread.lanes_of[0]), base.const % step)
@@ -116,7 +127,7 @@ class ArrayLoads(Addresses):
     def _load_whole(
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
-        """A vector from element `at` on, loaded once for all reads of its lanes."""
+        """Load a vector that begins at element `at`, once for all loads of its lanes."""
         loaded = self.text.levels[-1].loaded
         key = (place.buffer.name, at, lanes, where.name if where else None)
         if key not in loaded:
@@ -128,7 +139,7 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """A mask of the elements of a vector that lanes in `mask` take."""
+        """Return a mask of the vector elements that lanes with a set bit in `mask` use."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
@@ -136,7 +147,7 @@ class ArrayLoads(Addresses):
         return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
-        """`mask.lanes` elements from element `base` on, in parts if the target requires it."""
+        """Load `mask.lanes` elements from element `base` on, in parts if the target requires it."""
         most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
@@ -194,7 +205,7 @@ class ArrayLoads(Addresses):
         return Val(result, dtype, axis.lanes)
 
     def _any(self, mask: Val) -> str:
-        """Whether any lane of a mask is set."""
+        """Return whether any lane of a mask is set, as an i1."""
         if mask.lanes == 1:
             return mask.name
         function = self.module.intrinsic(
@@ -211,7 +222,7 @@ class ArrayLoads(Addresses):
         )
 
     def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
-        """A vector of the given lanes of `vector`; None is a lane that is never used."""
+        """Return a vector of the given lanes of `vector`; None is a lane that is never used."""
         text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
         return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
 

@@ -1,4 +1,7 @@
-"""Writes of arrays: one element, or one per lane, masked, scattered or non-temporal."""
+"""Stores to arrays in memory: one element, or one element per lane of a vector axis.
+
+Stores of vectors may be masked, scattered or non-temporal.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """Instructions that write. Elements outside of a mask are not accessed."""
+    """A writer of store instructions. Elements outside a mask are not accessed."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
-        """Write one element."""
+        """Store one element."""
         pointer = self.pointer(place, offset)
         self.text.add(f"  store {value.typed}, ptr {pointer}, align {aligned_to(place, offset, 1)}")
 
@@ -30,7 +33,7 @@ class ArrayStores(Addresses):
         where: Val | None,
         streamed: bool,
     ) -> None:
-        """Write one element per lane of `axis`."""
+        """Store one element per lane of `axis`."""
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var not in base.vars():
@@ -45,8 +48,8 @@ class ArrayStores(Addresses):
                 return
             only = _only_lane(where)
             if only is not None:
-                # LLVM 22 on x86 makes a masked store of one lane of a truncated vector a scalar
-                # store of the type before truncation, which overwrites the next element.
+                # LLVM 22 on x86 turns a masked store of one lane of a truncated vector into a
+                # scalar store of the type before truncation, which overwrites the next element.
                 element = self.text.assign(f"extractelement {value.typed}, i64 {only}")
                 one = self.pointer(place, self.lane(offset, axis, only))
                 self.text.add(
@@ -86,9 +89,11 @@ class ArrayStores(Addresses):
             )
 
     def keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
-        """Whether all copies of a leaf write vectors of a size that the target streams, aligned if
-        the array is. A partly streamed line costs more than an ordinary one, so either all copies
-        stream or none."""
+        """Whether all unrolled copies of a leaf store vectors of a size that the target can stream.
+
+        The vectors must be aligned if the array is aligned. A partly streamed line costs more than
+        an ordinary one, so either all copies stream or none.
+        """
         size = place.buffer.dtype.bytes
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
@@ -96,8 +101,10 @@ class ArrayStores(Addresses):
         return step % whole == 0 and whole in self.module.instructions.streams
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
-        """Non-temporal stores need an aligned address, which is tested at run time, always with the
-        same result."""
+        """Store non-temporally if the address is aligned, otherwise by the ordinary store `plain`.
+
+        Alignment is tested at run time; the result is the same for all stores to the array.
+        """
         text, whole = self.text, place.buffer.dtype.bytes * value.lanes
         memo = text.levels[0].memo
         key = ("aligned", place.base, whole)
@@ -118,6 +125,6 @@ class ArrayStores(Addresses):
 
 
 def _only_lane(mask: Val) -> int | None:
-    """The only lane of a constant mask with one lane; else None."""
+    """Return the only set lane of a constant mask, or None if the mask is not of this kind."""
     lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
     return lanes.index("true") if lanes.count("true") == 1 else None

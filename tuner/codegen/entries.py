@@ -8,7 +8,7 @@ from .text import FunctionText
 
 
 def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
-    """Return 1 from the function if `pointer` is null or not aligned."""
+    """Write code that returns 1 from the function if `pointer` is null or not aligned."""
     address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
     low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
     missing = text.assign(f"icmp eq i64 {address}, 0", "w")
@@ -22,5 +22,5 @@ def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
 
 
 def size_function(name: str, size: int) -> str:
-    """A function without arguments that returns `size`."""
+    """Return a function without arguments that returns `size`."""
     return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"

@@ -13,10 +13,10 @@ from .prepack import write_with_constants
 
 
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
-    """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
+    """Return the module that defines `symbol` with the kernel ABI.
 
-    ScheduleError if storage cannot be planned (workspace or stack too large), or if a loop uses an
-    instruction that `target` does not have.
+    The same nest gives the same text. Raise ScheduleError if storage cannot be planned (workspace
+    or stack too large), or if a loop uses an instruction that `target` does not have.
     """
     check_target(nest, target)
     module = ModuleText(target)

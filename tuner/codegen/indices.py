@@ -1,6 +1,6 @@
 """Index arithmetic in generated code: scalars, addresses, lane conditions.
 
-An index is computed at the level of its deepest loop variable, outer parts first, so that an inner
+An index is computed at the level of its deepest loop variable, outer terms first, so that an inner
 loop adds only the terms that change in it.
 """
 
@@ -37,9 +37,9 @@ class VectorAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """An index split once into its parts, because unrolled variables differ in every copy of it.
+    """An index split into its parts once, because unrolled variables differ in every copy of it.
 
-    Entries are keyed by the identity of `index`, which is therefore kept alive here.
+    Entries are keyed by the identity of `index`, so this value keeps `index` alive.
     """
 
     index: Affine
@@ -58,8 +58,11 @@ class _Parts:
 
 
 class Indices:
-    """Writes index arithmetic into a function. `ranges` bounds every loop variable; unrolled
-    variables are first replaced by their `fixed` values."""
+    """A writer of index arithmetic in one function.
+
+    `ranges` bounds every loop variable. Unrolled variables are first replaced by their `fixed`
+    values.
+    """
 
     def __init__(
         self, text: FunctionText, ranges: Mapping[str, Interval], unrolled: frozenset[str]
@@ -72,24 +75,24 @@ class Indices:
         self._variables: dict[str, tuple[str, int]] = {}
 
     def bind(self, name: str, register: str, level: int) -> None:
-        """Loop variable `name` is in `register`, defined at `level`."""
+        """Record that loop variable `name` is in `register`, defined at `level`."""
         self._variables[name] = (register, level)
 
     def unbind(self, name: str) -> None:
-        """The loop is closed, so its register is no longer valid."""
+        """Forget a loop variable whose loop is closed: its register is no longer valid."""
         del self._variables[name]
 
     def bound(self) -> dict[str, tuple[str, int]]:
-        """The variables of the open loops, with their registers and levels."""
+        """Return the variables of the open loops, with their registers and levels."""
         return self._variables
 
     def fix(self, name: str, value: int) -> None:
-        """Unrolled variable `name` has this value until fixed again."""
+        """Set unrolled variable `name` to this value until it is set again."""
         self.fixed[name] = Affine((), value)
         self.ranges[name] = Interval(value, value)
 
     def resolve(self, index: Affine) -> Affine:
-        """`index` with unrolled variables replaced by their values."""
+        """Return `index` with unrolled variables replaced by their values."""
         if not self.fixed:
             return index
         known = self._parts.get(id(index))
@@ -107,11 +110,11 @@ class Indices:
         return Affine(known.moving, const)
 
     def level_of(self, index: Affine) -> int:
-        """The outermost level at which `index` can be computed."""
+        """Return the outermost level at which `index` can be computed."""
         return max((self._variables[n][1] for n in index.vars()), default=0)
 
     def scalar(self, index: Affine) -> Val:
-        """A resolved index as an i64."""
+        """Return a resolved index as an i64."""
         if index.is_const:
             return literal(index.const, DType.I64)
         level = self.level_of(index)
@@ -146,7 +149,7 @@ class Indices:
         if atom in memo:
             return memo[atom]
         lowest = interval(atom.numerator, self.ranges).lo
-        # Rounding down equals unsigned division once the numerator is shifted to be >= 0.
+        # Rounding down equals unsigned division after the numerator is shifted to be >= 0.
         shift = 0 if lowest >= 0 else -(lowest // atom.divisor)
         numerator = self.scalar(atom.numerator + shift * atom.divisor)
         divisor = literal(atom.divisor, DType.I64)
@@ -160,7 +163,7 @@ class Indices:
         return result
 
     def address(self, base: str, element_type: str, offset: Affine) -> str:
-        """A pointer to element `offset` (resolved, in elements) of the array at `base`."""
+        """Return a pointer to element `offset` (resolved, in elements) of the array at `base`."""
         moving = Affine(offset.terms, 0)
         pointer = self._pointer(base, element_type, moving)
         if not offset.const:
@@ -194,8 +197,7 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """A resolved condition: a known truth value, one i1, or a vector of i1 with one per
-        lane."""
+        """Return a resolved condition: a known truth value, one i1, or a vector of i1 by lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)
@@ -237,7 +239,7 @@ class Indices:
         key = (cond, lanes)
         if key in memo:
             return memo[key]
-        # Far from zero only the sign matters, so the base is clamped to fit 32 bits.
+        # Far from zero only the sign matters, so the base is clamped to fit into 32 bits.
         limit = abs(step) * lanes + 1
         value = self.scalar(base).name
         for bound, name in ((-limit, "smax"), (limit, "smin")):

@@ -1,4 +1,4 @@
-"""Leaves of a nest in one function: compute a value, combine it with the old one, and write it."""
+"""Leaves of a nest in one function: compute a value, combine it with the old one, store it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """Writes leaves at the current place; `streamed` are the buffers written by non-temporal
-    stores."""
+    """A writer of leaves; `streamed` are the buffers with non-temporal stores."""
 
     def __init__(
         self,
@@ -56,8 +55,10 @@ class LeafWriter:
     def _where_guards_hold(
         self, leaf: StoreElement | Update, write: Callable[[Val | None], None]
     ) -> None:
-        """Call `write` with a mask of the lanes in which the guards of `leaf` hold, in a branch on
-        the guards that are equal for all lanes."""
+        """Call `write` with a mask of the lanes in which the guards of `leaf` hold.
+
+        Guards that are equal for all lanes become a branch around the written code.
+        """
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -95,7 +96,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
 
     def _operand(self, call: InstructionCall, load: Load) -> Val:
-        """The steps of all lanes as one vector; steps that lanes share are repeated."""
+        """Return the steps of all lanes as one vector; steps that lanes share are repeated."""
         steps, lanes = call.instruction.steps, call.loop.extent
         first = {call.loop.var: ZERO, call.step: ZERO}
         index = tuple(i.substitute(first) for i in load.index)
@@ -134,7 +135,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """All lanes of the leaf's value combined; lanes outside the mask are the identity."""
+        """Combine all lanes of the leaf's value; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -146,7 +147,7 @@ class LeafWriter:
     def _old(
         self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
     ) -> Val:
-        """The old value: the identity if this is the element's first update."""
+        """Return the old value: the identity if this is the element's first update."""
         dtype = leaf.value.dtype
         identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
@@ -164,8 +165,10 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """The value that the leaf writes; `old` is read after the value unless one instruction
-        combines them."""
+        """Return the value that the leaf stores.
+
+        `old` is loaded after the value is computed, unless one instruction combines both.
+        """
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -183,7 +186,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Prefetch the line of an element; nothing for one in registers."""
+        """Prefetch the cache line of an element; write nothing if the buffer is in registers."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis
@@ -191,14 +194,14 @@ class LeafWriter:
         index = tuple(i.substitute(first_lane) for i in leaf.index)
         pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: 2 from L2 on, 3 all levels
+        kept = 2 if leaf.far else 3  # LLVM's locality: 2 for L2 and beyond, 3 for all levels
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether the leaf is a multiplication and addition in one instruction."""
+    """Whether the leaf is a multiplication and an addition in one instruction."""
     value = leaf.value
     if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False

@@ -17,8 +17,9 @@ from . import math_polynomials as fitted
 class FloatFormat:
     """A binary floating-point format and the constants of its range reductions.
 
-    `ln2_high` has so few bits that its product with any exponent is exact, fused or not.
-    `magic` is 1.5 * 2**mantissa: adding it rounds to an integer, left in the low bits.
+    `ln2_high` has so few significant bits that its product with any exponent is exact, fused or
+    not. `magic` is 1.5 * 2**mantissa: adding it rounds to an integer, which is then in the low
+    bits.
     """
 
     element: str
@@ -51,8 +52,8 @@ class FloatFormat:
         return self.bias << self.mantissa
 
 
-# exp_low and exp_high are just beyond the arguments where exp becomes 0 and infinity;
-# beyond tanh_high and erf_high the result rounds to 1.
+# exp_low and exp_high are just beyond the arguments at which exp becomes 0 and infinity; beyond
+# tanh_high and erf_high the result rounds to 1.
 FORMATS = {
     DType.F32: FloatFormat(
         element="float", bits=32, mantissa=23, bias=127,
@@ -77,7 +78,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """Writes the instructions of one function. Methods return the name of their value."""
+    """A writer of the instructions of one function. Methods return the name of their value."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt
@@ -94,7 +95,7 @@ class Body:
         return f"<{lanes} x {element}>" if lanes > 1 else element
 
     def const(self, value: float) -> str:
-        """An exact float constant, written as the bits of the double of the same value."""
+        """Return an exact float constant, written as the bits of the double with the same value."""
         text = self._bits(value)
         return f"splat ({self.fmt.element} {text})" if self._lanes > 1 else text
 
@@ -129,8 +130,7 @@ class Body:
         return self._new(f"{op} {self.ints} {a}, {b}")
 
     def muladd(self, a: str, b: str, c: str) -> str:
-        """`a * b + c`, fused if the target can, so it must not be relied on for an exact
-        product."""
+        """Write `a * b + c`, fused if the target can fuse; the product need not be exact."""
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
@@ -138,7 +138,7 @@ class Body:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
     def scalef(self, x: str, n: str) -> str:
-        """`x * 2**floor(n)` with one rounding: an instruction of AVX-512, for its vectors only."""
+        """Write `x * 2**floor(n)` with one rounding: an AVX-512 instruction for its vectors."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
@@ -149,8 +149,10 @@ class Body:
         )
 
     def limited(self, x: str, limit: float) -> str:
-        """`x` limited to a magnitude of `limit`; NaN becomes `limit`. An instruction of
-        AVX-512DQ."""
+        """Write `x` limited to a magnitude of `limit`; NaN becomes `limit`.
+
+        This is an instruction of AVX-512DQ.
+        """
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
@@ -163,8 +165,10 @@ class Body:
         )
 
     def lookup(self, table: tuple[float, ...], index: str) -> str:
-        """For each lane, the entry of a table of 16 floats at the low four bits of the index: an
-        instruction of AVX-512, for its vectors of 16 floats only."""
+        """Write a lookup in a table of 16 floats for each lane, by the low four bits of the index.
+
+        This is an instruction of AVX-512, only for its vectors of 16 floats.
+        """
         t = self.floats
         entries = ", ".join(f"float {self._bits(value)}" for value in table)
         return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
@@ -174,7 +178,7 @@ class Body:
         return self._lanes
 
     def part(self, x: str, start: int, width: int) -> str:
-        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
+        """Write `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
         element = self.fmt.element
         if self._lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -183,7 +187,7 @@ class Body:
         return self._shuffled(x, x, self._lanes, [i if i < self._lanes else None for i in lanes])
 
     def joined(self, parts: list[str], width: int) -> str:
-        """The vector that `part` split into vectors of `width`."""
+        """Write the vector that `part` split into vectors of `width`."""
         element = self.fmt.element
         if self._lanes == 1:
             return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
@@ -202,8 +206,12 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """Add `lines`, a body with argument `%x` and result `result`, with new names of values and
-        argument `x`; returns the new name of the result."""
+        """Rename a body and return its lines and the name of its result, without appending the
+        lines.
+
+        `lines` is a body with argument `%x` and result `result`. Its values get new names, and `x`
+        becomes the argument.
+        """
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -218,7 +226,7 @@ class Body:
         return self._new(f"select {self._bools} {condition}, {self.floats} {a}, {self.floats} {b}")
 
     def at_least(self, x: str, low: str) -> str:
-        """`max(x, low)` that keeps a NaN: on x86 one `maxps` with its operands in this order."""
+        """Write `max(x, low)` that keeps a NaN: one `maxps` on x86 with this operand order."""
         return self.select(self.compare("ogt", low, x), low, x)
 
     def at_most(self, x: str, high: str) -> str:
@@ -231,7 +239,7 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Horner's rule, with the fewest operations; other vectors of the loop fill the latency."""
+        """Write Horner's rule: fewest operations; other vectors of the loop hide its latency."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
@@ -239,8 +247,10 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """A body's `lines` and `result` with `x` as the argument; `suffix` is appended to the names of
-    all its values."""
+    """Return a body's `lines` and `result` with the argument `x`.
+
+    `suffix` is appended to the names of all values of the body.
+    """
 
     def anew(text: str) -> str:
         return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)
@@ -249,13 +259,13 @@ def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[lis
 
 
 def round_to(fmt: FloatFormat, value: float) -> float:
-    """`value` rounded to the format."""
+    """Return `value` rounded to the format."""
     if fmt.bits == 64:
         return value
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def bits_of(fmt: FloatFormat, value: float) -> int:
-    """The bit pattern of `value`, rounded to the format."""
+    """Return the bit pattern of `value`, rounded to the format."""
     code, integer = ("<d", "<Q") if fmt.bits == 64 else ("<f", "<I")
     return int(struct.unpack(integer, struct.pack(code, value))[0])

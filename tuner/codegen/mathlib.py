@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
-Branch-free, without tables in memory, gathers or calls of libm: range reduction, a polynomial, and
-bit operations that every target has. `docs/math.md` states and measures the errors. Results are the
-same for every lane count of a target; targets with and without fused multiply-add may differ in the
-last bit.
+The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
+reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
+measures the errors. Results are the same for every lane count of a target; targets with and without
+fused multiply-add may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from .sine import sine
 
 @dataclass(frozen=True, slots=True)
 class MathFunction:
-    """`define internal VECTOR @name(VECTOR %x)`, always inlined: `lines` with their `result`.
+    """A function `define internal VECTOR @name(VECTOR %x)`, always inlined.
 
-    Emit `text` once per module, after the functions in `needs`. The intrinsics it calls need no
-    declaration: LLVM's parser knows them.
+    `lines` are its instructions and `result` is the name of its result. Emit `text` once per
+    module, after the functions in `needs`. The intrinsics that it calls need no declaration: LLVM's
+    parser knows them.
     """
 
     name: str
@@ -41,11 +42,11 @@ class MathFunction:
 def math_function(
     op: UnaryOp, dtype: DType, lanes: int, target: Target | None = None
 ) -> MathFunction:
-    """`op` on `lanes` values of f32 or f64: `<lanes x float>`, or plain `float` for one lane.
+    """Return `op` on `lanes` values of f32 or f64: `<lanes x float>`, or `float` for one lane.
 
-    `target` matters if it lacks an instruction (FLOOR before SSE4.1); None assumes that it lacks
-    none. ValueError for operations that are one LLVM instruction (neg, abs) and for types other
-    than f32 and f64: narrow floats are computed in f32.
+    `target` matters if it lacks an instruction (FLOOR before SSE4.1); None assumes that it has all
+    instructions. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for
+    types other than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
@@ -70,8 +71,10 @@ def math_function(
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
-    """The function that `emit` writes for vectors of `width`, for any number of lanes. Instructions
-    of the vectors alternate, so that their chains overlap."""
+    """Write the function that `emit` writes for vectors of `width`, for any number of lanes.
+
+    Instructions of the vectors alternate, so that their dependence chains overlap.
+    """
     if body.lanes == width:
         return emit(body, x)
     one = Body(body.fmt, width)
@@ -89,22 +92,24 @@ def is_math_function(op: UnaryOp) -> bool:
 
 
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
-    """Whether AVX-512 instructions scale vectors of `lanes` by powers of two and limit their
-    magnitude."""
+    """Whether AVX-512 can scale vectors of `lanes` by powers of two and limit their magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:
-    """Whether one instruction looks up a table of 16 floats in a register. Then exp uses it for
-    every number of lanes, because its bits must not depend on that."""
+    """Whether one instruction looks up a table of 16 floats in a register.
+
+    If so, exp uses it for every number of lanes, because result bits must not depend on that
+    number.
+    """
     return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
-    """`(sign * p, z)`: exp(sign * x) = 2**n * (1 + p); the low bits of z hold n + offset.
+    """Return `(sign * p, z)` with exp(sign * x) = 2**n * (1 + p); the low bits of z are n + offset.
 
-    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 when n ln 2 is subtracted in two parts (Cody
-    and Waite, 1980), p = r + r^2 q(r). With sign = -1 everything is computed on -r by other
+    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 after n ln 2 is subtracted in two parts (Cody
+    and Waite, 1980); p = r + r^2 q(r). With sign = -1 everything is computed on -r with other
     constants: LLVM would move a negated argument into the clamp before it and undo its `minps`.
     """
     f = b.fmt
@@ -118,7 +123,10 @@ def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
 
 
 def _reduced(b: Body, x: str) -> tuple[str, str]:
-    """`(p, n)`: exp(x) = 2**n * (1 + p), as in `_reduce`, n as a float and p finite for every x."""
+    """Return `(p, n)` with exp(x) = 2**n * (1 + p), as in `_reduce`.
+
+    n is a float, and p is finite for every x.
+    """
     f = b.fmt
     magic = b.const(f.magic)
     n = b.sub(b.muladd(x, b.const(round_to(f, 1 / math.log(2))), magic), magic)
@@ -127,8 +135,10 @@ def _reduced(b: Body, x: str) -> tuple[str, str]:
 
 
 def _remainder(b: Body, x: str, n: str, step: float) -> str:
-    """x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`; a finite value of that size
-    if x is too large or NaN."""
+    """Return x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`.
+
+    If x is too large or NaN, the result is a finite value of that size.
+    """
     f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
@@ -136,18 +146,19 @@ def _remainder(b: Body, x: str, n: str, step: float) -> str:
 
 
 def _power_of_two(b: Body, biased: str) -> str:
-    """2**(k - bias) for the k in the low bits of `biased`, whose other bits are shifted out.
+    """Return 2**(k - bias) for the k in the low bits of `biased`; its other bits are shifted out.
 
-    A k of 2 * (bias + 1) more gives the same factor with its sign bit set.
+    A k that is larger by 2 * (bias + 1) gives the same factor with its sign bit set.
     """
     return b.from_bits(b.int_op("shl", biased, b.int_const(b.fmt.mantissa)))
 
 
 def _exp_in_range(b: Body, x: str) -> str:
-    """exp for arguments clamped to exp_low..exp_high.
+    """Write exp for arguments clamped to exp_low..exp_high.
 
     2**n is applied as two factors, each a normal number, so that results become denormal or
-    infinite with a single rounding. One factor 2**n is not representable at the ends.
+    infinite with a single rounding. At the ends of the range a single factor 2**n is not
+    representable.
     """
     p, z = _reduce(b, x, 2 * b.fmt.bias)
     half = b.int_op("lshr", z, b.int_const(1))
@@ -157,18 +168,22 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """exp with one instruction that scales by a power of two, with one rounding at the ends: the
-    same bits as with two factors. Beyond the ends n alone decides whether the result is 0, infinity
-    or NaN, if the scaled number is finite: so r is limited instead of x."""
+    """Write exp with one instruction that scales by a power of two, with one rounding at the ends.
+
+    The result has the same bits as with two factors. Beyond the ends only n decides whether the
+    result is 0, infinity or NaN, provided that the scaled number is finite; therefore r is limited
+    instead of x.
+    """
     p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
 
 
 def _exp_by_table(b: Body, x: str) -> str:
-    """As `_exp_scaled`, with n in steps of 1/16 and 2**(j/16) from a table in a register: for
-    |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7.
+    """Write exp as `_exp_scaled` does, with n in steps of 1/16 and 2**(j/16) from a table in a
+    register.
 
-    n is rounded to sixteenths as in `_reduce`: the low four bits are j, `scalef` uses floor(n).
+    For |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7. n is rounded to sixteenths as
+    in `_reduce`: its low four bits are j, and `scalef` uses floor(n).
     """
     f = b.fmt
     magic = b.const(f.magic / len(_SIXTEENTHS))
@@ -190,24 +205,24 @@ def _exp(b: Body, x: str) -> str:
 
 
 def _sigmoid(b: Body, x: str) -> str:
-    """c / (c + c exp(-x)) with c = 2**-sigmoid_shift.
+    """Write c / (c + c exp(-x)) with c = 2**-sigmoid_shift.
 
     c keeps the exponential finite for all x with a result above 0, so small and denormal results
     are right, and the power of two is a normal number over the whole range.
     """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
-    sign_bit = 2 * (f.bias + 1)  # of the factor: both it and p come out negated
+    sign_bit = 2 * (f.bias + 1)  # of the factor: the factor and p both become negated
     p, z = _reduce(b, clamped, f.bias - f.sigmoid_shift + sign_bit, sign=-1)
     scale, c = _power_of_two(b, z), b.const(2.0**-f.sigmoid_shift)
     return b.div(c, b.sub(b.muladd(p, scale, c), scale))
 
 
 def _tanh(b: Body, x: str) -> str:
-    """t / (t+2) with t = expm1(2|x|): no cancellation anywhere, as 2**n - 1 is exact.
+    """Write t / (t+2) with t = expm1(2|x|); no cancellation occurs, as 2**n - 1 is exact.
 
-    The roundings of t, t+2 and the division may add up to 2.5 units for small |x|; f32, which is
-    allowed 2, uses x + x^3 p(x^2) there.
+    The roundings of t, t+2 and the division may add up to 2.5 units in the last place for small
+    |x|. f32, whose limit is 2 units, uses x + x^3 p(x^2) there.
     """
     f = b.fmt
     size = b.intrinsic("fabs", x)
@@ -224,7 +239,7 @@ def _tanh(b: Body, x: str) -> str:
 
 
 def _erf(b: Body, x: str) -> str:
-    """x + x p(x^2) near zero, 1 - exp(p(|x|)) beyond; both are computed and one is selected."""
+    """Write x + x p(x^2) near zero and 1 - exp(p(|x|)) beyond, and select one of them."""
     f = b.fmt
     magnitude = b.intrinsic("fabs", x)
     square = b.mul(magnitude, magnitude)
@@ -239,7 +254,8 @@ def _erf(b: Body, x: str) -> str:
 
 
 def _log_parts(b: Body, x: str) -> tuple[str, str]:
-    """`(k, f)`: x = 2**k * (1+f), sqrt(1/2) <= 1+f < sqrt(2), for x > 0, denormal or not.
+    """Return `(k, f)` with x = 2**k * (1+f), sqrt(1/2) <= 1+f < sqrt(2), for x > 0, denormal or
+    not.
 
     k is converted by writing the exponent into the mantissa of 2**mantissa: conversions and
     arithmetic shifts of 64-bit integers are slow or missing before AVX-512.
@@ -261,12 +277,15 @@ def _log_parts(b: Body, x: str) -> tuple[str, str]:
 
 
 def _log(b: Body, x: str) -> str:
-    """k ln 2 + log(1+f); results of zero, negative, infinite and NaN arguments are selected at the
-    end."""
+    """Write k ln 2 + log(1+f).
+
+    The results of zero, negative, infinite and NaN arguments are selected at the end.
+    """
     k, f = _log_parts(b, x)
     finite = _log_of_parts_f32(b, k, f) if b.fmt.bits == 32 else _log_of_parts_f64(b, k, f)
     zero, infinity = b.const(0.0), b.const(math.inf)
-    kept = b.select(b.compare("olt", x, infinity), finite, x)  # infinity and NaN stay themselves
+    # infinity and NaN are returned unchanged
+    kept = b.select(b.compare("olt", x, infinity), finite, x)
     outside = b.select(b.compare("oeq", x, zero), b.const(-math.inf), b.const(math.nan))
     return b.select(b.compare("ole", x, zero), outside, kept)
 
@@ -280,9 +299,9 @@ def _log_of_parts_f32(b: Body, k: str, f: str) -> str:
 
 
 def _log_of_parts_f64(b: Body, k: str, f: str) -> str:
-    """log by s = f / (2+f), as 2 atanh(s) = log(1+f): one division saves ten multiply-adds.
+    """Write log by s = f / (2+f), as 2 atanh(s) = log(1+f): one division saves ten multiply-adds.
 
-    Source: K. C. Ng, `e_log.c` of FDLIBM (Sun Microsystems, 1993), for the order of the sum.
+    Source for the order of the sum: K. C. Ng, `e_log.c` of FDLIBM (Sun Microsystems, 1993).
     """
     s = b.div(f, b.add(f, b.const(2.0)))
     z = b.mul(s, s)
@@ -297,7 +316,7 @@ def _sqrt(b: Body, x: str) -> str:
 
 
 def _rsqrt(b: Body, x: str) -> str:
-    """1 / sqrt(x) by two correctly rounded operations."""
+    """Write 1 / sqrt(x) by two correctly rounded operations."""
     return b.div(b.const(1.0), b.intrinsic("sqrt", x))
 
 
@@ -306,7 +325,7 @@ def _floor(b: Body, x: str) -> str:
 
 
 def _floor_by_adding(b: Body, x: str) -> str:
-    """floor without a rounding instruction, on targets where `llvm.floor` calls libm.
+    """Write floor without a rounding instruction, for targets on which `llvm.floor` calls libm.
 
     Adding and subtracting 2**mantissa rounds to an integer, which is corrected if it is too high.
     Larger magnitudes, infinities and NaN are returned unchanged.

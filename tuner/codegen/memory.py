@@ -1,4 +1,4 @@
-"""Reads and writes of the buffers of a nest by name, in memory or in registers."""
+"""Loads and stores of a nest's buffers by name, in memory or in registers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Val
 
 
 class BufferAddresses:
-    """Reads and writes elements of all buffers in one function."""
+    """A writer of loads and stores of all buffers in one function."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -29,7 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """The element number for the current copy; flattened once for all copies of a leaf."""
+        """Return the element number for the current copy; flatten it once for all copies."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -43,7 +43,7 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """The element, or one per lane if the index depends on `axis`; zero outside `where`."""
+        """Load the element, or one per lane if its index depends on `axis`; 0 outside `where`."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -60,7 +60,7 @@ class BufferAddresses:
         return loaded[key]
 
     def load_side_by_side(self, tensor: str, index: tuple[Affine, ...], count: int) -> Val:
-        """`count` elements of an array from the one at `index` on."""
+        """Load `count` contiguous elements of an array, beginning at `index`."""
         place, axis = self.places[tensor], VectorAxis("side by side", count)
         assert isinstance(place, Array)
         dtype, offset = place.buffer.dtype, self._offset(place.buffer, index)
@@ -85,8 +85,11 @@ class BufferAddresses:
         where: Val | None,
         streamed: bool = False,
     ) -> None:
-        """Write `value` (one per lane if the index depends on `axis`) where `where` is true;
-        `streamed`: by non-temporal stores if the address is aligned at run time."""
+        """Store `value`, one per lane if the index depends on `axis`, in the lanes whose bit in
+        `where` is set.
+
+        If `streamed`, stores are non-temporal if the address is aligned at run time.
+        """
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -103,9 +106,12 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """The outermost level at which this element, or the contiguous elements of all lanes, may
-        be read in advance: nothing inside that level writes the buffer, and the element exists in
-        all iterations."""
+        """Return the outermost level at which the element may be loaded in advance.
+
+        No statement inside that level writes the buffer, and the element is inside the buffer in
+        all iterations. If the index depends on `axis`, this applies to the contiguous elements of
+        all lanes.
+        """
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)
@@ -121,8 +127,10 @@ class BufferAddresses:
         return depth
 
     def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
-        """Whether the element is inside the buffer in all iterations, regardless of conditions, so
-        that reading it is always safe."""
+        """Whether the element is inside the buffer in all iterations, regardless of conditions.
+
+        If so, loading it is always safe.
+        """
         place = self.places[tensor]
         if isinstance(place, Registers):
             return False
@@ -130,7 +138,7 @@ class BufferAddresses:
         return reach.lo >= 0 and reach.hi < place.buffer.elements
 
     def forget(self, tensor: str) -> None:
-        """Drop the values that were read from `tensor` before."""
+        """Drop the values that were loaded from `tensor` before."""
         for level in self.text.levels:
             for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
                 del level.loaded[key]
@@ -146,7 +154,7 @@ class BufferAddresses:
         return isinstance(self.places[tensor], Registers)
 
     def pointer(self, tensor: str, index: tuple[Affine, ...]) -> str:
-        """The address of an element of an array (for prefetching)."""
+        """Return the address of an element of an array (for prefetching)."""
         place = self.places[tensor]
         assert isinstance(place, Array)
         return self._loads.pointer(place, self._offset(place.buffer, index))

@@ -1,4 +1,4 @@
-"""The LLVM module of a kernel: declarations, math functions, a page of zeros, and the finished text
+"""The LLVM module of a kernel: declarations, math functions, a page of zeros, and the final text
 with the memory that the caller must provide."""
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
-"""Size of the constant that redirected reads access: the widest vector, 64 lanes of 8 bytes."""
+"""The size of the constant to which masked loads are redirected: the widest vector, 64 lanes of 8
+bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""Instructions of math functions in a module up to which they are inlined at each use. Beyond it
-they are called, because LLVM's time grows faster than the size of a block."""
+"""The number of instructions of math functions in a module up to which they are inlined at each
+use.
+
+Beyond it they are called, because LLVM's time grows faster than the size of a block.
+"""
 
 
 @dataclass(slots=True)
 class ModuleText:
-    """Collects the top level of an LLVM module. Functions are added as finished text."""
+    """The top level of an LLVM module being written; functions are added as complete text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)
@@ -43,17 +47,17 @@ class ModuleText:
         self.instructions = instruction_set(self.target)
 
     def nontemporal(self) -> str:
-        """The metadata of a non-temporal store."""
+        """Return the metadata of a non-temporal store."""
         self.uses_streams = True
         return "!0"
 
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
-        """Declare an external function; returns its name with the `@`."""
+        """Declare an external function; return its name with the `@`."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return f"@{name}"
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
-        """Define the vector function that computes `op`; returns its name with the `@`."""
+        """Define the vector function that computes `op`; return its name with the `@`."""
 
         def define(function: object) -> str:
             name, text = function.name, function.text  # type: ignore[attr-defined]
@@ -67,8 +71,10 @@ class ModuleText:
         return define(function)
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """The instructions that compute `op` of `x`, in two halves; `number` is unique in the
-        function."""
+        """Return the instructions that compute `op` of `x`, split into two halves.
+
+        `number` is unique in the function.
+        """
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
@@ -76,7 +82,7 @@ class ModuleText:
         return Halves(tuple(first), tuple(second), result, halves.live_registers)
 
     def zeros(self) -> str:
-        """The address of a constant of zeros."""
+        """Return the address of a constant of zeros."""
         self.definitions.setdefault(
             "zeros",
             f"@zeros = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64",
@@ -84,7 +90,7 @@ class ModuleText:
         return "@zeros"
 
     def text(self) -> str:
-        """The whole module; the same parts give the same text."""
+        """Return the text of the whole module; the same parts give the same text."""
         parts = [f'target triple = "{self.target.triple}"']
         parts += [self._definition(name) for name in sorted(self.definitions)]
         parts += self.functions
@@ -102,8 +108,10 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """LLVM IR text of one kernel and the memory that its caller must provide. The last two sizes
-    are for the entry with packed constant inputs."""
+    """The LLVM IR text of one kernel and the memory that its caller must provide.
+
+    The last two sizes are for the entry with packed constant inputs.
+    """
 
     text: str
     workspace_bytes: int
@@ -127,5 +135,5 @@ def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
 
 
 def size_function(name: str, size: int) -> str:
-    """A function without arguments that returns `size`."""
+    """Return a function without arguments that returns `size`."""
     return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"

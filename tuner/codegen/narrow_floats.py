@@ -1,4 +1,4 @@
-"""Conversions of narrow float types, which are stored only, between their bits and f32.
+"""Conversions between f32 and the bits of narrow float types, which are used only for storage.
 
 Rounding is to nearest, ties to even; NaN stays NaN.
 """
@@ -16,13 +16,13 @@ from .text import FunctionText
 from .values import Val, literal, type_text
 
 Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
-"""Writes the instructions that convert a value in all lanes, for a module's target."""
+"""A writer of instructions that convert a value in all lanes, for a module's target."""
 
 
 _F32_BITS, _F64_BITS = 24, 53
-"""Bits of significands."""
+"""The number of bits in the significands."""
 _LOST = 0xFFF
-"""The bits of a 64-bit integer beyond 53 bits, and one more."""
+"""The low 12 bits of a 64-bit integer: the 11 bits that f64 cannot represent, and one more."""
 
 
 def _bf16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
@@ -52,15 +52,18 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """By the target's instruction, or on bits: the exponent is shifted, and corrected if it is the
-    least or the greatest (denormal numbers, infinity and NaN)."""
+    """Convert by the target's instruction, or by integer operations on the bits.
+
+    The exponent is shifted, and corrected if it is the least or the greatest exponent (denormal
+    numbers, infinity and NaN).
+    """
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
         return Val(assign(f"fpext {_half(x.lanes)} {half} to {floats}"), DType.F32, x.lanes)
     bits = assign(f"zext {x.typed} to {w.type}")
     size = w.op("shl", w.op("and", bits, 0x7FFF), 13)
-    # 2**-14 (1 + f) - 2**-14 for the fraction f: exact, and without denormal numbers of f32.
+    # 2**-14 (1 + f) - 2**-14 for the fraction f is exact and involves no denormal numbers of f32.
     above = assign(f"bitcast {w.type} {w.op('add', size, 113 << 23)} to {floats}")
     least = literal(2.0**-14, DType.F32, x.lanes).name
     small = assign(f"bitcast {floats} {assign(f'fsub {floats} {above}, {least}')} to {w.type}")
@@ -72,8 +75,11 @@ def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """By the target's instruction, or on bits (F. Giesen, "Float to half done quic", 2012): below
-    2**-14 adding 1/2 rounds to multiples of 2**-24, from 65520 on the result is infinite."""
+    """Convert by the target's instruction, or by integer operations on the bits.
+
+    Below 2**-14, adding 1/2 rounds to multiples of 2**-24; from 65520 on the result is infinite.
+    Source: F. Giesen, "Float to half done quic", 2012.
+    """
     w, assign, narrow = _Words(text, x.lanes), text.assign, type_text(DType.F16, x.lanes)
     if module.instructions.halves:
         half = assign(f"fptrunc {x.typed} to {_half(x.lanes)}")
@@ -94,13 +100,15 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
-    """The f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does: by rounding to
-    odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
-    rounding to odd", IEEE Trans. Comput. 57 (2008)). None if conversion to f32 cannot change the
-    result."""
+    """Return an f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does.
+
+    The f32 is `x` rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
+    sums: proved algorithms using rounding to odd", IEEE Trans. Comput. 57 (2008)). Return None if
+    conversion to f32 cannot change the result.
+    """
     if x.dtype is DType.F64:
         return _f64_to_odd_f32(text, x)
-    # f32 has every whole number in the range of a type that ends below 2**24.
+    # f32 represents every integer in the range of a type that ends below 2**24.
     if x.dtype.is_float or x.dtype.bits <= _F32_BITS or to.binary.max_exponent <= _F32_BITS:
         return None
     whole = _i64_in_53_bits(text, x) if x.dtype.bits > _F64_BITS else x
@@ -110,14 +118,17 @@ def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
 
 
 def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
-    """The f32 next to `x` whose last bit is set, or `x` if it is an f32 (also infinity or NaN).
-    Denormal numbers keep enough bits; beyond the range it is the largest number."""
+    """Return `x` rounded to odd: `x` if it is an f32 (also infinity or NaN).
+
+    Otherwise the result is the f32 next to `x` whose last bit is set. Denormal numbers have enough
+    bits; beyond the range of f32 the result is its largest number.
+    """
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     bools = type_text(DType.BOOL, x.lanes)
     near = assign(f"fptrunc {x.typed} to {floats}")
     again = assign(f"fpext {floats} {near} to {x.type}")
     bits = assign(f"bitcast {floats} {near} to {w.type}")
-    # Signs are equal, so the order of values is that of magnitudes or its reverse.
+    # Signs are equal, so the order of values is the order of magnitudes or its reverse.
     above = assign(f"fcmp ogt {x.type} {again}, {x.name}", "c")
     negative = assign(f"icmp slt {w.type} {bits}, {w.number(0)}", "c")
     inexact = assign(f"fcmp one {x.type} {again}, {x.name}", "c")
@@ -130,15 +141,18 @@ def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
 
 
 def _i64_in_53_bits(text: FunctionText, x: Val) -> Val:
-    """A number of at most 53 bits that rounds to fewer bits as `x` does: `x` up to 2**53, above
-    that without its last 12 bits, whose last remaining bit is set if these were not zero."""
+    """Return an integer of at most 53 significant bits that rounds to fewer bits as `x` does.
+
+    Up to 2**53 it is `x`. Above, its last 12 bits are zero, and the last remaining bit is set if
+    the removed bits were not zero.
+    """
 
     def number(value: int) -> str:
         return literal(value, x.dtype, x.lanes).name
 
     assign, type_ = text.assign, x.type
     lost = assign(f"and {x.typed}, {number(_LOST)}")
-    # Adding 4095 carries into the bit above unless all dropped bits are zero.
+    # Adding 4095 carries into the bit above unless all removed bits are zero.
     carried = assign(f"add {type_} {lost}, {number(_LOST)}")
     sticky = assign(f"or {x.typed}, {carried}")
     odd = assign(f"and {type_} {sticky}, {number(~_LOST)}")
@@ -178,7 +192,7 @@ class _Words:
 
 
 WIDENED: dict[DType, Conversion] = {DType.BF16: _bf16_to_f32, DType.F16: _f16_to_f32}
-"""Converts a narrow float's bits to f32."""
+"""The conversion of each narrow float's bits to f32."""
 
 NARROWED: dict[DType, Conversion] = {DType.BF16: _f32_to_bf16, DType.F16: _f32_to_f16}
-"""Converts an f32 to the bits of the nearest narrow float."""
+"""The conversion of f32 to the bits of the nearest narrow float."""

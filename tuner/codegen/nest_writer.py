@@ -1,7 +1,8 @@
 """From a loop nest to LLVM IR.
 
-Serial loops become loops, unrolled loops copies, vectorised loops lanes. A parallel loop becomes a
-separate function that OpenMP's runtime calls on every thread with a share of the iterations.
+Serial loops become loops, unrolled loops become copies, vectorised loops become lanes. A parallel
+loop becomes a separate function, which OpenMP's runtime calls on every thread with a share of the
+iterations.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .values import Val, literal, scalar_type
 
 
 class NestWriter:
-    """Writes the kernel function and, by copies of itself, its parallel regions."""
+    """A writer of the kernel function; a separate writer writes each of its parallel regions."""
 
     def __init__(
         self,
@@ -93,8 +94,10 @@ class NestWriter:
         self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
 
     def write_part(self) -> None:
-        """Add the function `symbol` for other functions of the module: it checks nothing and takes
-        `parameters`."""
+        """Add the function `symbol`, which other functions of the module call.
+
+        It checks no memory and has the parameters `parameters()`.
+        """
         self._place_arguments()
         self.statements(self.nest.body)
         self._finish_streams()
@@ -105,11 +108,11 @@ class NestWriter:
         )
 
     def parameters(self) -> list[str]:
-        """The parameters of a part of the kernel: arguments, packed memory if any, workspace."""
+        """Return the parameters of a part: arguments, packed memory if any, workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self, always: bool = False) -> None:
-        """A fence orders non-temporal stores with others: one per thread's share."""
+        """Write a fence after non-temporal stores, once per thread's share."""
         if always or self.module.uses_streams:
             fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
@@ -123,7 +126,7 @@ class NestWriter:
         return arguments if self.storage.prepacked is None else [*arguments, "ptr noalias %packed"]
 
     def _argument_pointers(self) -> list[str]:
-        """The registers of the parameters except the workspace."""
+        """Return the registers of the parameters except the workspace."""
         pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
         return pointers if self.storage.prepacked is None else [*pointers, "%packed"]
 
@@ -173,7 +176,7 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
-        """A loop, entered only if those of its bounds hold that do not depend on its variable."""
+        """Write a loop, entered only if its bounds that do not depend on its variable hold."""
         condition: Val | None = None
         for bound in loop.bounds:
             if loop.var in bound.index.vars():
@@ -218,7 +221,7 @@ class NestWriter:
                 assert_never(loop.kind)
 
     def _trips(self, loop: For) -> Val:
-        """The number of iterations of a serial loop: its extent, or fewer if its bounds say so."""
+        """Return the trip count of a serial loop: its extent, or less if its bounds limit it."""
         bounds = [bound for bound in loop.bounds if loop.var in bound.index.vars()]
         if not bounds:
             return literal(loop.extent, DType.I64)
@@ -230,11 +233,11 @@ class NestWriter:
         return Val(trips, DType.I64)
 
     def _limit(self, name: str, bound: Cond) -> str:
-        """The number of values 0, 1, ... of `name` for which `bound` holds, perhaps negative."""
+        """Return the number of values 0, 1, ... of `name` that `bound` allows, or less than 0."""
         assert isinstance(bound, Ge0)
         step = -bound.index.coefficient(name)
         rest = self.indices.resolve(bound.index + var(name) * step)
-        # floor(rest / step) + 1, with a shift that makes the numerator non-negative.
+        # The value is floor(rest / step) + 1, with a shift that makes the numerator non-negative.
         lowest = interval(rest, self.indices.ranges).lo
         shift = 0 if lowest >= 0 else -(lowest // step)
         numerator = self.indices.scalar(rest + shift * step)
@@ -245,7 +248,7 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """A loop from `start` to below `stop`; entered without a test if it runs at least once."""
+        """Write a loop from `start` to below `stop`, without an entry test if it surely runs."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
@@ -271,8 +274,10 @@ class NestWriter:
         text.start_block(done)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
-        """A loop on pointers that begin at a line of its output, then both ends at the original
-        pointers."""
+        """Write a loop on pointers that begin at a cache line of its output.
+
+        Both ends are then computed with the original pointers.
+        """
         text = self.text
         address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
         behind = text.assign(f"sub i64 0, {address}", "w")
@@ -306,9 +311,11 @@ class NestWriter:
         self.memory.forget_all()
 
     def _parallel(self, loop: For, pointers: list[str] | None = None, trips: str = "") -> str:
-        """Call the runtime with a record of everything the region's threads need; returns the
-        region's name. `pointers` are the arguments if not those of the kernel, `trips` is the
-        number of iterations if not the loop's extent."""
+        """Call the runtime with a record of all values that the region's threads need.
+
+        Return the region's name. `pointers` replace the arguments of the kernel if given; `trips`
+        replaces the loop's extent as the number of iterations if given.
+        """
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
@@ -321,7 +328,8 @@ class NestWriter:
             slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
             self.text.add(f"  store {type_} {value}, ptr {slot}, align 8")
         if self.streamed & written_alone(self.nest.body):
-            self._finish_streams(always=True)  # this thread's stores complete before others begin
+            # this thread's stores complete before other threads begin
+            self._finish_streams(always=True)
         threads = self.module.target.threads
         run = self.module.intrinsic("GOMP_parallel", "void", ("ptr", "ptr", "i32", "i32"))
         self.text.add(f"  call void {run}(ptr @{name}_thread, ptr {record}, i32 {threads}, i32 0)")
@@ -341,7 +349,7 @@ class NestWriter:
         return name
 
     def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:
-        """The function `name`: iterations `%start` to `%stop` of the loop, for one thread."""
+        """Write the function `name`: iterations `%start` to `%stop` of the loop, for one thread."""
         inner = NestWriter(self.nest, self.module, name, self.storage)
         inner._place_arguments()
         for buffer_name in self.memory.places:
@@ -367,12 +375,12 @@ class NestWriter:
 
 
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """All buffers written in `stmts`."""
+    """Return all buffers that are written in `stmts`."""
     return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, StoreElement | Update))
 
 
 def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """Buffers that one thread writes outside of parallel loops."""
+    """Return the buffers that a single thread writes, outside parallel loops."""
     found: set[str] = set()
     for stmt in stmts:
         match stmt:

@@ -1,8 +1,8 @@
-"""An order of statements in which their long dependence chains overlap.
+"""An order of statements in which their long dependence chains overlap (software pipelining).
 
-A math function is a chain of dependent instructions, longer than a core's window: copies of a
-statement in sequence wait for each other. So the first half of each is written a few statements
-early, next to the second half of another.
+A math function is a chain of dependent instructions that is longer than a core's reorder window, so
+copies of a statement in sequence wait for each other. Therefore the first half of each statement is
+written a few statements early, next to the second half of another statement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_AHEAD = 4
 """The greatest number of statements by which a first half is early: enough to cover its latency."""
 
 REGISTERS_FOR_OTHERS = 12
-"""Vector registers reserved for constants and values in computation."""
+"""Vector registers reserved for constants and intermediate values."""
 
 _NAME = re.compile(r"%[\w.]+")
 _SLOT = re.compile(r"%slot\d+")
@@ -27,9 +27,12 @@ _SLOT = re.compile(r"%slot\d+")
 
 @dataclass(slots=True)
 class LineGroup:
-    """Lines that stay together. A `head` may move earlier, to where its operands exist, because it
-    reads nothing that is written in between. `live_registers` is the number of registers that hold
-    its values until the statement continues."""
+    """Lines that stay together.
+
+    A `head` may move earlier, to a position at which its operands exist, because it reads nothing
+    that is written in between. `live_registers` is the number of registers that contain its values
+    until the statement continues.
+    """
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
@@ -38,8 +41,11 @@ class LineGroup:
 
 @dataclass(slots=True)
 class Statements:
-    """A sequence of statements that is being written, at one depth of loops and branches; `writes`
-    are the buffers they write. `divisible` applies to the current statement."""
+    """A sequence of statements that is being written, at one depth of loops and branches.
+
+    `writes` are the buffers that the statements write. `divisible` applies to the current
+    statement.
+    """
 
     depth: int
     writes: frozenset[str]
@@ -47,14 +53,17 @@ class Statements:
     divisible: bool = False
 
     def begin(self, reads: frozenset[str] | None) -> Lines:
-        """Begin the next statement, which reads these buffers before it writes; None for one that
-        must not be divided."""
+        """Begin the next statement and return its lines.
+
+        `reads` are the buffers that the statement reads before it writes, or None if the statement
+        must not be divided.
+        """
         self.divisible = reads is not None and not reads & self.writes
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
     def divide(self, live_registers: int) -> Lines:
-        """End the statement's first half; the rest is its second half."""
+        """End the statement's first half and return the lines of its second half."""
         self.divisible = False
         head = self.pieces[-1]
         head.live_registers = live_registers
@@ -65,7 +74,7 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A chain in two parts; `live_registers` values of the first are needed by the second."""
+    """A dependence chain in two parts; the second needs `live_registers` values of the first."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -75,7 +84,7 @@ class Halves:
 
 @lru_cache(maxsize=256)
 def in_halves(lines: tuple[str, ...], result: str) -> Halves:
-    """A chain divided in its middle third, where the fewest values are live."""
+    """Divide a chain in its middle third, at the point with the fewest live values."""
 
     def live_at(at: int) -> int:
         rest = lines[at:]
@@ -88,14 +97,14 @@ def in_halves(lines: tuple[str, ...], result: str) -> Halves:
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
-    """The lines of `pieces`, with heads moved as early as `registers` allow."""
+    """Return the lines of `pieces`, with heads moved as early as `registers` allow."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
     if ahead <= 0:
         return [piece.lines for piece in pieces]
     missing = {name for piece in pieces for name in _defined_in(piece)}
     order: Lines = []
-    passed = placed = 0  # numbers of heads, in the old and in the new order
+    passed = placed = 0  # numbers of heads in the old and in the new order
     for piece in pieces:
         if piece.is_head:
             passed += 1
@@ -112,8 +121,10 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """The number of statements by which heads may be early: their values and all values that live
-    in registers throughout must leave some registers free."""
+    """Return the number of statements by which heads may be early.
+
+    Their values, and all values that are in registers throughout, must leave some registers free.
+    """
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
@@ -122,7 +133,7 @@ def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: in
 
 
 def flat(lines: Lines) -> Iterator[str]:
-    """All lines, with nested lists flattened."""
+    """Yield all lines, with nested lists flattened."""
     for line in lines:
         if isinstance(line, str):
             yield line
@@ -135,7 +146,7 @@ def _ends_block(line: str) -> bool:
 
 
 def _defined(line: str) -> str:
-    """The name of the value that a line defines, "" if none."""
+    """Return the name of the value that a line defines, or "" if it defines none."""
     name, equals, _ = line.partition(" = ")
     return name.strip() if equals else ""
 
@@ -145,5 +156,5 @@ def _defined_in(piece: LineGroup) -> set[str]:
 
 
 def _used_in(piece: LineGroup) -> set[str]:
-    """The values that `piece` uses and does not define."""
+    """Return the values that `piece` uses and does not define."""
     return {name for line in flat(piece.lines) for name in _NAME.findall(line)} - _defined_in(piece)

@@ -4,9 +4,9 @@
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are equal.
-The parameters depend on the workload alone: a constant input that the schedule does not pack is
-copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
+Both ways call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are
+equal. The parameters depend only on the workload: a constant input that the schedule does not pack
+is copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """The module of a nest with constant inputs: the kernel and its two parts."""
+    """Return the module of a nest with constant inputs: its entries and internal functions."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -34,7 +34,7 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
     if parts.copies:
         pack = replace(nest, body=parts.copies)
         pack_storage = plan_storage(pack, ahead)
-        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it gets none
+        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it gets no workspace
         NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
@@ -56,8 +56,11 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions. `own_bytes` is the workspace of the main part; if the whole
-    kernel packs, the packed data follows it."""
+    """A writer of the exported functions.
+
+    `own_bytes` is the size of the main part's workspace. In the entry that packs inside the call,
+    the packed data follows this workspace.
+    """
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

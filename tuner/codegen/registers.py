@@ -15,7 +15,7 @@ from .values import Val, type_text
 
 @dataclass(slots=True)
 class Registers:
-    """A small array in slots of `lanes` elements; slot n has the elements from n*lanes on."""
+    """A small array in slots of `lanes` elements; slot n has the elements from n * lanes on."""
 
     buffer: Buffer
     lanes: int
@@ -23,14 +23,19 @@ class Registers:
 
 
 class RegisterAccess:
-    """Reads and writes elements of registers in one function; indices are constants after
-    unrolling."""
+    """A writer of loads and stores of register arrays in one function.
+
+    Indices are constants after unrolling.
+    """
 
     def __init__(self, text: FunctionText) -> None:
         self.text = text
 
     def load(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
-        """The element, or one per lane."""
+        """Load the element at `offset`, or one element per lane of `axis`.
+
+        If lanes have a stride above 1, it must be a multiple of the slot's lanes.
+        """
         dtype, lanes = place.buffer.dtype, place.lanes
         if axis is not None:
             step = offset.coefficient(axis.var)
@@ -50,7 +55,11 @@ class RegisterAccess:
         return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
 
     def _load_transposed(self, place: Registers, start: int, step: int, count: int) -> Val:
-        """One lane of `count` registers that are `step` apart: a column of the block they form."""
+        """Load one lane of each of `count` slots at distance `step`.
+
+        The slots form the rows of a block, which is transposed once; the result is a column of the
+        block.
+        """
         first, lane = divmod(start, place.lanes)
         numbers = tuple(range(first, first + step * count, step))
         blocks = self.text.levels[-1].transposed
@@ -73,7 +82,10 @@ class RegisterAccess:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> None:
-        """Write the element, or one per lane, where `where` is true."""
+        """Store the element at `offset`, or one element per lane of `axis`.
+
+        Lanes whose bit in the mask `where` is false keep their old value.
+        """
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:

@@ -1,7 +1,7 @@
 """Arithmetic in generated code: one LLVM value per node of a scalar expression.
 
-A node that does not depend on the vector axis stays scalar until it is combined with one that does.
-Conditional reads are made safe (masked or redirected to zeros) without branches.
+A node that does not depend on the vector axis stays scalar until it is combined with a node that
+does. Conditional loads are made safe (masked or redirected to zeros) without branches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .values import Val, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:
-    """Evaluates scalar expressions in one function, for one setting of the unrolled loops."""
+    """A writer of scalar expressions in one function, for one setting of the unrolled loops."""
 
     def __init__(
         self, text: FunctionText, indices: Indices, memory: BufferAddresses, module: ModuleText
@@ -55,7 +55,11 @@ class Scalars:
         self._is_before_jump = False
 
     def value(self, node: Scalar, where: Val | None = None) -> Val:
-        """`node`'s value; reads happen only where the mask `where` is true (None: everywhere)."""
+        """Return the value of `node`.
+
+        Elements are loaded only in lanes whose bit in the mask `where` is set, or in all lanes if
+        None.
+        """
         match node:
             case Const(value, dtype):
                 return literal(value, dtype)
@@ -88,14 +92,16 @@ class Scalars:
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:
-        """In this context quotients are rounded once: before a discontinuous function, 3/3 must not
-        be below 1."""
+        """In this context quotients are rounded once if `jumps`.
+
+        Before a discontinuous function, for example floor, 3/3 must not be below 1.
+        """
         before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
         yield
         self._is_before_jump = before
 
     def all_of(self, node: All) -> Val | bool:
-        """The conjunction of the conditions: a known truth value, an i1, or a mask."""
+        """Return the conjunction of the conditions: a known truth value, an i1, or a mask."""
         result: Val | bool = True
         for cond in node.conds:
             index = self.indices.resolve(cond.index)
@@ -107,7 +113,7 @@ class Scalars:
         return result
 
     def both(self, a: Val | bool, b: Val | bool) -> Val:
-        """`a and b`, both of them values."""
+        """Return `a and b`; both must be values."""
         assert isinstance(a, Val)
         assert isinstance(b, Val)
         a, b = self.same_lanes(a, b)
@@ -121,7 +127,7 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """`combine` of the true branch where the condition holds, `otherwise` elsewhere."""
+        """Return `combine` of the true branch in lanes with the condition, else `otherwise`."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):
             return combine(node.on_true, where) if cond else otherwise
@@ -141,11 +147,11 @@ class Scalars:
         inside = cond if where is None else self.both(where, cond)
         other = node.on_false
         is_padding = isinstance(other, Const) and other.is_plus_zero
-        if is_padding and isinstance(node.on_true, Load):  # a masked read gives zero
+        if is_padding and isinstance(node.on_true, Load):  # a masked load gives zero
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
-            # Registers are loaded whole, and a scalar is the same in every lane.
+            # Registers are loaded as whole vectors, and a scalar is the same in every lane.
             if loaded.lanes < cond.lanes or self.memory.in_registers(node.on_true.tensor):
                 return self.select(cond, loaded, literal(0, loaded.dtype))
             return loaded
@@ -163,9 +169,11 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Whether all reads in `node` are inside their buffers regardless of the condition. An
-        unconditional read is cheaper and can be shared. Selects inside `node` keep their
-        conditions."""
+        """Whether all loads in `node` are inside their buffers regardless of the condition.
+
+        An unconditional load is cheaper and can be shared. Selects inside `node` still apply their
+        conditions.
+        """
         return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
@@ -177,7 +185,7 @@ class Scalars:
         return Val(name, on_true.dtype, on_true.lanes)
 
     def broadcast(self, value: Val, lanes: int) -> Val:
-        """`value` in all `lanes` lanes."""
+        """Return `value` in all `lanes` lanes."""
         if value.lanes == lanes:
             return value
         assert value.lanes == 1
@@ -223,7 +231,8 @@ class Scalars:
         dtype, lanes = a.dtype, a.lanes
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             if dtype.is_float:
-                # A comparison with NaN is false and gives `b`: a constant first lets NaN through.
+                # A comparison with NaN is false and selects `b`: with a constant as `a`, a NaN is
+                # returned.
                 if not b.name.startswith("%"):
                     a, b = b, a
                 test = "fcmp ogt" if op is BinaryOp.MAX else "fcmp olt"
@@ -248,7 +257,7 @@ class Scalars:
         return Val(name, a.dtype, a.lanes)
 
     def _by_constant(self, a: Val, divisor: float) -> Val:
-        """`a / divisor`: LLVM divides by powers of two by their reciprocals."""
+        """Return `a / divisor`. LLVM replaces a division by a power of two by a multiplication."""
         parts = reciprocal_of(divisor, a.dtype)
         if parts is None:
             return self.binary(BinaryOp.DIV, a, literal(divisor, a.dtype))
@@ -256,12 +265,11 @@ class Scalars:
         return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """`(s, r)` with x / node = (x * s) * r for all x it divides, computed at the outermost
-        possible level.
+        """Return `(s, r)` with x / node = (x * s) * r for all dividends x.
 
-        Two roundings are within the error bound of a division. s is a power of two that brings the
-        divisor near 1, so neither r nor a product with it overflows or loses bits unless the
-        quotient does.
+        Both are computed at the outermost possible level. Two roundings are within the error bound
+        of a division. s is a power of two that brings the divisor near 1, so neither r nor a
+        product with it overflows or loses bits unless the quotient does.
         """
         home = self._home(node)
         where = where if home == self.text.depth else None
@@ -292,7 +300,7 @@ class Scalars:
         return self._home(node) < self.text.depth
 
     def _home(self, node: Scalar) -> int:
-        """The outermost level at which `node` can be computed for the current lanes."""
+        """Return the outermost level at which `node` can be computed for the current lanes."""
         level = 0
         for part in walk(node):
             match part:
@@ -309,8 +317,7 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """A slow operation that other lanes or iterations share, at the outermost possible
-        level."""
+        """Compute a slow operation at the outermost possible level, to share its result."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
@@ -321,7 +328,7 @@ class Scalars:
             return memo[key]
 
     def multiply_add(self, a: Val, b: Val, c: Val) -> Val:
-        """`a * b + c`, with one rounding if the target has the instruction."""
+        """Return `a * b + c`, with one rounding if the target has the instruction."""
         lanes = max(a.lanes, b.lanes, c.lanes)
         a, b, c = (self.broadcast(v, lanes) for v in (a, b, c))
         (fused,) = MULTIPLY_ADDS[c.dtype].forms
@@ -358,7 +365,7 @@ class Scalars:
         return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
 
     def _divided(self, op: UnaryOp, x: Val) -> Val:
-        """A math function's value, whose first half may be written before other statements."""
+        """Return a math function's value; its first half may be written before other statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
@@ -379,7 +386,7 @@ class Scalars:
         )
 
     def cast(self, x: Val, to: DType) -> Val:
-        """`x` as `to`; float to integer truncates and saturates, NaN gives 0."""
+        """Convert `x` to `to`; float to integer truncates and saturates, NaN gives 0."""
         if x.dtype is to:
             return x
         if x.dtype.is_narrow_float:
@@ -416,7 +423,7 @@ class Scalars:
         return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
-        """All lanes combined into one value, as a tree if their number is a power of two."""
+        """Combine all lanes into one value, as a tree as long as their number is even."""
         lanes, current = vector.lanes, vector
         while lanes > 1 and lanes % 2 == 0:
             half = lanes // 2

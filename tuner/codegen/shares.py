@@ -1,4 +1,4 @@
-"""The function that OpenMP's runtime calls on every thread, which computes the thread's share."""
+"""The function that OpenMP's runtime calls on every thread; it computes the thread's share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """`name_thread`: unpack the record and run this thread's share of `trips` iterations; if that
-    is None, the last value of the record is their number.
+    """Return `name_thread`, which unpacks the record and runs this thread's share of `trips`
+    iterations.
 
-    The record has `arguments` pointers, the workspace and `outer` loop variables. The share depends
-    on the number of threads that the runtime provides, so a nested or limited caller still gets the
-    whole output.
+    If `trips` is None, the last value of the record is the number of iterations. The record has
+    `arguments` pointers, the workspace and `outer` loop variables. The share depends on the number
+    of threads that the runtime provides, so a nested or limited caller still gets the whole output.
     """
     text = FunctionText()
     call: list[str] = []

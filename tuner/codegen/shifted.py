@@ -1,10 +1,11 @@
 """Shifted loops: elementwise code for arrays that do not begin at a cache line.
 
-If every access of a loop is to the same place of its array, shifting all arrays by some elements
-only shifts the result. So the loop runs on pointers that begin at the output's first whole line,
-with one iteration less. Two more iterations on the original pointers then compute both ends; they
-write some elements again, with the same values. Vectors are then aligned for arrays with equal
-alignment, as usual with one allocator, and the output may be written by non-temporal stores.
+If every access of a loop has the same element number in its array, shifting all arrays by some
+elements only shifts the result. Therefore the loop runs on pointers that begin at the first whole
+cache line of the output, with one iteration less. Two more iterations with the original pointers
+then compute both ends; they store some elements again, with the same values. Vectors are then
+aligned if the arrays have equal alignment, as usual with one allocator, and the output may be
+stored non-temporally.
 """
 
 from __future__ import annotations
@@ -18,23 +19,24 @@ from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement,
 
 LINE_BYTES = 64
 LEAST_TRIPS = 8
-"""The least number of iterations for which two more pay off."""
+"""The least trip count for which two more iterations are profitable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The positions of the arguments that are shifted with a loop, and of the one it writes."""
+    """The positions of the arguments shifted with a loop, and of the argument it writes."""
 
     arguments: frozenset[int]
     output: int
 
 
 def shift_of(nest: Nest, loop: For) -> Shift | None:
-    """The shift of `loop`, a top-level statement of the nest; None if it cannot be shifted.
+    """Return the shift of `loop`, a top-level statement of the nest, or None if it cannot be
+    shifted.
 
-    It can if it is one store in loops that together write an argument's elements in order, whole
-    lines in each iteration, and every value depends only on constants and the same element of other
-    arguments.
+    A loop can be shifted if it has a single store, its loops together write an argument's elements
+    in order, each iteration writes whole cache lines, and every value depends only on constants and
+    the same element of other arguments.
     """
     if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
         return None
@@ -57,7 +59,7 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
         match node:
             case Load():
                 if node.tensor not in arguments or node.tensor == leaf.buffer:
-                    return None  # elements written twice must not depend on the old value
+                    return None  # elements that are stored twice must not depend on the old value
                 other, read = arguments[node.tensor]
                 if read.flat_offset(node.index) != place:
                     return None
@@ -70,8 +72,10 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
 
 
 def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
-    """The loops inside of `loop`, outermost first, and the store inside, if there is nothing
-    else."""
+    """Return the loops inside `loop`, outermost first, and the only store.
+
+    Return None if there are other statements or any loop has bounds.
+    """
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]
@@ -81,7 +85,7 @@ def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
 
 
 def _block_elements(place: Affine, inner: list[For]) -> int | None:
-    """The number of contiguous elements that the loops `inner` write; None if there are gaps."""
+    """Return the number of contiguous elements that `inner` writes, or None if it leaves gaps."""
     by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
     block = 1
     for step, extent in by_step:
@@ -92,7 +96,10 @@ def _block_elements(place: Affine, inner: list[For]) -> int | None:
 
 
 def _in_order(place: Affine, name: str, block: int) -> Affine:
-    """`place` if iteration n of loop `name` begins `block` elements behind iteration n - 1, and the
-    first at the array's beginning."""
+    """Return `place` with `block` as the coefficient of loop `name` and without a constant.
+
+    It equals `place` if the first iteration begins at the array's start and each further iteration
+    begins `block` elements after the previous one.
+    """
     rest = tuple((v, c) for v, c in place.terms if isinstance(v, Var) and v.name != name)
     return Affine((), 0) + Affine(rest, 0) + Affine(((Var(name), block),), 0)

@@ -1,10 +1,10 @@
 """sin of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
 
-The argument becomes f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R. Hanek,
-ACM SIGNUM Newsletter 18(1), 1983). For large x the products with the first digits are multiples of
-two, so a few selects by the exponent of x leave a window of significant digits. Digits have so few
-bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f) by a Taylor
-polynomial, which has two terms more than the best fit and needs no fitting.
+The argument is reduced to f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R.
+Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x the products with the first digits are
+multiples of two, so a few selects by the exponent of x leave a window of significant digits. Digits
+have so few bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f) is
+computed by a Taylor polynomial; it has two terms more than the best fit and needs no fitting.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from .math_body import FORMATS, Body
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """How 1/pi is divided into digits of `bits` bits, and which are significant for an argument.
+    """The digits of 1/pi, of `bits` bits each, and the digits that are significant for an argument.
 
     From |x| = 2**`first` on, and again every `bits` binary orders, one leading digit is dropped.
-    Digits are dropped in `steps`; `count` remain for each part of x. A part's product with its
-    first digit is below 2**`tops`, with the next below 2**(`tops` - `bits`). Constants are scaled
-    by 2**`scale` and the argument by its inverse, so that no digit is denormal.
+    Digits are dropped in `steps`; `count` digits remain for each part of x. The product of a part
+    with its first digit is below 2**`tops`, with the next digit below 2**(`tops` - `bits`).
+    Constants are scaled by 2**`scale` and the argument by its inverse, so that no digit is
+    denormal.
     """
 
     bits: int
@@ -46,7 +47,7 @@ _PI_LOW = float.fromhex("0x1.110b4611a6263p-25")
 
 
 def sine(b: Body, x: str) -> str:
-    """sin of `x`, f32 or f64; NaN for infinities."""
+    """Write sin of `x`, f32 or f64; NaN for infinities."""
     y = _of_f32(b, x) if b.fmt.bits == 32 else _of_f64(b, x)
     # x - x**3 / 6 is x if the cube is below a quarter of the last place: zeros keep their sign.
     small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
@@ -64,7 +65,11 @@ def _of_f32(b: Body, x: str) -> str:
 
 
 def _of_f64(b: Body, x: str) -> str:
-    """sin of an f64. pi f has two parts: its rounding, up to pi / 2, would be the largest error."""
+    """Write sin of an f64.
+
+    pi f is a sum of two numbers: a single number, up to pi / 2, would have the largest rounding
+    error.
+    """
     high = _without_low_half(b, x)
     turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
     turns_high = _without_low_half(b, turns)
@@ -78,11 +83,12 @@ def _of_f64(b: Body, x: str) -> str:
 
 
 def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, str]:
-    """`(f, rest, sign)`: x / pi = n + f + rest for some integer n, x being the sum of `parts`, the
-    smallest first; the lowest bit of `sign` is that of n. `rest` is below the last place of f.
+    """Return `(f, rest, sign)` with x / pi = n + f + rest for some integer n.
 
-    Each sum is exact near zero and is reduced to within 1/2 before smaller products are added, so
-    the remainder of arguments near a multiple of pi has all its bits.
+    x is the sum of `parts`, the smallest first. The lowest bit of `sign` is the lowest bit of n.
+    `rest` is below the last place of f. Each sum is exact near zero and is reduced to within 1/2
+    before smaller products are added, so the remainder of arguments near a multiple of pi has all
+    its bits.
     """
     digits = _digits(b, parts[-1], len(parts) - 1, w)
     parts = tuple(b.mul(part, b.const(2.0**-w.scale)) for part in parts) if w.scale else parts
@@ -115,7 +121,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
 
 
 def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
-    """The significant digits of 1/pi for the magnitude of `x`, times 2**scale."""
+    """Return the significant digits of 1/pi for the magnitude of `x`, times 2**scale."""
     left = sum(w.steps)
     wanted = w.count + leading_zeros
     values = (0.0,) * leading_zeros + _inverse_pi(w.bits, wanted + left, w.scale)
@@ -132,9 +138,9 @@ def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
 
 @cache
 def _inverse_pi(bits: int, count: int, scale: int) -> tuple[float, ...]:
-    """The first `count` digits of 1/pi in base 2**bits, as numbers 2**scale times as large.
+    """Return the first `count` digits of 1/pi in base 2**bits, each multiplied by 2**scale.
 
-    pi by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239), in integers.
+    pi is computed in integers by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239).
     """
     one = 1 << (bits * count + 64)
 
@@ -155,31 +161,31 @@ def _inverse_pi(bits: int, count: int, scale: int) -> tuple[float, ...]:
 
 
 def _taylor(count: int) -> tuple[float, ...]:
-    """The first coefficients of sin(r) / r after 1, of the powers of r**2."""
+    """Return the first coefficients of sin(r) / r after 1, for the powers of r**2."""
     return tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, count + 1))
 
 
 def _rounded(b: Body, x: str) -> tuple[str, str]:
-    """`(t, -n)` for the integer n nearest to `x`; n is in the low bits of t."""
+    """Return `(t, -n)` for the integer n nearest to `x`; n is in the low bits of t."""
     magic = b.const(b.fmt.magic)
     t = b.add(x, magic)
     return b.to_bits(t), b.sub(magic, t)
 
 
 def _two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
-    """x + y and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return x + y and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
     total = b.add(x, y)
     virtual = b.sub(total, x)
     return total, b.add(b.sub(x, b.sub(total, virtual)), b.sub(y, virtual))
 
 
 def _without_low_half(b: Body, x: str) -> str:
-    """The upper 26 bits of the significand of `x`."""
+    """Return the upper 26 bits of the significand of `x`."""
     return b.from_bits(b.int_op("and", b.to_bits(x), b.int_const(~_LOW_HALF)))
 
 
 def _with_sign(b: Body, x: str, sign: str) -> str:
-    """-x where the lowest bit of `sign` is set."""
+    """Return `x`, negated if the lowest bit of `sign` is set."""
     moved = b.int_op("shl", sign, b.int_const(b.fmt.bits - 1))
     return b.from_bits(b.int_op("xor", b.to_bits(x), moved))
 

@@ -1,26 +1,31 @@
-"""Lanes that are a few elements apart: which whole vectors contain them, and at which places."""
+"""Strided lanes: the whole vectors that contain them, and their positions in these vectors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MAX_LANE_STRIDE = 4
-"""Largest stride for which whole vectors are loaded; with larger ones most of a vector is
-unused."""
+"""The largest stride for which whole vectors are loaded; beyond it most of a vector is unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Vectors begin at the elements `starts`, counted from the element of lane 0; `lanes_of` has
-    the lane of each of their elements."""
+    """The vectors to load for strided lanes.
+
+    The vectors begin at the elements `starts`, counted from the element of lane 0. `lanes_of` has
+    the lane of each of their elements, or None for an unused element.
+    """
 
     starts: tuple[int, ...]
     lanes_of: tuple[tuple[int | None, ...], ...]
 
     @classmethod
     def of(cls, step: int, lanes: int) -> Spread | None:
-        """For lanes at stride `step`, which may be negative; None if it is too large. The vectors
-        do not extend beyond the first and last lane."""
+        """Return the vectors for lanes at stride `step`, which may be negative.
+
+        The vectors do not extend beyond the first and last lane. Return None if there are fewer
+        than two lanes, or if the stride is 0, 1 or too large.
+        """
         if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
         last = step * (lanes - 1)
@@ -32,8 +37,11 @@ class Spread:
 
     @classmethod
     def shared(cls, step: int, lanes: int, phase: int) -> Spread:
-        """For lanes `step` > 1 elements apart with the first at element `phase` of the vectors,
-        which are the same for every phase below `step`."""
+        """Return the vectors for lanes at stride `step` > 1, with lane 0 at element `phase` of the
+        vectors.
+
+        The vectors are the same for every phase below `step`.
+        """
         every = [divmod(n, step) for n in range(step * lanes)]
         lane_of = [lane if at == phase else None for lane, at in every]
         starts = tuple(n * lanes for n in range(step))
@@ -41,5 +49,5 @@ class Spread:
         return cls(tuple(start - phase for start in starts), lanes_of)
 
     def reach(self) -> tuple[int, int]:
-        """The first and the last element that is loaded."""
+        """Return the first and the last element that is loaded."""
         return self.starts[0], self.starts[-1] + len(self.lanes_of[-1]) - 1

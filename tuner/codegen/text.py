@@ -1,7 +1,8 @@
 """Writing LLVM IR as text, with loop-invariant code moved out of loops.
 
-A function is written front to back, but pure arithmetic goes to the outermost place where its
-operands exist: every open loop or branch is an `OpenBlock` with a list of lines just before it.
+A function is written from front to back, but pure arithmetic is written at the outermost position
+at which its operands exist: every open loop or branch is an `OpenBlock` with a list of the lines
+just before it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from .values import Val
 class OpenBlock:
     """An open loop or branch.
 
-    `before` has the lines just outside it, `writes` the buffers written in it. `memo` has pure
-    values computed in it; `loaded` values read from memory and `transposed` blocks of registers
-    read by columns, by buffer and numbers, both of which a write invalidates."""
+    `before` has the lines just outside it and `writes` the buffers that it writes. `memo` has pure
+    values that are computed in it, `loaded` has values loaded from memory, and `transposed` has
+    blocks of registers that are read by columns, keyed by buffer and slot numbers. A store
+    invalidates `loaded` and `transposed`.
+    """
 
     before: Lines
     writes: frozenset[str] = frozenset()
@@ -31,7 +34,7 @@ class OpenBlock:
 
 
 class FunctionText:
-    """One function being written. `level` 0 is its entry; loops and branches open more."""
+    """A function that is being written. Level 0 is its entry; loops and branches add levels."""
 
     def __init__(self) -> None:
         self.allocas: Lines = []
@@ -47,7 +50,7 @@ class FunctionText:
         return len(self.levels) - 1
 
     def new(self, hint: str = "v") -> str:
-        """A new register name."""
+        """Return a new register name."""
         self._count += 1
         return f"%{hint}{self._count}"
 
@@ -56,14 +59,14 @@ class FunctionText:
         return f"{hint}{self._count}"
 
     def at(self, level: int) -> Lines:
-        """The list of lines for code of `level`."""
+        """Return the list of lines for code of `level`."""
         return self.here if level >= self.depth else self.levels[level + 1].before
 
     def add(self, line: str, level: int | None = None) -> None:
         (self.here if level is None else self.at(level)).append(line)
 
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
-        """Write `%new = expression`; returns the new name."""
+        """Write `%new = expression`; return the new name."""
         name = self.new(hint)
         self.add(f"  {name} = {expression}", level)
         return name
@@ -73,7 +76,7 @@ class FunctionText:
         self.block = label
 
     def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
-        """Open a new level; values it uses from outside are written before this point."""
+        """Open a new level; values that it uses from outside are written before this point."""
         before: Lines = []
         self.here.append(before)
         level = OpenBlock(before, writes)
@@ -82,10 +85,11 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """In this context values (no branches) are written at `level`, as if it were the deepest.
+        """In this context values (no branches) are written at `level`, as if it were the deepest
+        level.
 
-        That place is inside of a statement, before a loop or branch of it, so a statement of a
-        sequence cannot be divided there, even if the sequence is at `level`.
+        That position is inside a statement, before a loop or branch of the statement, so a
+        statement of a sequence cannot be divided there, even if the sequence is at `level`.
         """
         if level >= self.depth:
             yield
@@ -99,15 +103,18 @@ class FunctionText:
         self.levels.pop()
 
     def alloca(self, type_: str, align: int) -> str:
-        """A stack slot in the entry block; slots of single values become registers later."""
+        """Return a stack slot in the entry block; slots of single values become registers later."""
         name = self.new("slot")
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """Statements written in this context form a sequence, in which the first halves of chains
-        may be moved early; `writes` are all buffers they write."""
+        """In this context statements form a sequence, in which first halves of chains may move
+        earlier.
+
+        `writes` are all buffers that the statements write.
+        """
         if self._sequence() is not None:  # part of a longer sequence
             yield
             return
@@ -119,7 +126,7 @@ class FunctionText:
         self.here, self.statements = here, outer
 
     def begin_statement(self, reads: frozenset[str] | None) -> None:
-        """The next statement of a sequence, if there is one; for `reads` see `Statements`."""
+        """Begin the next statement of a sequence, if any; for `reads` see `Statements.begin`."""
         sequence = self._sequence()
         if sequence is not None:
             self.here = sequence.begin(reads)
@@ -131,14 +138,13 @@ class FunctionText:
         return sequence is not None and sequence.divisible
 
     def divide(self, live_registers: int) -> None:
-        """End the statement's first half; `live_registers` registers hold values that the second
-        needs."""
+        """End the statement's first half; the second half needs `live_registers` registers."""
         sequence = self._sequence()
         assert sequence is not None
         self.here = sequence.divide(live_registers)
 
     def _sequence(self) -> Statements | None:
-        """The sequence of the current loop or branch."""
+        """Return the sequence of the current loop or branch."""
         found = self.statements
         return found if found is not None and found.depth == self.depth else None
 
@@ -147,8 +153,10 @@ class FunctionText:
 
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """Code written in this context runs only if `condition` holds; None means always. `writes`
-        are the buffers it writes."""
+        """Code that is written in this context runs only if `condition` holds; None means always.
+
+        `writes` are the buffers that the code writes.
+        """
         if condition is None:
             yield
             return

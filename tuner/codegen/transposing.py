@@ -1,9 +1,10 @@
-"""Transpose a block of registers: vectors of rows become vectors of columns.
+"""Transposition of a block of registers: vectors of rows become vectors of columns.
 
-A network of two-operand shuffles, log2(n) for each of n vectors: neighbours are interleaved in
-growing pieces within 128 bits, then whole 128-bit parts are sorted. Shuffles within 128 bits are
-one cheap instruction on every x86; the others only move whole 128-bit parts. The network is
-simulated on labels, so a column is found by its contents instead of by a formula.
+It is a network of two-operand shuffles, log2(n) for each of n vectors. First, neighbouring vectors
+are interleaved in growing pieces within 128 bits; then whole 128-bit parts are sorted. Shuffles
+within 128 bits are one cheap instruction on every x86; the other shuffles only move whole 128-bit
+parts. The network is simulated on labels, so a column is found by its contents instead of by a
+formula.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ PART_BITS = 128
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The vector whose lanes are `lanes` of vectors `a` and `b` side by side. Vectors are counted
-    from 0: first the rows, then the results of the shuffles in order."""
+    """The vector whose lanes are the given `lanes` of the concatenation of vectors `a` and `b`.
+
+    Vectors are numbered from 0: first the rows, then the results of the shuffles in order.
+    """
 
     a: int
     b: int
@@ -36,7 +39,10 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Shuffles that transpose `size` vectors of `size` lanes; `columns[c]` is column c's vector."""
+    """Shuffles that transpose `size` vectors of `size` lanes.
+
+    `columns[c]` is the number of the vector that contains column c.
+    """
 
     size: int
     shuffles: tuple[Shuffle, ...]
@@ -45,7 +51,7 @@ class Network:
 
 @lru_cache(maxsize=64)
 def network(size: int, bits: int) -> Network:
-    """The network for `size` (a power of two) vectors of elements of `bits` bits."""
+    """Return the network for `size` (a power of two) vectors of elements of `bits` bits."""
     part = min(max(PART_BITS // bits, 1), size)
     held: list[tuple[Label, ...]] = [tuple((r, c) for c in range(size)) for r in range(size)]
     shuffles: list[Shuffle] = []
@@ -71,7 +77,10 @@ def network(size: int, bits: int) -> Network:
 
 
 def _interleaved(size: int, part: int, piece: int) -> Halves:
-    """Alternating pieces of two vectors, from the lower and from the upper half of each part."""
+    """Return the lanes of alternating pieces of two vectors.
+
+    The first result is from the lower half of each part, the second from the upper half.
+    """
     low: list[int] = []
     high: list[int] = []
     for start in range(0, size, part):
@@ -82,7 +91,7 @@ def _interleaved(size: int, part: int, piece: int) -> Halves:
 
 
 def _parted(size: int, part: int) -> Halves:
-    """The even parts of two vectors, and the odd parts."""
+    """Return the lanes of the even parts of two vectors, and of the odd parts."""
     parts = [tuple(range(start, start + part)) for start in range(0, 2 * size, part)]
     even = tuple(lane for p in parts[0::2] for lane in p)
     odd = tuple(lane for p in parts[1::2] for lane in p)
@@ -95,7 +104,7 @@ def _paired(
     shuffle: Callable[[int, int, tuple[int, ...]], int],
     halves: Halves,
 ) -> list[int]:
-    """`vectors` after shuffling all pairs that are `distance` apart."""
+    """Return `vectors` after shuffling all pairs whose distance is `distance`."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
@@ -105,8 +114,7 @@ def _paired(
 
 
 class Transposed:
-    """Columns of `rows`, vectors of one type. Only the shuffles that a requested column needs are
-    written."""
+    """Columns of `rows`, vectors of one type. Shuffles are written when a column needs them."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign
@@ -118,7 +126,7 @@ class Transposed:
         self._names: dict[int, str] = {n: self._widened(row) for n, row in enumerate(rows)}
 
     def column(self, number: int) -> Val:
-        """Lane `number` of every row, as one vector."""
+        """Return lane `number` of every row, as one vector."""
         whole = self._vector(self._network.columns[number])
         size = self._network.size
         if self._count == size:

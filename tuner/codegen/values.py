@@ -13,26 +13,28 @@ from tilewright.schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:
-    """LLVM's type for one value; narrow floats are represented by their bits."""
+    """Return LLVM's type for one value; narrow floats are represented by their bits."""
     return dtype.llvm
 
 
 def type_text(dtype: DType, lanes: int) -> str:
-    """LLVM's type for `lanes` values; lanes 1 is a scalar."""
+    """Return LLVM's type for `lanes` values; one lane is a scalar."""
     element = dtype.llvm
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def suffix(dtype: DType, lanes: int) -> str:
-    """The type in an intrinsic's name, such as `v16f32`."""
+    """Return the type as written in an intrinsic's name, such as `v16f32`."""
     element = {"float": "f32", "double": "f64"}.get(dtype.llvm, dtype.llvm)
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
 @dataclass(frozen=True, slots=True)
 class Val:
-    """An LLVM value: a register name or a literal, with its type. `never` are the lanes of a mask
-    that are always false."""
+    """An LLVM value: a register name or a literal, with its type.
+
+    `never` are the lanes of a mask that are always false.
+    """
 
     name: str
     dtype: DType
@@ -49,7 +51,7 @@ class Val:
 
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
-    """A constant, equal in every lane. Floats are rounded to the type first."""
+    """Return a constant, equal in every lane. Floats are first rounded to the type."""
     if dtype is DType.BOOL:
         text = "true" if value else "false"
     elif dtype in (DType.F32, DType.F64):
@@ -72,13 +74,13 @@ def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
 
 
 def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
-    """The literal vector start, start+step, start+2*step, ..."""
+    """Return the literal vector start, start+step, start+2*step, ..."""
     element = scalar_type(dtype)
     inner = ", ".join(f"{element} {start + step * lane}" for lane in range(lanes))
     return f"<{inner}>"
 
 
 def lane_choice(lanes: Sequence[int | None]) -> str:
-    """The mask of a shufflevector that takes these lanes; None is an undefined lane."""
+    """Return the mask of a shufflevector that selects these lanes; None is an undefined lane."""
     inner = ", ".join("i32 poison" if n is None else f"i32 {n}" for n in lanes)
     return f"<{len(lanes)} x i32> <{inner}>"

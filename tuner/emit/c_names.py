@@ -1,9 +1,9 @@
-"""Names that a C function cannot have, or that collide with a library's function.
+"""Names that a C function cannot have, or that collide with a function of a library.
 
-Keywords: C23 6.4.1 and C++23 5.11. Reserved identifiers: C23 6.4.2.1 and 7.1.3. Standard names: the
-functions and macros of C23 clause 7 and of POSIX.1-2024 that programs commonly link, with what our
-own objects refer to. A kernel called `printf` would link and break every other use of that
-function.
+Sources: keywords, C23 6.4.1 and C++23 5.11; reserved identifiers, C23 6.4.2.1 and 7.1.3; standard
+names, the functions and macros of C23 clause 7 and of POSIX.1-2024 that programs commonly link. The
+names to which emitted objects refer are added. A kernel called `printf` would link and break every
+other use of that function.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 MAX_LENGTH = 63
-"""Significant characters of a name in C23."""
+"""The number of significant characters of a name in C23."""
 
 _IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{MAX_LENGTH - 1}}}")
 RESERVED = re.compile(r"_.*|.*__.*")
@@ -89,7 +89,7 @@ _RUNTIMES = re.compile(r"(GOMP|GOACC|omp|acc|kmpc|tilewright)_.*", re.IGNORECASE
 
 
 def name_problem(name: str) -> str:
-    """Why a kernel's C function cannot have this name; "" if it can."""
+    """Return why a kernel's C function cannot have this name, or "" if it can."""
     if not _IDENTIFIER.fullmatch(name):
         return f"a C function name is letters, digits and _, at most {MAX_LENGTH} of them"
     if name in KEYWORDS:

@@ -1,8 +1,8 @@
-"""The exported functions of an emitted object: each detects the CPU's features once, then calls the
-best variant, or reports that there is none.
+"""The exported functions of an emitted object.
 
-The choice is one number that does not depend on the thread: concurrent threads may each determine
-it and write the same value.
+Each function detects the CPU's features once, then calls the best variant that the CPU supports, or
+reports that no variant is supported. The choice is one number that does not depend on the thread:
+concurrent threads may each determine it and write the same value.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _CPUID_CODE = bytes.fromhex(
     "5bc3"  # pop %rbx; ret
 )
 _XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
-# LLVM has no intrinsic for CPUID, and inline assembly takes an assembler for the target, which
-# llvmlite has for the host alone: so these two functions of the System V ABI are given as bytes,
-# and an object has the same ones wherever it is made.
+# LLVM has no intrinsic for CPUID, and inline assembly needs an assembler for the target, which
+# llvmlite has only for the host. Therefore the machine code of these two functions of the System V
+# ABI is given as bytes, and an object contains the same bytes on whichever machine it is built.
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchVariant:
-    """One variant, with the functions `symbol`, `symbol_prepack`, ...
+    """One variant, with the functions `symbol`, `symbol_prepack` and so on.
 
-    `needs` are the features to detect; () if every CPU of the target has them, or if they cannot be
-    detected.
+    `needs` are the features to detect. It is empty if every CPU of the target has the features, or
+    if they cannot be detected.
     """
 
     label: str
@@ -44,8 +44,7 @@ class DispatchVariant:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that callers must provide; `packed` and `prepacked_workspace` None without
-    constants."""
+    """Bytes that callers must provide; the last two are None without constant inputs."""
 
     workspace: int
     packed: int | None = None
@@ -62,8 +61,10 @@ def entries_text(
     *,
     uses_openmp: bool = False,
 ) -> str:
-    """LLVM IR of the exported functions. `inputs` says for each input whether it is constant;
-    `choices` are in order of preference. The same arguments give the same text."""
+    """Return the LLVM IR of the exported functions. The same arguments give the same text.
+
+    `inputs` states for each input whether it is constant; `choices` are in order of preference.
+    """
     writer = _Writer(symbol, tuple(choices), uses_openmp)
     constants = sum(inputs)
     writer.forward("", symbol, len(inputs) + outputs + 1)
@@ -107,7 +108,10 @@ class _Writer:
         self.parts.append(f"define i64 @{name}() nounwind {{\n  ret i64 {size_bytes}\n}}")
 
     def forward(self, suffix: str, name: str, pointers: int) -> None:
-        """A function that calls the chosen variant's function with that suffix, with `pointers`."""
+        """Define the function `name` with `pointers` parameters.
+
+        It calls the function of the chosen variant that has this suffix.
+        """
         types = ", ".join(["ptr"] * pointers)
         parameters = ", ".join(f"ptr %a{n}" for n in range(pointers))
         bodies = []
@@ -135,8 +139,10 @@ class _Writer:
     def _define(
         self, result: str, name: str, parameters: str, bodies: Sequence[str], unsupported: str
     ) -> None:
-        """The function `name`, which switches to the body of the chosen variant, numbered from
-        1."""
+        """Define the function `name`, which switches to the body of the chosen variant.
+
+        Variants are numbered from 1.
+        """
         head = f"define {result} @{name}({parameters}) nounwind {{\nentry:\n"
         if not self.asks:
             self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
@@ -152,8 +158,11 @@ class _Writer:
         self.parts.append(head + "\n".join(lines) + "\n}")
 
     def _chosen(self) -> str:
-        """The number of the chosen variant, determined once: 0 is undetermined, one past the last
-        none."""
+        """Return the IR of the function that returns the number of the chosen variant.
+
+        The number is determined once. 0 means undetermined; one more than the number of variants
+        means that the CPU supports none.
+        """
         choice = f"ptr @{self.symbol}.choice"
         return f"""define internal i32 @{self.symbol}.chosen() alwaysinline nounwind {{
 entry:
@@ -170,8 +179,11 @@ done:
 }}"""
 
     def _detected(self) -> str:
-        """The first variant that CPU and system can run. CPUID of an unsupported leaf returns the
-        highest supported one, so its bits count only if the CPU has that leaf."""
+        """Return the IR of the function that finds the first variant that CPU and system can run.
+
+        CPUID of an unsupported leaf returns the highest supported leaf, so bits of a leaf count
+        only if the CPU has that leaf.
+        """
         lines = [
             "  %out = alloca [4 x i32], align 16",
             *self._cpuid_leaf("l0", 0, 0),
@@ -211,7 +223,7 @@ done:
         )
 
     def _cpuid_leaf(self, name: str, leaf: int, subleaf: int) -> list[str]:
-        """Call CPUID for one leaf, with results `%name.eax` and so on."""
+        """Return the code that calls CPUID for one leaf, with results `%name.eax` and so on."""
         lines = [
             f"  call void @{self.symbol}.cpuid(ptr %out, i32 u0x{leaf:08x}, i32 {subleaf})",
         ]
@@ -224,7 +236,7 @@ done:
         return lines
 
     def _fits(self, number: int, lines: list[str]) -> str:
-        """Whether every bit that variant `number` needs is set."""
+        """Append tests of the bits that variant `number` needs; return the result's name."""
         fits = "true"
         for word, mask in required_bits(self.choices[number - 1].needs).items():
             name = f"{number}.{word:d}"
@@ -238,9 +250,11 @@ done:
 
 
 def _serial_after_fork(symbol: str) -> str:
-    """`symbol.watch`, called before every kernel: from the first call on, forked children run
-    OpenMP regions with one thread. A child has none of the threads in its parent's libgomp pool,
-    and would wait for them for ever."""
+    """Return the IR of `symbol.watch`, which is called before every kernel.
+
+    After the first call, forked children run OpenMP regions with one thread. A child has none of
+    the threads of its parent's libgomp pool and would wait for them forever.
+    """
     watched = f"ptr @{symbol}.watched"
     return f"""declare i32 @pthread_atfork(ptr, ptr, ptr)
 
@@ -273,7 +287,7 @@ def _word(word: Word, source: str, known: str) -> list[str]:
 
 
 def _machine_code(signature: str, code: bytes, result: str) -> str:
-    """A function with the given bytes as code; LLVM's code after them is never reached."""
+    """Return a function with the given bytes as code; LLVM's code after them is unreachable."""
     text = "".join(f"\\{byte:02X}" for byte in code)
     return (
         f'define internal {signature} noinline nounwind prologue [{len(code)} x i8] c"{text}" {{\n'

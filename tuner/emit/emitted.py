@@ -1,8 +1,8 @@
 """A kernel as an object for other programs: one or more variants with their dispatch.
 
-Each variant is generated for one CPU and compiled with only the features that its code uses, as
-function attributes; the exported functions need no feature beyond the architecture. So one object
-serves many CPUs, and on an unsupported CPU it returns an error instead of crashing.
+Each variant is generated for one CPU and compiled with only the features that its code uses, given
+as function attributes. The exported functions need no feature beyond the architecture. Therefore
+one object serves many CPUs and, on an unsupported CPU, returns an error instead of crashing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ _NO_TRACE = Trace()
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """`needs` are the CPU features that the code uses; `checked`: the object detects them before it
-    runs the code. `trace` and `record_key` are those of its `Variant`."""
+    """A compiled variant.
+
+    `needs` are the CPU features that its code uses. If `checked`, the object detects these features
+    before it runs the code. `trace` and `record_key` are copied from the `Variant`.
+    """
 
     label: str
     cpu: str
@@ -44,8 +47,10 @@ class BuiltVariant:
 
 @dataclass(frozen=True, slots=True)
 class EmittedKernel:
-    """Object code for other programs and what its callers must provide; sizes are the largest of
-    all variants. `variants` are in order of preference."""
+    """Object code for other programs, and the memory that its callers must provide.
+
+    Sizes are the maximum over all variants. `variants` are in order of preference.
+    """
 
     object_bytes: bytes
     symbol: str
@@ -64,7 +69,10 @@ class EmittedKernel:
 
 
 Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
-"""Builds object code from the document of `emit_kernel`; also returns each variant's features."""
+"""A builder of object code from the document of `emit_kernel`.
+
+It also returns the features of each variant.
+"""
 
 
 def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
@@ -102,8 +110,11 @@ def emit_kernel(
     symbol: str,
     build: Build = build_object,
 ) -> EmittedKernel:
-    """The object that defines `symbol`, with `variants` in order of preference. ScheduleError if a
-    trace is not legal. The same arguments give the same bytes, on every machine."""
+    """Return the object that defines `symbol`, with `variants` in order of preference.
+
+    The same arguments give the same bytes on every machine. Raise ScheduleError if a trace is not
+    legal.
+    """
     names = [f"{symbol}.{number}" for number, _ in enumerate(variants)]
     modules = [
         generated(workload, variant.trace, variant.target, name)
@@ -147,9 +158,11 @@ def emit_kernel(
 
 
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
-    """The CPU features that `target`'s code for `ir_text` uses, sorted: with those alone LLVM
-    generates the same instructions. None if that could not be shown, or on other CPUs than
-    x86-64."""
+    """Return the sorted CPU features that `target`'s code for `ir_text` uses.
+
+    With only these features LLVM generates the same instructions. Return None if that could not be
+    shown, or if the CPU is not x86-64.
+    """
     if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)
@@ -161,7 +174,7 @@ def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
 
 
 def attributed(ir_text: str, cpu: str, features: str) -> str:
-    """The module with `cpu` and `features` as attributes of every function, for linking."""
+    """Return the module with `cpu` and `features` as attributes of every function, for linking."""
     text = _DEFINE.sub(r"define \1 #0 {", ir_text)
     return f'{text}\nattributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}\n'
 
@@ -178,7 +191,7 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
 
 
 def _claimed(target: Target) -> tuple[str, ...]:
-    """All features of the target, used where those of the code are not known."""
+    """Return all features of the target, used if the features of the code are not known."""
     return tuple(sorted(instructions(target) if asks_cpu(target) else target.features))
 
 

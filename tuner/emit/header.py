@@ -1,4 +1,4 @@
-"""The C header of an emitted kernel: what its callers must know, without dates or paths."""
+"""The C header of an emitted kernel: all facts that callers need, without dates or paths."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _MACROS = re.compile(
     r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
     r"|I|complex|imaginary|noreturn|linux|unix|i386"
 )
-"""Macros of standard headers or of compilers in their usual modes, which would break a
-prototype."""
+"""Macros of standard headers, or of compilers in usual modes, that would break a prototype."""
 
 
 def c_header(workload: Workload, kernel: EmittedKernel) -> str:
-    """The header of `kernel` in C99 and C++: types, shapes, required CPU features, the origin of
-    each variant, and the error of its rewrites. The same arguments give the same text."""
+    """Return the header of `kernel` in C99 and C++. The same arguments give the same text.
+
+    It states types, shapes, required CPU features, the origin of each variant and the error of its
+    rewrites.
+    """
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
@@ -95,7 +97,7 @@ def c_header(workload: Workload, kernel: EmittedKernel) -> str:
 
 
 def _cpu_lines(workload: Workload, kernel: EmittedKernel) -> list[str]:
-    """The features and the origin of each variant."""
+    """Return comment lines with the features and the origin of each variant."""
     triple = _harmless(kernel.triple)
     if len(kernel.variants) == 1:
         lines = [f" * CPU: {_harmless(kernel.variants[0].label)} ({triple})"]
@@ -120,7 +122,7 @@ def _needs(variant: BuiltVariant) -> list[str]:
 
 
 def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
-    """The rewrites that cost accuracy, with their proven error."""
+    """Return comment lines with the rewrites that cost accuracy and their proven error."""
     found = rewritten_document(workload, trace, None)
     if found is None:
         return []
@@ -132,7 +134,7 @@ def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
 
 
 def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
-    """The functions that pack constant inputs once, and call the kernel without them."""
+    """Return the declarations of the functions that pack constant inputs and use them."""
     constants = [parameters[n] for n in kernel.constants]
     others = [p for n, p in enumerate(parameters) if n not in kernel.constants]
     packed, workspace = kernel.packed_bytes, kernel.prepacked_workspace_bytes
@@ -159,7 +161,7 @@ def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
 
 
 def argument_names(workload: Workload) -> tuple[str, ...]:
-    """A C identifier for each argument: the tensor's name if it is a valid and unused one."""
+    """Return a C identifier for each argument: the tensor's name if it is valid and unused."""
     taken: set[str] = set()
     names: list[str] = []
     for tensor in workload.arguments:
@@ -174,8 +176,7 @@ def argument_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _is_taken_by_c(name: str) -> bool:
-    """Whether C takes the name, so that no parameter can have it; names of functions are
-    allowed."""
+    """Whether a parameter cannot have this name in C. Names of functions are allowed."""
     return (
         name[0].isdigit()
         or name in KEYWORDS
@@ -186,7 +187,7 @@ def _is_taken_by_c(name: str) -> bool:
 
 
 def _harmless(text: str) -> str:
-    """A user's text on one line, without the end of a C comment."""
+    """Return a user's text on one line, without delimiters of C comments."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line.replace("*/", "* /").replace("/*", "/ *")
 
@@ -197,7 +198,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def _wrapped(start: str, words: list[str]) -> list[str]:
-    """Words over several comment lines of at most 96 columns."""
+    """Return the words on several comment lines of at most 96 columns."""
     lines = [start]
     for word in words:
         if len(lines[-1]) + len(word) > 96:

@@ -20,15 +20,15 @@ from .object_code import emit_assembly, emit_object
 SYMBOL = "kernel"
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""Compiles LLVM IR text for a target."""
+"""A compiler of LLVM IR text for a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """Object code of one kernel and what its callers must provide.
+    """The object code of one kernel, and the memory that its callers must provide.
 
-    `symbol(in0, ..., out0, ..., workspace)` returns 0; `argument_bytes` are in that order,
-    `workspace_bytes` is for up to `threads` threads and may be 0.
+    `symbol(in0, ..., out0, ..., workspace)` returns 0. `argument_bytes` are in the order of the
+    arguments. `workspace_bytes` is the size for up to `threads` threads and may be 0.
 
     `constants` are the positions of constant inputs. If there are any, the object can also pack
     them once, into `packed_bytes` bytes, and then be called without them (see `prepack`).
@@ -64,9 +64,12 @@ def compile_kernel(
     symbol: str = SYMBOL,
     emit: Emit = emit_object,
 ) -> CompiledKernel:
-    """The kernel, compiled by `emit`. ScheduleError if the trace is not legal; the same arguments
-    give the same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its
-    own, or with `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`."""
+    """Return the kernel, compiled by `emit`. The same arguments give the same bytes.
+
+    LLVM may be slow on a bad schedule or crash: call this function in a separate process, or with
+    `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`. Raise ScheduleError if the trace
+    is not legal.
+    """
     module = generated(workload, trace, target, symbol)
     return CompiledKernel(
         object_bytes=emit(module.text, target),
@@ -85,15 +88,15 @@ def compile_kernel(
 def generated(
     workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL
 ) -> GeneratedModule:
-    """The kernel's LLVM IR. ScheduleError if the trace is not legal."""
+    """Return the kernel's LLVM IR. Raise ScheduleError if the trace is not legal."""
     return generate(lower(workload, trace), target, symbol)
 
 
 def llvm_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
-    """The LLVM IR as generated, before any pass."""
+    """Return the LLVM IR as generated, before any pass."""
     return generated(workload, trace, target, symbol).text
 
 
 def assembly_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
-    """The assembly for `target`, which need not be this machine."""
+    """Return the assembly for `target`, which need not be this machine."""
     return emit_assembly(generated(workload, trace, target, symbol).text, target)

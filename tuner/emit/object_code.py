@@ -1,8 +1,8 @@
 """From LLVM IR text to object code or assembly, through llvmlite.
 
 The generated text already has its final loop structure, so the pass list is short and explicit:
-stack slots become values, common subexpressions are eliminated, control flow is simplified. There
-is no auto-vectoriser and no unroller: the schedule alone decides.
+stack slots become values, common subexpressions are eliminated, control flow is simplified. No
+auto-vectoriser and no unroller runs: only the schedule decides.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..isa.instruction_set import feature_text
 
 
 def toolchain() -> Toolchain:
-    """The versions that generate code in this process."""
+    """Return the versions of the tools that generate code in this process."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return Toolchain(CODEGEN_VERSION, llvmlite.__version__, version)
 
 
 @lru_cache(maxsize=1)
 def host_names() -> tuple[str, str, frozenset[str]]:
-    """Triple, CPU and features of this machine, as LLVM names them."""
+    """Return triple, CPU and features of this machine, as LLVM names them."""
     features = llvm.get_host_cpu_features()
     return (
         str(llvm.get_default_triple()),
@@ -39,7 +39,7 @@ def host_names() -> tuple[str, str, frozenset[str]]:
 
 
 def host_target_machine() -> Any:
-    """A new code generator for code that runs in this process; the caller owns it."""
+    """Return a new code generator for code that runs in this process; the caller owns it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -57,7 +57,7 @@ def _initialise() -> None:
 
 
 def llvm_target(triple: str) -> Any:
-    """LLVM's back end for a triple. RuntimeError if it has none."""
+    """Return LLVM's back end for a triple. Raise RuntimeError if LLVM has none."""
     _initialise()
     return llvm.Target.from_triple(triple)
 
@@ -74,22 +74,25 @@ def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
 
 
 def target_machine(target: Target, opt: int = 3) -> Any:
-    """LLVM's code generator for `target`; RuntimeError from LLVM for an unknown triple."""
+    """Return LLVM's code generator for `target`; raise RuntimeError for an unknown triple."""
     return machine_for(target.triple, target.cpu, target.features, opt)
 
 
 def machine_for(triple: str, cpu: str, features: Sequence[str], opt: int = 3) -> Any:
-    """LLVM's code generator for a CPU by its names."""
+    """Return LLVM's code generator for a CPU by its names."""
     return _machine(triple, cpu, tuple(sorted(features)), opt)
 
 
 def optimised(ir_text: str, target: Target) -> Any:
-    """The parsed, verified, cleaned module. RuntimeError with LLVM's words if it is not valid."""
+    """Return the parsed, verified and simplified module for `target`.
+
+    Raise RuntimeError with LLVM's message if the text is not valid.
+    """
     return cleaned(ir_text, target_machine(target))
 
 
 def cleaned(ir_text: str, machine: Any) -> Any:
-    """`optimised`, for the CPU of `machine`."""
+    """Return the parsed, verified and simplified module for the CPU of `machine`."""
     _initialise()
     module = llvm.parse_assembly(ir_text)
     module.verify()
@@ -99,8 +102,11 @@ def cleaned(ir_text: str, machine: Any) -> Any:
 
 
 def linked(modules: Sequence[Any], machine: Any) -> bytes:
-    """The object of several modules linked to one, for `machine` unless functions have attributes.
-    Only symbols of the first module are exported; the modules are consumed."""
+    """Link several modules to one and return its object code.
+
+    The code is for `machine`, except for functions with CPU attributes. Only symbols of the first
+    module are exported. The modules are consumed.
+    """
     first, *others = modules
     exported = [
         f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
@@ -118,7 +124,7 @@ def linked(modules: Sequence[Any], machine: Any) -> bytes:
 
 
 def assembly_of(module: Any, target: Target) -> str:
-    """The assembly of a module, which is consumed."""
+    """Return the assembly of a module, which is consumed."""
     return str(target_machine(target).emit_assembly(module))
 
 
@@ -139,10 +145,11 @@ def _pass_manager(machine: Any) -> tuple[Any, Any]:
 
 
 def emit_object(ir_text: str, target: Target) -> bytes:
-    """Position-independent object code (ELF on Linux). The same text gives the same bytes."""
+    """Return position-independent object code (ELF on Linux). The same text gives the same
+    bytes."""
     return bytes(target_machine(target).emit_object(optimised(ir_text, target)))
 
 
 def emit_assembly(ir_text: str, target: Target) -> str:
-    """Assembly text for any target LLVM has a back end for."""
+    """Return the assembly text for any target for which LLVM has a back end."""
     return assembly_of(optimised(ir_text, target), target)

@@ -1,1 +1,1 @@
-"""Facts about instruction sets: what code for a target may use, and how to query its CPUs."""
+"""Facts about instruction sets: the instructions that a target has, and how to query its CPUs."""

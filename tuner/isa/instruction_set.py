@@ -1,7 +1,7 @@
 """The properties of a target's instructions that code generation needs.
 
 A new instruction set is a function here, or a module next to `x86.py` if it is long, and a line in
-`instruction_set`. Code generation uses these properties and no names of features.
+`instruction_set`. Code generation uses these properties and no feature names.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """The operations that a target's vectors have as one instruction, as far as code depends on it.
+    """The vector operations that are single instructions of a target, as far as code depends on
+    them.
 
     - `multiply_add`: `a * b + c` with one rounding
     - `floor`: `llvm.floor` of every lane
     - `halves`: LLVM's conversions between half and float
-    - `masked_load_bits`: the widest masked load that is not split, None without a limit
-    - `streams`: sizes in bytes of aligned vectors with non-temporal stores, empty if there are none
-    - `stream_fence`: the intrinsic that orders these stores with later ones
-    - `scaled_bits`: widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and limits
-      in magnitude (`x86.RANGE`); vectors of 512 bits also look up tables
+    - `masked_load_bits`: the widest masked load that LLVM does not split, or None without a limit
+    - `streams`: byte sizes of aligned vectors that have non-temporal stores, possibly empty
+    - `stream_fence`: the intrinsic that orders non-temporal stores before later stores
+    - `scaled_bits`: widths of vectors that AVX-512 can scale by powers of two (`x86.SCALE`) and
+      limit in magnitude (`x86.RANGE`); vectors of 512 bits can also look up tables
     """
 
     multiply_add: bool
@@ -40,7 +41,7 @@ class InstructionSet:
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """The properties of `target`, by its architecture, features and widest vectors."""
+    """Return the properties of `target`, from its architecture, features and widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 
@@ -61,7 +62,7 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     streams = architecture == x86.X86_64
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
-        # Wider vectors imply SSE 4.1, which need not be listed then.
+        # Wider vectors imply SSE 4.1, which is then not necessarily listed.
         floor=vector_bits > 128 or "sse4.1" in features,
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
@@ -72,22 +73,25 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
 
 
 def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
-    """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
+    """Return `(vector_bits, vector_registers)` of a CPU with these LLVM features."""
     if architecture in x86.ARCHITECTURES:
         return x86.vector_shape(frozenset(features))
     return 128, 32  # NEON, and a safe assumption for every other vector unit
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """LLVM's feature string for code that uses only `features`. LLVM enables all features of a CPU
-    by its name; features that the description of an x86-64 CPU omits are disabled."""
+    """Return LLVM's feature string for code that uses only `features`.
+
+    LLVM enables all features of a CPU by its name; features that the description of an x86-64 CPU
+    omits are disabled.
+    """
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)
 
 
 def instructions(target: Target) -> frozenset[str]:
-    """The features of `target` that decide which instructions its code may use."""
+    """Return the features of `target` that determine which instructions its code may use."""
     if target.architecture != x86.X86_64:
         return frozenset(target.features)
     return x86.closed(name for name in target.features if name in x86.BITS)

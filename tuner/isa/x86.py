@@ -1,10 +1,10 @@
-"""Features of x86 CPUs: which code may use, which it uses, and how a program queries the CPU.
+"""Features of x86 CPUs: those that code may use, those that it uses, and how to query the CPU.
 
-Names are LLVM's. Only features that code generation uses for arithmetic are listed: it never writes
-instructions of others (encryption, cache control, locks, ...).
+Names are LLVM's. Only features that code generation uses for arithmetic are listed: generated code
+never contains instructions of other features (encryption, cache control, locks, ...).
 
-Bits of CPUID: Intel SDM vol. 2A, CPUID; AMD APM vol. 3, appendix E. State that the operating
-system must save (XCR0): Intel SDM vol. 1, 13.3 and 14.
+Sources: for bits of CPUID, Intel SDM vol. 2A, CPUID, and AMD APM vol. 3, appendix E; for state that
+the operating system must save (XCR0), Intel SDM vol. 1, 13.3 and 14.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ X86_64 = "x86_64"
 ARCHITECTURES = (X86_64, "i686", "i386")
 
 BASE_CPU = "x86-64"
-"""LLVM's name of the features of every 64-bit x86 CPU."""
+"""LLVM's name of a CPU with only the features of every 64-bit x86 CPU."""
 
 STREAMS = (16, 32, 64)
-"""Bytes of the vectors of `movntps` and its wider forms, the non-temporal stores."""
+"""The vector sizes in bytes of the non-temporal stores, `movntps` and its wider forms."""
 
 STREAM_FENCE = "llvm.x86.sse.sfence"
-"""Orders non-temporal stores with others."""
+"""The intrinsic that orders non-temporal stores before later stores."""
 
 SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.mask.scalef",
@@ -33,11 +33,11 @@ SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.permvar.sf.512",
 )
 """Intrinsics of AVX-512: `x * 2**floor(n)` with one rounding; the value of smaller magnitude (DQ);
-lookup in sixteen floats."""
+lookup in a table of sixteen floats."""
 
 
 class Word(IntEnum):
-    """The 32-bit words that a program queries; each has features as bits."""
+    """The 32-bit words that a program queries; their bits are features."""
 
     LEAF1_ECX = 0
     LEAF7_EBX = 1
@@ -91,10 +91,11 @@ BITS: dict[str, tuple[Word, int]] = {
 """All features that code generation may use beyond those of every x86-64 CPU."""
 
 OSXSAVE_BIT = 27
-"""The bit of `Word.LEAF1_ECX` which says that XCR0 may be read."""
+"""The bit of `Word.LEAF1_ECX` that states that XCR0 may be read."""
 
 YMM_STATE, ZMM_STATE = 0x6, 0xE6
-"""Bits of XCR0: the system saves xmm and ymm; also masks, zmm and the upper sixteen registers."""
+"""Bits of XCR0 for state that the system saves: xmm and ymm registers; in addition masks, zmm
+registers and the upper sixteen registers."""
 
 _IMPLIES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),
@@ -124,7 +125,7 @@ _IMPLIES: dict[str, tuple[str, ...]] = {
     "avx512bf16": ("avx512bw",),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
 }
-"""The features that LLVM enables with a feature (X86.td)."""
+"""The features that LLVM enables together with a feature (X86.td)."""
 
 _AVX = frozenset({"avx", "avx2"})
 _AVX512 = frozenset({"avx512f", "avx512cd", "avx512dq", "avx512bw", "avx512vl"})
@@ -167,7 +168,7 @@ _AVX512_OPERANDS = re.compile(
 
 
 def closed(features: Iterable[str]) -> frozenset[str]:
-    """`features` and all features that they imply."""
+    """Return `features` and all features that they imply."""
     found: set[str] = set()
     left = list(features)
     while left:
@@ -179,17 +180,19 @@ def closed(features: Iterable[str]) -> frozenset[str]:
 
 
 def essential(features: Iterable[str]) -> tuple[str, ...]:
-    """`features` without those that others of them imply, sorted; AVX-512F is always listed,
-    because it names the family."""
+    """Return the sorted `features` without those that others of them imply.
+
+    AVX-512F is always listed, because it names the family.
+    """
     names = set(features)
     implied = {name for feature in names for name in closed(_IMPLIES.get(feature, ()))}
     return tuple(sorted(names - (implied - {"avx512f"})))
 
 
 def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
-    """The features of `available` that instructions of `assembly` (AT&T syntax) may need.
+    """Return the features of `available` that instructions of `assembly` (AT&T syntax) may need.
 
-    Features that are always together on a generation of CPUs (AVX with AVX2, the five of x86-64-v4)
+    Features that a generation of CPUs always has together (AVX with AVX2, the five of x86-64-v4)
     are returned together. The caller must prove that none is missing, by compiling with only the
     returned features.
     """
@@ -205,15 +208,17 @@ def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
 
 
 def switches(needed: Iterable[str]) -> str:
-    """LLVM's feature string that allows exactly `needed` of the features here."""
+    """Return LLVM's feature string that allows exactly `needed` of the features in `BITS`."""
     allowed = closed(needed)
     off = [f"-{name}" for name in BITS if name not in allowed]
     return ",".join([*off, *(f"+{name}" for name in BITS if name in allowed)])
 
 
 def required_bits(needed: Iterable[str]) -> dict[Word, int]:
-    """The bits that each word must have for code with these features to run, including the
-    system's."""
+    """Return the bits that each word must have so that code with these features can run.
+
+    They include the bits for the state that the operating system must save.
+    """
     masks: dict[Word, int] = {}
     allowed = closed(needed)
     for name in allowed:
@@ -226,28 +231,30 @@ def required_bits(needed: Iterable[str]) -> dict[Word, int]:
 
 
 def vector_shape(features: frozenset[str]) -> tuple[int, int]:
-    """`(vector_bits, vector_registers)` of a CPU with these features."""
+    """Return `(vector_bits, vector_registers)` of a CPU with these features."""
     if "avx512f" in features:
         return 512, 32
     return (256, 16) if "avx" in features else (128, 16)
 
 
 def masked_load_bits(features: frozenset[str]) -> int | None:
-    """The widest masked load that need not be split; None without a limit.
+    """Return the widest masked load that LLVM does not split, or None without a limit.
 
     If masks are in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and reads
-    all of a half whose mask is constantly empty.
+    all elements of a half whose mask is a constant without set bits.
     """
     return 256 if "avx" in features and "avx512f" not in features else None
 
 
 def scaled_bits(features: frozenset[str]) -> frozenset[int]:
-    """Widths of the vectors that have `SCALE` and `RANGE`."""
+    """Return the widths of the vectors that have `SCALE` and `RANGE`."""
     needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
     return frozenset(bits for bits, names in needed.items() if names <= features)
 
 
 def asks_cpu(target: Target) -> bool:
-    """Whether an object can query the CPU's features itself, as in `emit.dispatch`: x86-64 with the
-    System V calling convention."""
+    """Whether an object can query the CPU's features itself, as in `emit.dispatch`.
+
+    This requires x86-64 with the System V calling convention.
+    """
     return target.architecture == X86_64 and "windows" not in target.triple

@@ -1,4 +1,4 @@
-"""The first tables: what is known (workload, target, record, best), blobs, and jobs."""
+"""The first tables: workloads, targets, records and bests; blobs; and jobs."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# A migration is history: it repeats what the models said that day instead of importing them.
+# A migration never changes: it repeats the models of its time instead of importing them.
 KEY = sa.String(length=80)
 MOMENT = sa.String(length=27)
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

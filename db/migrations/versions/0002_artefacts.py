@@ -1,4 +1,4 @@
-"""Artefacts: which files were made of a record."""
+"""The table of artefacts: the files that a record was compiled into."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ KEY = sa.String(length=80)
 
 
 def upgrade() -> None:
-    # For a while before 0.1.0 revision 0001 had this table already.
+    # For a while before 0.1.0, revision 0001 already had this table.
     if sa.inspect(op.get_bind()).has_table("artefact"):
         return
     op.create_table(

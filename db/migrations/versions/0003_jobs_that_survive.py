@@ -1,5 +1,5 @@
-"""Jobs that survive: hashes and epochs on every row, leases on the database's clock, priorities;
-and claims of others that were confirmed here."""
+"""Crash-safe jobs: every row of a job gets a hash and an epoch, leases use the database's clock,
+and jobs have priorities. A new table lists the imported records that were verified here."""
 
 import hashlib
 import json
@@ -22,8 +22,8 @@ BATCH = 500
 
 Row = dict[str, Any]
 
-# What is taken along. A copy has no constraints, so the new tables can have their names; documents
-# become text, and the first event of a job tells when it came.
+# Queries that read the old rows. The copies have no constraints, so that the new tables can reuse
+# the names. Documents become text, and the first event of a job determines its arrival.
 COPIES = {
     "job": (
         "SELECT id, state, CAST(request AS TEXT) AS request, flight_key,"
@@ -157,7 +157,7 @@ def _create_jobs() -> None:
 
 
 def _job(old: Row) -> Row:
-    """Nobody holds a job of the former version any more: a lease is there, and over."""
+    """Return the new row of a job. A lease of the former version is stored as expired."""
     row: Row = {
         "id": old["id"],
         "state": old["state"],
@@ -200,7 +200,8 @@ def _job_trial(old: Row) -> Row:
 
 
 def _hashed(row: Row, documents: list[str | None]) -> Row:
-    """The row with its hash; with none, so that it counts as damaged, if a document is no JSON."""
+    """Return the row with its hash, or with an empty hash, which marks it as damaged, if a document
+    is not valid JSON."""
     try:
         for document in documents:
             if document is not None:

@@ -1,4 +1,4 @@
-"""Keys of the API, and whose a job is."""
+"""API keys, and the owners of jobs."""
 
 import sqlalchemy as sa
 from alembic import op

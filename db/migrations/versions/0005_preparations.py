@@ -1,4 +1,4 @@
-"""Preparations: what can be answered about a work that nobody tuned."""
+"""Preparations: answers for tasks that were not tuned."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,5 @@
-"""What the search asked for at each trial of a job, for a worker that takes the job up."""
+"""The candidate that the search proposed at each trial of a job, for a worker that resumes the
+job."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,5 @@
-"""Who asked for a preparation, who withdrew from a job, and which blobs a build asked for."""
+"""The owner that requested a preparation, the owners that withdrew from a job, and the blobs that a
+build requested."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,7 +14,8 @@ UNREFERENCED = (
     " WHERE NOT EXISTS (SELECT 1 FROM artefact WHERE artefact.sha256 = blob.sha256)"
     " AND NOT EXISTS (SELECT 1 FROM prepared_file WHERE prepared_file.sha256 = blob.sha256)"
 )
-"""Until now a blob that nothing pointed to was made for a build: lock files may name it."""
+"""Blobs without a reference were stored for builds before this revision: lock files may name
+them."""
 
 
 def upgrade() -> None:

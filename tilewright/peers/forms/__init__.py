@@ -1,1 +1,1 @@
-"""Recognise in a stage what libraries have functions for: products, convolutions, pooling."""
+"""Recognises stages that libraries have functions for: products, convolutions, pooling."""

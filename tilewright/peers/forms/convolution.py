@@ -1,4 +1,4 @@
-"""Recognise a convolution by its indices, with the parameters that other libraries take."""
+"""Recognises a convolution by its indices, with the parameters that other libraries take."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from tilewright.schedules.workload.tensors import Stage
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionForm:
-    """A convolution of a data tensor with a weight tensor, zero outside of the data.
+    """A convolution of a data tensor with a weight tensor, zero outside the data.
 
     - `data_order` permutes data to (batch..., channel..., spatial...), which fold to one batch and
       one channel, `data_sides`
     - `weight_order` permutes weights to (out channel..., channel..., window...), which fold to
       `weight_sides`; with the first two exchanged if `transposed`: the output is then larger than
       the data, by `stride`
-    - `has_taps`: which windows have a dimension of the weights; those of one element need none
+    - `has_taps`: whether each window has a dimension of the weights; a window of one element needs
+      none
     - `weight_flips`: dimensions along which the weights are reversed
     - `groups`: number of groups of channels that are convolved separately
     - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` the same
       unfolded, which `output_order` permutes to the stage's axes
     - `channel_axis`: the axis of the out channels, None if they are not one axis
-    - `spans`: the least and greatest coordinate of the data that is read; of a transposed
-      convolution, of the library's output before its edges are cut
+    - `spans`: the least and greatest coordinate of the data that is read; for a transposed
+      convolution, of the library's output before its edges are cropped
 
     Conditions are not examined: the caller compares the result.
     """
@@ -67,12 +68,13 @@ class ConvolutionForm:
         return self.groups == self.data_sides[1] > 1
 
     def image(self, data: Any) -> Any:
-        """The data as (batch, channel, spatial...)."""
+        """Return the data as (batch, channel, spatial...)."""
         turned = permuted(data, self.data_order)
         return reshaped(turned, (*self.data_sides, *turned.shape[-len(self.stride) :]))
 
     def kernel(self, weight: Any) -> Any:
-        """Weights as (out channel, channel, window...), the first two exchanged if transposed."""
+        """Return the weights as (out channel, channel, window...), the first two exchanged if
+        transposed."""
         if self.weight_flips:
             weight = flipped(weight, self.weight_flips)
         turned = permuted(weight, self.weight_order)
@@ -82,35 +84,37 @@ class ConvolutionForm:
         return reshaped(turned, (*self.weight_sides, *taps))
 
     def unfolded(self, result: Any) -> Any:
-        """A library's result, cut at the end, in the order of the stage's axes."""
+        """Return a library's result, cropped at the end, in the order of the stage's axes."""
         cut = result[tuple(slice(0, n) for n in self.output_shape)]
         return permuted(reshaped(cut, self.output_axes), self.output_order)
 
 
 def permuted(x: Any, order: Sequence[int]) -> Any:
-    """A PyTorch tensor or NumPy array with its dimensions in another order."""
+    """Permute the dimensions of a PyTorch tensor or NumPy array."""
     return x.permute(order) if hasattr(x, "permute") else x.transpose(order)
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """In another shape, or unchanged if it has that shape: PyTorch would otherwise change the
-    strides of dimensions of one element and no longer detect that channels are last in memory."""
+    """Return `x` with the shape `shape`. If it already has that shape, `x` itself is returned,
+    because PyTorch's reshape may change the strides of dimensions of one element, and PyTorch then
+    no longer detects the channels-last memory format."""
     return x if tuple(x.shape) == shape else x.reshape(shape)
 
 
 def flipped(x: Any, dims: Sequence[int]) -> Any:
-    """The tensor or array reversed along some dimensions."""
+    """Reverse the tensor or array along the dimensions `dims`."""
     if hasattr(x, "flip"):
         return x.flip(dims)
     return x[tuple(slice(None, None, -1 if n in dims else 1) for n in range(x.ndim))]
 
 
 def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm | None:
-    """`stage` as a convolution with at least one window axis, None if it is not one.
+    """Match `stage` as a convolution with at least one window axis, or return None if it is not
+    one.
 
-    `promoted`: axes along which nothing slides, except the first, become spatial axes with a window
-    of one element (up to three in total) instead of parts of the batch. Then a product may be a
-    convolution too: of an image with weights without a window.
+    With `promoted`, axes along which no window slides, except the first, become spatial axes with a
+    window of one element (up to three spatial axes in total) instead of parts of the batch. A
+    product then also matches, as a convolution of an image with weights without a window.
     """
     loads = _factors(stage)
     if loads is None:
@@ -121,19 +125,20 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
         form = None if roles is None else roles.form(data.tensor, weight.tensor, promoted)
         if form is not None:
             found.append(form)
-    # A transposed convolution by definition also slides over the weights, and one of stride 1 that
-    # slides over the data is also transposed: neither reading is intended.
+    # A transposed convolution by definition also matches as one that slides over the weights, and
+    # one of stride 1 that slides over the data also matches as transposed: neither match is
+    # intended.
     found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
     return found[0] if found else None
 
 
 def is_convolution(stage: Stage) -> bool:
-    """Whether the stage is a convolution of floating-point numbers."""
+    """Return whether the stage is a convolution of floating-point numbers."""
     return stage.tensor.dtype.is_float and convolution_form(stage) is not None
 
 
 def bare(node: Scalar) -> Scalar:
-    """`node` without casts and without the selects that write padding with zeros."""
+    """Return `node` without casts and without the selects that write zero padding."""
     while True:
         match node:
             case Cast():
@@ -147,7 +152,7 @@ def bare(node: Scalar) -> Scalar:
 
 
 def _factors(stage: Stage) -> tuple[Load, Load] | None:
-    """The two reads of a sum of products, without padding around them."""
+    """Return the two reads of a sum of products, without their padding, or None for another sum."""
     body = bare(stage.body)
     if not stage.reduces_by(Reducer.SUM) or not isinstance(body, Binary):
         return None
@@ -161,8 +166,9 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
 class SlidingWindow:
     """The index of dimension `dim` of the data, `stride * x + dilation * w + offset`.
 
-    x and w are axes; w is None if the window has one element. Of a transposed convolution, the
-    elements of `dim` with `stride * dim + dilation * w == x + offset`."""
+    x and w are axes; w is None if the window has one element. For a transposed convolution: the
+    elements of `dim` with `stride * dim + dilation * w == x + offset`.
+    """
 
     dim: int
     x: str
@@ -176,7 +182,7 @@ class SlidingWindow:
 def window_of(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
 ) -> SlidingWindow | None:
-    """`index` as a window that slides along one of the axes `spatial`."""
+    """Match `index` as a window that slides along one of the axes `spatial`."""
     names = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(names) != len(index.terms):
         return None
@@ -192,9 +198,10 @@ def window_of(
 class _Roles:
     """The role of each axis in the convolution of `data` with `weight`.
 
-    `plain` and `weights` map the name of an axis to the dimension of data or weight that it alone
-    indexes; `positions` are axes of the data that a transposed convolution by definition sums
-    over."""
+    `plain` and `weights` map the name of an axis to the dimension of data or weight that only this
+    axis indexes; `positions` are axes of the data that a transposed convolution by definition sums
+    over.
+    """
 
     stage: Stage
     plain: dict[str, int] = field(default_factory=dict)
@@ -209,7 +216,7 @@ class _Roles:
         return {a.name: a.extent for a in self.stage.all_axes}
 
     def form(self, data: str, weight: str, promoted: bool) -> ConvolutionForm | None:
-        """All axes by their roles; None if an axis has none."""
+        """Return all axes by their roles, or None if an axis has no role."""
         extent, outer = self.extent, [a.name for a in self.stage.axes]
         batch = [n for n in self.plain if n in outer and n not in self.weights]
         shared = [n for n in self.plain if n in outer and n in self.weights]
@@ -271,7 +278,7 @@ def _has_tap(window: SlidingWindow) -> bool:
 
 
 def _tap(window: SlidingWindow, weights: Mapping[str, int]) -> int:
-    """The dimension of the weights that the window's axis indexes."""
+    """Return the dimension of the weights that the window's axis indexes."""
     if window.tap is not None:
         return window.tap
     assert window.w is not None
@@ -288,8 +295,8 @@ def _span(window: SlidingWindow, extent: Mapping[str, int], transposed: bool) ->
 
 
 def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
-    """The roles given by the indices of the two reads; None if an index belongs to no
-    convolution."""
+    """Return the roles that the indices of the two reads determine, or None if an index does not
+    occur in convolutions."""
     found = _Roles(stage)
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
     turned = 0
@@ -340,8 +347,8 @@ def _by_definition(
     spatial: Sequence[str],
     summed: Sequence[str],
 ) -> SlidingWindow | None:
-    """An index `x + pad - stride * i` of the weights, where i alone indexes the data: a transposed
-    convolution that sums over the data."""
+    """Match an index `x + pad - stride * i` of the weights, where only i indexes the data: a
+    transposed convolution that sums over the data."""
     found = window_of(dim, index, spatial, summed)
     if found is None or found.w is None or found.w not in plain:
         return None
@@ -352,7 +359,7 @@ def _by_definition(
 
 
 def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, int]] | None:
-    """`c + CG * (f // OG)`: the names of c and f, and the number of groups."""
+    """Match `c + CG * (f // OG)`; return the names of c and f, and the number of groups."""
     plain = [atom.name for atom, c in index.terms if isinstance(atom, Var) and c == 1]
     divided = [(atom, c) for atom, c in index.terms if isinstance(atom, FloorDiv)]
     if len(plain) != 1 or len(divided) != 1 or len(index.terms) != 2 or index.const:
@@ -367,7 +374,7 @@ def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, in
 def _turned_window(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
 ) -> SlidingWindow | None:
-    """`(x - d*w + pad) // stride` with a stride of more than 1."""
+    """Match `(x - d*w + pad) // stride` with a stride of more than 1."""
     if len(index.terms) != 1 or index.const or not isinstance(index.terms[0][0], FloorDiv):
         return None
     division, coefficient = index.terms[0]
@@ -381,7 +388,7 @@ def _turned_window(
 
 
 def _name(index: Affine) -> str | None:
-    """The variable that `index` consists of, None for any other index."""
+    """Return the variable that `index` consists of, or None for any other index."""
     names: Sequence[str] = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(index.terms) == len(names) == 1 and not index.const and index.coefficient(names[0]) == 1:
         return names[0]

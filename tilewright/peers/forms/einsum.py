@@ -1,4 +1,4 @@
-"""Recognise sums of products of plain reads: subscripts of `einsum`."""
+"""Recognises sums of products of plain reads, which `einsum` computes, and their subscripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _MOST_FACTORS = 5
 
 @dataclass(frozen=True, slots=True)
 class EinsumForm:
-    """The sum of products of `tensors`; `factors` and `output` have the letters of dimensions."""
+    """The sum of products of `tensors`; `factors` and `output` have the letters of their
+    dimensions."""
 
     tensors: tuple[str, ...]
     factors: tuple[str, ...]
@@ -27,7 +28,8 @@ class EinsumForm:
 
 
 def einsum_form(stage: Stage) -> EinsumForm | None:
-    """`stage` as an `EinsumForm`, None if it is not a sum of products of two or more reads."""
+    """Match `stage` as an `EinsumForm`, or return None if it is not a sum of products of two or
+    more reads."""
     axes = [axis.name for axis in stage.all_axes]
     if not stage.reduces_by(Reducer.SUM) or not stage.tensor.dtype.is_float:
         return None

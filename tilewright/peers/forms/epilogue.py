@@ -1,6 +1,6 @@
-"""Recognise the epilogue of a sum of products that other libraries compute in the same call.
+"""Recognises the epilogue of a sum of products that other libraries compute in the same call.
 
-The function at the end is recognised by its values, not by its spelling: a rectifier may be a
+The final activation is recognised by its values, not by its expression: a rectifier may be a
 maximum, a select or half of `x + abs(x)`.
 """
 
@@ -33,7 +33,7 @@ from tilewright.schedules.workload.tensors import Stage
 Values = NDArray[Any]
 _POINTS = np.concatenate([np.linspace(-9, 9, 73), np.linspace(-0.9, 0.9, 7)])
 _TOLERANCE = 1e-5
-"""Constants of a workload are rounded to its type."""
+"""Relative tolerance: constants of a workload are rounded to its type."""
 
 
 def _gelu(x: Values) -> Values:
@@ -54,8 +54,8 @@ _KNOWN: dict[str, Callable[[Values], Values]] = {
 
 @dataclass(frozen=True, slots=True)
 class EpilogueForm:
-    """`activation(product + bias + added)`: names of tensors, and one of ACTIVATIONS in
-    `torch_peer/products.py` or "". The bias has an entry per element of the channel axis."""
+    """The epilogue `activation(product + bias + added)`: names of tensors, and one of ACTIVATIONS
+    in `torch_peer/products.py` or "". The bias has one entry per element of the channel axis."""
 
     bias: str | None
     added: str | None
@@ -63,7 +63,8 @@ class EpilogueForm:
 
 
 def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | None:
-    """`stage` as the epilogue of tensor `product`, with a bias along the stage's axis `channel`."""
+    """Match `stage` as the epilogue of tensor `product`, with a bias along the stage's axis
+    `channel`."""
     if not stage.is_elementwise:
         return None
     total = _sum_with(stage.body, product)
@@ -90,7 +91,7 @@ def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | No
 
 
 def _sum_with(node: Scalar, product: str) -> Scalar | None:
-    """The outermost sum of plain reads that contains a read of `product`."""
+    """Return the outermost sum of plain reads that contains a read of `product`."""
     leaves = list(_leaves(node))
     if leaves:
         return node if any(load.tensor == product for load in leaves) else None
@@ -98,7 +99,7 @@ def _sum_with(node: Scalar, product: str) -> Scalar | None:
 
 
 def _leaves(node: Scalar) -> Iterator[Load]:
-    """The reads of a sum that consists of reads only; empty for anything else."""
+    """Yield the reads of a sum that consists of reads only; nothing for any other node."""
     match node:
         case Load():
             yield node
@@ -121,7 +122,8 @@ def _parts(node: Scalar) -> tuple[Scalar, ...]:
 
 
 def _values(node: Scalar, total: Scalar, x: Values) -> Values | None:
-    """`node` as a function of `total`, at `x`; None if it depends on anything else."""
+    """Evaluate `node` as a function of `total`, at `x`; return None if it depends on anything
+    else."""
     if node == total:
         return x
     if isinstance(node, Const):

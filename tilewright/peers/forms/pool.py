@@ -1,4 +1,4 @@
-"""Recognise pooling, a reduction over windows, by its indices."""
+"""Recognises pooling, a reduction over windows, by its indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PoolForm:
     back: tuple[int, ...]
 
     def image(self, data: Any) -> Any:
-        """`data` as [N, C, spatial...]."""
+        """Return `data` as [N, C, spatial...]."""
         turned = permuted(data, self.order)
         rank = len(self.taps)
         first, *rest = (1, 1, *turned.shape[:-rank])[-max(2, turned.ndim - rank) :]
@@ -44,7 +44,8 @@ class PoolForm:
 
 
 def pool_form(stage: Stage) -> PoolForm | None:
-    """`stage` as a reduction over windows of one tensor and nothing else, optionally scaled."""
+    """Match `stage` as a reduction over windows of one tensor, optionally scaled, or return
+    None."""
     found = loads(stage.body)
     if not isinstance(stage.kind, Reduction) or len(found) != 1:
         return None

@@ -15,7 +15,8 @@ from .convolution import convolution_form
 
 
 def contraction_of(stage: Stage) -> Contraction | None:
-    """`stage` as a sum of products that libraries have a call for, also of matrix and vector."""
+    """Match `stage` as a sum of products that libraries have a call for, including matrix times
+    vector."""
     plan = recognise(stage)
     if plan is not None:
         return plan
@@ -25,7 +26,8 @@ def contraction_of(stage: Stage) -> Contraction | None:
 
 
 def is_product(stage: Stage) -> bool:
-    """Whether `stage` is a product of matrices, of a matrix and a vector, or a convolution."""
+    """Return whether `stage` is a product of matrices, of a matrix and a vector, or a
+    convolution."""
     if not stage.tensor.dtype.is_float:
         return False
     if convolution_form(stage) is not None:
@@ -35,7 +37,8 @@ def is_product(stage: Stage) -> bool:
 
 
 def _is_plain(factor: Scalar) -> bool:
-    """A read that indexes every dimension by a different axis alone."""
+    """Return whether `factor` is a read that indexes every dimension by a single, different
+    axis."""
     if not isinstance(factor, Load):
         return False
     names = [index.terms[0][0] for index in factor.index if index == _first(index)]
@@ -63,7 +66,7 @@ class ProductForm:
 
     @property
     def left_stacks(self) -> tuple[int, ...]:
-        """`left_shape` with an entry per axis of the stack instead of one for all."""
+        """`left_shape` with one entry per axis of the stack instead of one entry for all."""
         return (*self._batch, *self.left_shape[-2:])
 
     @property
@@ -83,15 +86,13 @@ class ProductForm:
         return (*self.left_shape[:-1], self.right_shape[-1])
 
     def unfolded(self, result: Any) -> Any:
-        """The product as the stage's tensor."""
+        """Return the product in the shape and order of the stage's tensor."""
         return result.reshape(self.folded).permute(self.back).reshape(self.stage_shape)
 
 
 def product_form(plan: Contraction) -> ProductForm | None:
-    """The product with the factor that has the later axis on the right, as libraries expect
-    weights.
-
-    None if a sum over one factor alone comes first."""
+    """Return the product with the factor that has the later axis on the right, as libraries expect
+    weights, or None if a sum over one factor alone is computed first."""
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod(a.extent for a in axes)

@@ -1,7 +1,8 @@
 """Convolutions in NumPy as an experienced user writes them.
 
-Columns and a product per group; a transposed convolution is a product of all taps, whose parts are
-added at their places."""
+A convolution gathers columns (im2col) and computes one product per group; a transposed convolution
+is a product of all taps, whose parts are added at their positions.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from .padding import at, framed
 
 Array = NDArray[Any]
 MOST_BYTES = 1 << 30
-"""The limit on bytes of gathered columns, or of parts to add."""
+"""The limit on the bytes of gathered columns, or of parts to add."""
 
 
 def convolution_variants(
     form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array
 ) -> Iterator[PeerVariant]:
-    """Variants that write the convolution of `data()` with weights of any memory order to `out`."""
+    """Yield variants that write the convolution of `data()` with weights of any memory order to
+    `out`."""
     prepare = _transposed if form.transposed else _columns
     name = "product, taps added" if form.transposed else "columns and np.matmul for each group"
     yield PeerVariant(name, lambda: prepare(form, data, weight, out))
@@ -79,7 +81,8 @@ def _columns(form: ConvolutionForm, data: Callable[[], Array], weight: Array, ou
 
 
 def _taps(form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array) -> Call:
-    """One multiplication and addition per tap, over the whole image; for groups of one channel."""
+    """Return a call with one multiplication and addition per tap, over the whole image, for groups
+    of one channel."""
     kernel = form.kernel(weight)
     if kernel.shape[0] != form.groups:
         raise ValueError("a channel has several outputs")

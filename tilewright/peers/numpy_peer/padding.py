@@ -16,8 +16,8 @@ Array = NDArray[Any]
 def framed(
     image: Callable[[], Array], spans: Sequence[tuple[int, int]], outside: float = 0.0
 ) -> tuple[Call, Array]:
-    """An array with the part of `image()` between `spans` and `outside` around it, and the call
-    that fills it. `spans` are the least and greatest coordinates along the last dimensions."""
+    """Return an array with the part of `image()` between `spans`, surrounded by `outside`, and the
+    call that fills it. `spans` are the least and greatest coordinates along the last dimensions."""
     first = image()
     rank = len(spans)
     sizes = [hi - lo + 1 for lo, hi in spans]
@@ -32,7 +32,7 @@ def framed(
 
 
 def at(array: Array, places: Sequence[int | slice]) -> Array:
-    """The part of `array` at `places` of its last dimensions."""
+    """Return the part of `array` at `places` of its last dimensions."""
     index: Any = (..., *places)
     found: Array = array[index]
     return found

@@ -1,9 +1,9 @@
 """A workload in NumPy, as an experienced user would write it.
 
-The structure of the expression decides: sums of products become `np.matmul` on views, other
-reductions `ufunc.reduce`, the rest ufuncs with preallocated outputs. Arithmetic uses the
+The structure of the expression decides the calls: sums of products become `np.matmul` on views,
+other reductions `ufunc.reduce`, the rest ufuncs with preallocated outputs. Arithmetic uses the
 workload's own types. Everything independent of values (views, masks, temporaries) is prepared once,
-so that a call does NumPy's work only.
+so that a call consists of NumPy's computation only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from .pooling import pool_by_taps
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
-"""Returns an array that broadcasts to the axes it was made for."""
+"""A callable whose array broadcasts to the axes it was made for."""
 
 _MOST_BYTES = 8 << 30
 _MOST_STEPS = 1024
@@ -73,8 +73,8 @@ _MOST_STEPS = 1024
 class NumpyPeer:
     """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`.
 
-    `like` has the variants to use without a race, from the same computation at other sizes.
-    NoPeerError if NumPy has no such type or would need arrays of more than 8 GiB.
+    `like` has the variants chosen for the same computation at other sizes, which are used without a
+    race. Raise NoPeerError if NumPy lacks a type or would need arrays of more than 8 GiB.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """A temporary. The steps of one reduction use the same temporaries, in the order of the
-        requests."""
+        """Return a temporary array. The steps of one reduction share the same temporaries, in the
+        order of their requests."""
         if self._shared is None:
             return self._allocated(shape, dtype)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1
@@ -189,7 +189,7 @@ class NumpyPeer:
         return self._fastest([*variants, *self._named_variants(stage)], out)
 
     def _named_variants(self, stage: Stage) -> list[PeerVariant]:
-        """Variants of the stage as a convolution, pooling or an `einsum`."""
+        """Return variants of the stage as a convolution, pooling or an `einsum`."""
         out = self._tensors[stage.name]
         if not stage.tensor.dtype.is_float:
             return []
@@ -218,7 +218,7 @@ class NumpyPeer:
         return [PeerVariant("np.einsum", einsum)]
 
     def _sum_by_ones(self, stage: Stage) -> list[PeerVariant]:
-        """A sum of a matrix's columns or rows as a product with ones."""
+        """Return the sum of a matrix's columns or rows as a product with ones."""
         out = self._tensors[stage.name]
         if len(stage.axes) != 1 or len(stage.reduce_axes) != 1:
             return []
@@ -227,8 +227,8 @@ class NumpyPeer:
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
-        """One step over the whole result per value of the reduced axis; temporaries stay in the
-        caches."""
+        """Return one step over the whole result per value of the reduced axis, so that temporaries
+        stay in the caches."""
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
         ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []
@@ -247,7 +247,8 @@ class NumpyPeer:
         return call
 
     def _contraction(self, plan: Contraction, out: Array) -> list[PeerVariant]:
-        """`np.matmul` of both factors as stacks of matrices, into `out` if a view allows it."""
+        """Return variants of `np.matmul` on both factors as stacks of matrices, into `out` if a
+        view allows it."""
 
         def size(axes: tuple[Axis, ...]) -> int:
             return prod(a.extent for a in axes)
@@ -289,7 +290,7 @@ class NumpyPeer:
         return isinstance(factor, Load) and factor.tensor in self._constant
 
     def _fastest(self, variants: Sequence[PeerVariant], out: Array) -> Call:
-        """The fastest of `variants` that fills `out` like the first."""
+        """Return the fastest of `variants` whose result equals the first one's."""
         expected: list[Array] = []
 
         if self._like is not None:
@@ -301,7 +302,7 @@ class NumpyPeer:
                 return None
             if not expected:
                 expected.append(out.copy())
-                out.fill(0)  # elements that the next variant omits must not be this one's
+                out.fill(0)  # erase this result: the next variant must write it all
                 return None
             limit = 1e-4 * np.abs(expected[0]).max(initial=0)
             same = np.allclose(out, expected[0], rtol=1e-4, atol=limit, equal_nan=True)
@@ -313,7 +314,7 @@ class NumpyPeer:
         return choice.call
 
     def _over(self, node: Scalar, box: IterationBox) -> Value:
-        """`node` at every point of `box`, each dimension at its full extent."""
+        """Return `node` at every point of `box`, each dimension at its full extent."""
         value = self._value(node, box)
         first = value()
         if first.shape == box.extents:
@@ -321,7 +322,7 @@ class NumpyPeer:
         return lambda: np.broadcast_to(value(), box.extents)
 
     def _into(self, node: Scalar, box: IterationBox, out: Array) -> Callable[[], object]:
-        """Write `node` over `box` to `out`."""
+        """Return a call that writes `node` over `box` to `out`."""
         if isinstance(node, Binary):
             a, b = self._value(node.a, box), self._value(node.b, box)
             ufunc = combiner(node.op, out.dtype)
@@ -376,7 +377,7 @@ class NumpyPeer:
         return lambda: np.where(cond(), yes(), no())
 
     def _is_zero_padding(self, node: Select, conds: Sequence[Cond], box: IterationBox) -> bool:
-        """Whether `node` equals a plain read with zeros outside of the tensor."""
+        """Return whether `node` equals a plain read with zeros outside the tensor."""
         load, other = node.on_true, node.on_false
         if not (isinstance(load, Load) and isinstance(other, Const) and other.is_plus_zero):
             return False
@@ -402,7 +403,8 @@ class NumpyPeer:
 def _product_variants(
     a: Value, b: Value, out: Array, left_constant: bool, right_constant: bool
 ) -> list[PeerVariant]:
-    """Variants of a product of matrices or stacks; constant factors may be transposed in memory."""
+    """Return variants of a product of matrices or stacks; constant factors may be transposed in
+    memory."""
 
     def variant(name: str, call: Call) -> PeerVariant:
         return PeerVariant(name, lambda: call)
@@ -427,7 +429,7 @@ def _product_variants(
 
 
 def _turned(matrix: Array) -> Array:
-    """The same matrix in the other memory order."""
+    """Return the same matrix in the other memory order."""
     return np.asfortranarray(matrix) if matrix.flags.c_contiguous else np.ascontiguousarray(matrix)
 
 
@@ -451,5 +453,5 @@ def _sigmoid(x: Value, out: Array) -> Array:
     return np.reciprocal(out, out=out)
 
 
-# Functions without a ufunc, which an experienced user composes of a few.
+# Functions without a ufunc, which an experienced user composes from a few ufuncs.
 _SEQUENCES = {UnaryOp.RSQRT: _rsqrt, UnaryOp.SIGMOID: _sigmoid}

@@ -22,8 +22,8 @@ Array = NDArray[Any]
 
 
 def pool_by_taps(form: PoolForm, stage: Stage, tensors: Mapping[str, Array], out: Array) -> Call:
-    """Writes the pooling of one of `tensors` to `out`, with the expression's value outside of the
-    tensor."""
+    """Return a call that writes the pooling of one of `tensors` to `out`, with the expression's
+    value outside the tensor."""
     if not isinstance(stage.body, Load | Select):
         raise ValueError("more is done to an element than to select it")
     outside = [n.on_false.value for n in walk(stage.body) if isinstance(n, Select)

@@ -1,4 +1,4 @@
-"""Whether the results of two variants in PyTorch agree."""
+"""Compares the results of two variants in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Any
 from tilewright.schedules.workload.tensors import Stage
 
 TOLERANCE = 1e-4
-"""Relative to the largest element, if sums are taken in different orders."""
+"""Tolerance relative to the largest element, for sums that are taken in different orders."""
 
 ELEMENTWISE_TOLERANCE = 1e-5
-"""Relative to the largest element, without sums: it distinguishes GELU from its approximation."""
+"""Tolerance relative to the largest element, without sums: it distinguishes GELU from its
+approximation."""
 
 
 def tolerance(stages: Sequence[Stage]) -> float:
-    """The allowed difference of two variants of these stages, relative to the largest element."""
+    """Return the allowed difference of two variants of these stages, relative to the largest
+    element."""
     reduces = any(not stage.is_elementwise for stage in stages)
     return TOLERANCE if reduces else ELEMENTWISE_TOLERANCE
 
 
 def difference(result: Any, right: Any, allowed: float = TOLERANCE) -> str | None:
-    """Why tensor `result` differs from `right`, None if within `allowed`. A NaN never is."""
+    """Return how tensor `result` differs from `right`, or None if it is within `allowed`. A NaN is
+    never within it."""
     if result.shape != right.shape:
         return f"gives the shape {tuple(result.shape)}"
     if not right.numel():

@@ -1,7 +1,7 @@
 """`torch.compile` of a whole workload.
 
 The plain calls are traced once to a graph of PyTorch's operations, and only this graph is compiled;
-convolutions are the library's own. Compiling is not timed, but has a time limit.
+convolutions remain calls of the library. Compiling is not timed, but has a time limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def compiled_variants(
     limit_secs: float,
     modes: Sequence[str] = MODES,
 ) -> list[PeerVariant]:
-    """One variant per mode, whose call returns the outputs. `values` has the inputs by name."""
+    """Return one variant per mode, whose call returns the outputs. `values` has the inputs by
+    name."""
     end: list[float] = []
 
     def variant(mode: str) -> PeerVariant:

@@ -18,7 +18,7 @@ from .tensors import TorchTensors
 
 
 def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """The step in every convolution form of its first stage; empty if it has none."""
+    """Return the step in every convolution form of its first stage; empty if it has none."""
     plain, promoted = (convolution_form(stages[0], promoted=each) for each in (False, True))
     variants = [] if plain is None else _variants_of(tensors, stages, plain)
     if promoted is not None and promoted != plain:
@@ -29,7 +29,7 @@ def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> lis
 
 
 def pointwise_contraction(stage: Stage) -> Contraction | None:
-    """A convolution whose windows have one element as a product; else None."""
+    """Match a convolution whose windows have one element as a product, or return None."""
     single = {axis.name: affine(0) for axis in stage.reduce_axes if axis.extent == 1}
     rest = tuple(axis for axis in stage.reduce_axes if axis.name not in single)
     if not single or not rest:
@@ -71,7 +71,7 @@ def _variants_of(
         transformed(variant, form.unfolded)
         for variant in convolution_variants(read, kernel, how, epilogue, constant=constant)
     ]
-    if image.ndim == 3 and not form.transposed:  # also as an image of one line
+    if image.ndim == 3 and not form.transposed:  # also as an image with one line
         lifted = epilogue
         if epilogue.added is not None:
             added = epilogue.added.unsqueeze(2)

@@ -1,8 +1,8 @@
 """Variants of a convolution on a CPU that PyTorch offers.
 
 Images have channels last in memory (as views with channels second), so no call transposes them.
-Weights are in PyTorch's order, transposed beforehand, in both of its layouts; constant weights may
-also be in oneDNN's blocked layout. There is no `out=`: PyTorch allocates each result.
+Weights are in PyTorch's order, transposed beforehand, in both of its memory formats; constant
+weights may also be in oneDNN's blocked layout. There is no `out=`: PyTorch allocates each result.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..variants import Call, PeerVariant
 from .products import ProductEpilogue, Tensor, activate, onednn_words
 
 Read = Callable[[], Tensor]
-"""Returns an operand, possibly another tensor in every call."""
+"""A callable that returns an operand, possibly another tensor in every call."""
 
 _FUNCTIONS = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Geometry of the windows, an entry per spatial axis. `transposed`: the output is larger than
-    the data, and has `more` elements at the end than its windows reach."""
+    """Geometry of the windows, one entry per spatial axis. If `transposed`, the output is larger
+    than the data, and `more` is the number of elements at its end that no window reaches."""
 
     stride: tuple[int, ...]
     pad: tuple[int, ...]
@@ -39,7 +39,7 @@ class Convolution:
 
     @property
     def of_a_line(self) -> Convolution:
-        """The same with an additional first axis of one element."""
+        """The same geometry with an additional first axis of one element."""
         return replace(
             self, stride=(1, *self.stride), pad=(0, *self.pad), dilation=(1, *self.dilation)
         )
@@ -48,8 +48,9 @@ class Convolution:
 def library_convolution(
     form: ConvolutionForm, in_shape: Sequence[int], taps: Sequence[int]
 ) -> tuple[Convolution, tuple[tuple[int, int], ...]]:
-    """`form` in the library's parameters, for data of the spatial `in_shape` and windows of `taps`;
-    and the zeros to add around the data before, if the library cannot."""
+    """Return the library's parameters of `form`, for data of the spatial shape `in_shape` and
+    windows of `taps`, and the zeros to add around the data beforehand if the library cannot pad
+    that way."""
     none = ((0, 0),) * len(taps)
     if form.transposed:
         # Along each axis the library's output ends at whole - pad - 1, whole = (n - 1) s + span.
@@ -59,7 +60,7 @@ def library_convolution(
         pad = tuple(lo for lo, _ in form.spans)
         return Convolution(form.stride, pad, form.dilation, form.groups, True, more), none
     around = tuple((-lo, hi - n + 1) for n, (lo, hi) in zip(in_shape, form.spans, strict=True))
-    if all(before >= 0 and after <= before for before, after in around):  # more is cut off
+    if all(before >= 0 and after <= before for before, after in around):  # the rest is cropped
         pad = tuple(before for before, _ in around)
         return Convolution(form.stride, pad, form.dilation, form.groups), none
     zeros = (0,) * len(taps)
@@ -67,7 +68,8 @@ def library_convolution(
 
 
 def framed(image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
-    """`image` with `value` around it, an entry per spatial axis; negative entries cut."""
+    """Pad `image` with `value`, one (before, after) pair per spatial axis; negative entries
+    crop."""
     import torch
 
     flat = [each for pair in reversed(around) for each in pair]
@@ -82,10 +84,10 @@ def convolution_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Variants of `epilogue(convolution)`; each returns [N, CO, *out].
+    """Return variants of `epilogue(convolution)`; each returns [N, CO, *out].
 
     `image` returns [N, CI, *in]; `kernel` is [CO, CI/groups, *taps], or [CI, CO/groups, *taps] if
-    transposed; `epilogue.added` like the result. `constant`: the weights never change.
+    transposed; `epilogue.added` has the result's shape. `constant`: the weights never change.
     """
     rank = kernel.ndim - 2
     kernels = {"": kernel.contiguous()}
@@ -113,7 +115,8 @@ def _name(how: Convolution, rank: int) -> str:
 def dispatched(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue
 ) -> Callable[[], Call]:
-    """The dispatch of `torch.nn.functional`; the rest of the epilogue follows in place."""
+    """Return the call that `torch.nn.functional` dispatches; the rest of the epilogue follows in
+    place."""
 
     def prepare() -> Call:
         import torch
@@ -133,7 +136,8 @@ def dispatched(
 def _named(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
 ) -> Iterator[PeerVariant]:
-    """oneDNN by name, without PyTorch's dispatch; also with the epilogue in the call."""
+    """Yield oneDNN's calls by name, without PyTorch's dispatch, and with the epilogue in the
+    call."""
     if not how.transposed:
 
         def prepare() -> Call:
@@ -176,7 +180,8 @@ def _packed_variants(
 
 
 def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
-    """One call of oneDNN including the epilogue; after adding a tensor, only relu is possible."""
+    """Return one call of oneDNN including the epilogue; after adding a tensor, only relu is
+    possible."""
     import torch
 
     ops, words = torch.ops.mkldnn, onednn_words(e.activation)

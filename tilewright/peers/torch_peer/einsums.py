@@ -14,7 +14,7 @@ from ..variants import Call, PeerVariant
 
 
 def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iterator[PeerVariant]:
-    """The einsum of all factors; for three or more, also variants that contract two of them
+    """Yield the einsum of all factors and, for three or more, variants that contract two factors
     first."""
     import torch
 
@@ -56,7 +56,8 @@ def _in_turn(
 def _multiplied(
     values: Sequence[Call], pair: tuple[int, int], last: int, first: str, letters: Sequence[str]
 ) -> Any:
-    """The product of two factors, times the last in place, summed over axes not in the output."""
+    """Return the product of two factors, times the last one in place, summed over axes not in the
+    output."""
     import torch
 
     between, factor, output = letters
@@ -72,7 +73,7 @@ def _multiplied(
 
 
 def _vector_products(form: EinsumForm, values: Sequence[Call]) -> Iterator[PeerVariant]:
-    """Dot products of rows of both factors, each contiguous in memory."""
+    """Yield dot products of rows of both factors, each contiguous in memory."""
     import torch
 
     summed = "".join(letter for letter in form.factors[0] if letter not in form.output)

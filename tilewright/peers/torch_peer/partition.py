@@ -1,4 +1,4 @@
-"""Which stages of a workload PyTorch computes in one step."""
+"""Groups the stages of a workload into steps that PyTorch computes in one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_COMPARED_STAGES = 12
 
 
 def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
-    """The stages in order, grouped by steps: a product with its epilogue, or a run of other
+    """Yield the stages in order, grouped by steps: a product with its epilogue, or a run of other
     stages."""
     run: list[Stage] = []
     stages = list(tensors.workload.stages)
@@ -37,14 +37,14 @@ def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
 
 
 def repartitioned(workload: Workload, steps: Sequence[StepVariant]) -> Iterator[list[Stage]]:
-    """The stages of `workload`, grouped like those that `steps` were chosen for."""
+    """Yield the stages of `workload`, grouped like the stages that `steps` were chosen for."""
     stages = iter(workload.stages)
     for step in steps:
         yield [next(stages) for _ in range(step.stages)]
 
 
 def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
-    """A run divided into as few steps as PyTorch's functions allow. Stages without a function are
+    """Divide a run into as few steps as PyTorch's functions allow. Stages without a function form
     one step, unless a tensor between them is read elsewhere."""
     if not run:
         return
@@ -57,9 +57,8 @@ def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
 
 
 def _evaluate(tensors: TorchTensors, run: Sequence[Stage]) -> None:
-    """Compute every stage by plain calls, for comparison; stops at one for which that is
-    impossible.
-    """
+    """Compute every stage by plain calls, for comparison; stop at the first stage for which that is
+    impossible."""
     try:
         for stage in run:
             tensors.values[stage.name] = tensors.plain.stage(stage)()
@@ -81,7 +80,7 @@ def _parts(tensors: TorchTensors, run: list[Stage]) -> list[list[Stage]]:
 
 
 def _is_a_function(tensors: TorchTensors, part: list[Stage]) -> bool:
-    """Whether one function of PyTorch gives the values of these stages."""
+    """Return whether one function of PyTorch computes the values of these stages."""
     names = {stage.name for stage in part}
     last = part[-1]
     if not names <= tensors.values.keys() or tensors.read_elsewhere(names - {last.name}, part):

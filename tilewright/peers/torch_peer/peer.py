@@ -33,14 +33,15 @@ Array = NDArray[Any]
 
 
 class TorchPeer:
-    """`workload` in PyTorch on `threads` threads; calling it replaces what `outputs` gives.
+    """`workload` in PyTorch on `threads` threads. Each call computes the outputs again.
 
-    Stages are one step if PyTorch has one call for them: sums of products with their epilogue, and
+    Stages form one step if PyTorch has one call for them: sums of products with their epilogue, and
     functions of rows (softmax, layer norm and similar). Every variant of a step is tried, and the
     fastest with the same result is chosen. With `compile_secs`, the code that `torch.compile`
-    makes of the whole in that time races with the steps. `like` has the variants to use without a
-    race, from the same computation at other sizes. NoPeerError if PyTorch is not installed or
-    cannot compute the workload. Unless `copy`, it computes on the memory of the inputs.
+    generates for the whole workload within that time races with the steps. `like` has the variants
+    chosen for the same computation at other sizes, which are used without a race. Raise NoPeerError
+    if PyTorch is not installed or cannot compute the workload. Unless `copy`, the computation uses
+    the memory of the inputs.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class TorchPeer:
 
     @property
     def variant(self) -> str:
-        """The names of the steps' variants, or of the compiler's variant."""
+        """The names of the steps' variants, or the name of the compiler's variant."""
         return self._steps_variant if self._whole is None else self._whole.name
 
     @property
@@ -117,7 +118,7 @@ class TorchPeer:
             self._tensors.values[name] = step()
 
     def outputs(self) -> list[Array]:
-        """The results of the last call, as NumPy arrays of the workload's shapes."""
+        """Return the results of the last call, as NumPy arrays of the workload's shapes."""
         arrays = []
         for tensor in self._workload.output_tensors:
             values = self._tensors.values[tensor.name].expand(tensor.shape).numpy()
@@ -127,8 +128,8 @@ class TorchPeer:
     def _raced_with_compiler(
         self, threads: int, compile_secs: float, wanted: str | None
     ) -> FastestVariant:
-        """Race the steps with `torch.compile` of the whole; or return the variant `wanted` without
-        a check."""
+        """Race the steps with `torch.compile` of the whole workload; or return the variant `wanted`
+        without a check."""
         outputs, values = self._workload.outputs, self._tensors.values
         self._call_steps()
         expected = [values[name].clone() for name in outputs]
@@ -147,7 +148,7 @@ class TorchPeer:
             return next((problem for problem in problems if problem is not None), None)
 
         has_products = any(map(is_product, self._workload.stages))
-        modes = MODES if has_products else MODES[:1]  # the others tune products only
+        modes = MODES if has_products else MODES[:1]  # the other modes tune products only
         compiled = compiled_variants(self._workload, values, threads, compile_secs, modes)
         variants = [PeerVariant(self._steps_variant, lambda: self._call_steps)]
         variants += map(keeping, compiled)
@@ -156,8 +157,8 @@ class TorchPeer:
         return choice
 
     def _chosen(self, stages: list[Stage], wanted: str | None = None) -> Value:
-        """The fastest variant of a step that agrees with the plain one; or the variant `wanted`
-        without a check."""
+        """Return the fastest variant of a step that agrees with the plain one; or the variant
+        `wanted` without a check."""
         variants = step_variants(self._tensors, stages)
         expected: list[Any] = []
         allowed = tolerance(stages)
@@ -173,7 +174,7 @@ class TorchPeer:
         if wanted is not None:
             variants = [variant for variant in variants if variant.name == wanted]
         choice = choose(variants, check)
-        # A function that fits by shape only, with other values, is not reported.
+        # A function that matches in shape but not in values is not reported.
         guesses = (
             {v.name for v in function_variants(self._tensors, stages)} if choice.dropped else set()
         )

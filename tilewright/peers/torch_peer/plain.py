@@ -1,5 +1,4 @@
-"""Stages as plain calls of PyTorch, operation by operation; other variants are compared with
-them."""
+"""Stages as plain calls of PyTorch, one per operation; other variants are compared with them."""
 
 from __future__ import annotations
 
@@ -49,18 +48,19 @@ REDUCE = {
 
 _COMMUTES = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 _BOUND = {BinaryOp.MIN: "max", BinaryOp.MAX: "min"}
-"""The bound of `torch.clamp` that is the number."""
+"""The parameter of `torch.clamp` that takes a constant operand of MIN or MAX."""
 
 MOST_BYTES = 4 << 30
-"""The limit on bytes of one call's gathered operands."""
+"""The limit on the bytes of one call's gathered operands."""
 
 
 class PlainTorch:
-    """Makes calls of stages and nodes on `values`, tensors by name.
+    """Translates stages and nodes to plain calls of PyTorch on `values`, tensors by name.
 
-    Tensors may change between calls, except those in `fixed`. NoPeerError if PyTorch has no plain
-    spelling. `traced`: for a compiler; calls write to no existing tensor, and convolutions are
-    PyTorch's own. `multiply_adds`: a sum with a product is one call.
+    Tensors may change between calls, except `fixed` ones. Raise NoPeerError if PyTorch has no plain
+    call for a node. `traced`: the calls are for a compiler, so they write to no existing tensor,
+    and convolutions are calls of PyTorch's convolutions. `multiply_adds`: a sum with a product as
+    operand is one call.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PlainTorch:
 
     @contextmanager
     def one_memory(self) -> Iterator[None]:
-        """Calls made in this context put the results of every step into the same memory."""
+        """Within this context, the results of every step use the same memory."""
         self._shared = []
         try:
             yield
@@ -90,23 +90,23 @@ class PlainTorch:
             self._shared = None
 
     def begin_step(self) -> None:
-        """Begin a step, which uses that memory from the start."""
+        """Begin a step, which reuses the memory of `one_memory` from the start."""
         self._buffers_used = 0
 
     def stage(self, stage: Stage) -> Value:
-        """A call of one stage, as a product of matrices or element by element, which returns a
-        tensor of its shape."""
+        """Return a call of one stage, as a product of matrices or element by element, which returns
+        a tensor of the stage's shape."""
         form = convolution_form(stage) if self._traced and stage.tensor.dtype.is_float else None
         if form is not None:
             return self._convolution(form)
         plan = contraction_of(stage)
-        # Products of vectors alone are summed in pairs: an error of matmul grows with their length,
-        # and all other variants are compared with this one.
+        # Products of vectors alone are summed in pairs: the error of matmul grows with their
+        # length, and all other variants are compared with this one.
         is_product = plan is not None and bool(plan.rows or plan.columns)
         if plan is not None and is_product and stage.tensor.dtype.is_float:
             product = self._contraction(plan)
             if product is not None:
-                shape = stage.tensor.shape  # the plan may have split an axis of it
+                shape = stage.tensor.shape  # the plan may have split an axis of the stage
                 return lambda: product().reshape(shape)
         axes = stage.all_axes
         shape = tuple(a.extent for a in axes)
@@ -127,7 +127,7 @@ class PlainTorch:
         return lambda: reduce(terms().expand(shape), dim=dims)
 
     def _convolution(self, form: ConvolutionForm) -> Value:
-        """PyTorch's dispatched convolution, with the weights in their memory order."""
+        """Return PyTorch's dispatched convolution, with the weights in their memory order."""
 
         def convolve() -> Any:
             image = form.image(self._values[form.data])
@@ -139,7 +139,7 @@ class PlainTorch:
         return convolve
 
     def _contraction(self, plan: Contraction) -> Value | None:
-        """One `matmul`; None if no plain one computes this sum of products."""
+        """Return one `matmul`, or None if no plain one computes this sum of products."""
         product = product_form(plan)
         if product is None:
             return None
@@ -158,7 +158,7 @@ class PlainTorch:
         return multiply
 
     def value(self, node: Scalar, axes: tuple[Axis, ...]) -> Value:
-        """A node over `axes`, with extent 1 along those it does not depend on."""
+        """Return a node over `axes`, with extent 1 along axes it does not depend on."""
         torch = self._torch
         match node:
             case Const():
@@ -192,7 +192,8 @@ class PlainTorch:
                 assert_never(node)
 
     def _written(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """The value of a whole tensor, copied if it is a view of another or needs broadcasting."""
+        """Return the value of a whole tensor, copied if it is a view of another or needs
+        broadcasting."""
         first = value()
         mine = all(
             first.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
@@ -204,7 +205,7 @@ class PlainTorch:
         return lambda: out.copy_(value().expand(shape))
 
     def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
-        """A binary operation. Constants stay Python numbers; a product and a sum may be one
+        """Return a binary operation. Constants stay Python numbers; a product and a sum may be one
         call."""
         torch, a, b = self._torch, node.a, node.b
         if node.op in _COMMUTES and isinstance(a, Const):
@@ -225,14 +226,14 @@ class PlainTorch:
         return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
 
     def _function(self, op: UnaryOp) -> Any:
-        """PyTorch's function of this name."""
+        """Return PyTorch's function of this name."""
         if not hasattr(self._torch, op.value):
             raise NoPeerError(f"PyTorch has no {op}")
         return getattr(self._torch, op.value)
 
     def _into(self, function: Any, nodes: Sequence[Scalar], axes: tuple[Axis, ...]) -> Value:
-        """`function` with a preallocated output: that of an operand if it has the same size and no
-        other use."""
+        """Return `function` with a preallocated output: the memory of an operand if it has the same
+        size and no other use."""
         values = [self.value(node, axes) for node in nodes]
         if self._traced:
             return lambda: function(*(value() for value in values))
@@ -252,7 +253,8 @@ class PlainTorch:
         return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
-        """Memory for a result. Steps of one reduction share it, in the order of the requests."""
+        """Return memory for a result. Steps of one reduction share it, in the order of the
+        requests."""
         if self._shared is None:
             return self._torch.empty_like(like)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1
@@ -263,14 +265,15 @@ class PlainTorch:
         return known if same else self._torch.empty_like(like)
 
     def _is_padded(self, node: Select, axes: tuple[Axis, ...]) -> bool:
-        """Whether the read alone provides the zeros of padding."""
+        """Return whether the read alone provides the zeros of padding."""
         load = node.on_true
         if not isinstance(load, Load) or not is_strided(load):
             return False
         return is_zero_padding(node, self._values[load.tensor].shape, axes)
 
     def read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
-        """A read, as a view if strides allow one; made once for tensors that do not change."""
+        """Return a read, as a view if strides allow one; computed once for tensors that do not
+        change."""
         whole = self._values[node.tensor]
         part = reader(self._torch, node, whole.shape, axes)
         if node.tensor in self._fixed:

@@ -17,7 +17,7 @@ from .tensors import TorchTensors
 def product_step_variants(
     tensors: TorchTensors, stages: list[Stage], plan: Contraction
 ) -> list[PeerVariant]:
-    """Products of two matrices, or of stacks of them, with the epilogue of `stages`.
+    """Return products of two matrices, or of stacks of them, with the epilogue of `stages`.
 
     The right matrix is a view of an input or, without an epilogue, computed in every call; the left
     matrix may also be the result of an earlier stage. Empty if the plan is not such a product.
@@ -48,7 +48,7 @@ def product_step_variants(
 
 
 def _right_computed(tensors: TorchTensors, product: ProductForm, left: Any) -> list[PeerVariant]:
-    """Variants that compute the right matrix into its own memory in every call."""
+    """Return variants that compute the right matrix into separate memory in every call."""
     if len(product.right_shape) != 2:
         return []
     value = tensors.plain.value(product.right, product.right_axes)
@@ -73,7 +73,7 @@ def _right_computed(tensors: TorchTensors, product: ProductForm, left: Any) -> l
 
 
 def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
-    """Returns the current left matrix at each call; None for a stack of matrices."""
+    """Return a callable that reads the current left matrix, or None for a stack of matrices."""
     if len(product.left_shape) != 2:
         return None
     value = tensors.plain.value(product.left, product.left_axes)
@@ -82,8 +82,8 @@ def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
 
 
 def _stacked_variants(tensors: TorchTensors, product: ProductForm) -> list[PeerVariant]:
-    """Stacks of matrices whose strides are not those of a single stack, as with attention heads
-    between rows and columns."""
+    """Return products of stacks that are not a single stack in memory, such as attention heads
+    stored between rows and columns."""
     a = tensors.plain.value(product.left, product.left_axes)
     b = tensors.plain.value(product.right, product.right_axes)
     full_a = tuple(x.extent for x in product.left_axes)

@@ -1,7 +1,7 @@
 """Variants of a matrix product on a CPU that PyTorch offers.
 
-`torch.mm` calls MKL, `torch.ops.mkldnn` calls oneDNN. Which is faster, by up to a factor of two,
-depends more on the processor than on the sizes. Constant weights may be packed beforehand.
+`torch.mm` calls MKL, `torch.ops.mkldnn` calls oneDNN. Which of them is faster, by up to a factor of
+two, depends more on the processor than on the sizes. Constant weights may be packed beforehand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTIVATIONS = tuple(name for name in _ONEDNN if name)
 class ProductEpilogue:
     """The epilogue of a sum of products: `activation(sum + bias + added)`.
 
-    `bias` has an entry per column (output channel), `added` has the result's shape.
+    `bias` has one entry per column (output channel), `added` has the result's shape.
     """
 
     bias: Tensor | None = None
@@ -40,8 +40,8 @@ class ProductEpilogue:
     activation: str = ""
 
     def after(self, y: Tensor, *, bias: bool = True) -> Tensor:
-        """Apply the epilogue in place, operation by operation; without the bias if `y` contains
-        it."""
+        """Apply the epilogue to `y` in place, one operation per call. `bias` is False if `y`
+        already contains the bias."""
         if bias and self.bias is not None:
             y.add_(self.bias)
         if self.added is not None:
@@ -50,7 +50,7 @@ class ProductEpilogue:
 
 
 def activate(y: Tensor, activation: str) -> Tensor:
-    """Apply the activation in place. ValueError for a name that is not in ACTIVATIONS."""
+    """Apply the activation in place. Raise ValueError for a name that is not in ACTIVATIONS."""
     match activation:
         case "":
             return y
@@ -71,7 +71,7 @@ def activate(y: Tensor, activation: str) -> Tensor:
 
 
 def onednn_words(activation: str) -> tuple[str, list[float], str]:
-    """Attribute, scalars and algorithm for `torch.ops.mkldnn`."""
+    """Return the attribute, scalars and algorithm of the activation for `torch.ops.mkldnn`."""
     return _ONEDNN[activation]
 
 
@@ -83,10 +83,11 @@ def product_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both.
+    """Return variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both.
 
     `y` has the result's shape and may be written. `constant`: b never changes, so any layout may be
-    prepared. A callable `a` returns another tensor each time and is not a stack."""
+    prepared. A callable `a` returns another tensor each time and is not a stack.
+    """
     if callable(a):
         return [
             *_plain_variants(a, b, y, epilogue),
@@ -104,8 +105,9 @@ def product_variants(
 
 
 def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[PeerVariant]:
-    """Variants of a @ b for stacks over several dimensions that are not a single stack in memory:
-    copied by the library, one call per index of the first dimension, or one per matrix."""
+    """Return variants of a @ b for stacks over several dimensions that are not a single stack in
+    memory: copied by the library, one call per index of the first dimension, or one call per
+    matrix."""
     import torch
 
     words = onednn_words("")
@@ -134,7 +136,7 @@ def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> li
 
 
 def _matrices(stack: Tensor) -> list[Tensor]:
-    """Views of the matrices of a stack with any number of dimensions."""
+    """Return views of the matrices of a stack with any number of dimensions."""
     if stack.ndim == 2:
         return [stack]
     return [matrix for part in stack for matrix in _matrices(part)]
@@ -170,7 +172,7 @@ def _plain_variants(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterat
 def _onednn_variants(
     a: Call, b: Tensor, y: Tensor, e: ProductEpilogue, constant: bool
 ) -> Iterator[PeerVariant]:
-    """oneDNN by name, which takes weights as [N, K] with any strides."""
+    """Yield oneDNN's calls by name; weights are [N, K] with any strides."""
     turned = b.t()
     yield PeerVariant("oneDNN linear", lambda: _linear(a, turned, e))
     if constant:
@@ -201,7 +203,8 @@ def _packed(a: Call, weight: Tensor, e: ProductEpilogue, batch: int | None) -> C
 
 
 def _linear(a: Call, weight: Tensor, e: ProductEpilogue) -> Call:
-    """One call of oneDNN including the epilogue; with a tensor to add, the activation follows."""
+    """Return one call of oneDNN including the epilogue; with an added tensor, the activation is a
+    separate call."""
     import torch
 
     linear = torch.ops.mkldnn._linear_pointwise

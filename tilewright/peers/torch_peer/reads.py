@@ -16,17 +16,20 @@ from tilewright.schedules.workload.tensors import Axis
 from ..variants import NoPeerError
 
 MAX_GATHER_ELEMENTS = 1 << 28
-"""The limit on elements of a gather's index tensor."""
+"""The limit on the elements of a gather's index tensor."""
 
 View = Callable[[Any], Any]
-"""Returns the elements read from a whole tensor, with extent 1 along axes they do not depend on."""
+"""A function that returns the elements read from a whole tensor, with extent 1 along axes they do
+not depend on."""
 
 
 def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -> View:
-    """The read `node` over `axes` of a tensor of `shape`. NoPeerError for too many indices.
+    """Return the read `node` over `axes` of a tensor of `shape`. Raise NoPeerError for too many
+    indices.
 
-    Outside of the tensor it gives zero, or any element if the index is not a sum of axes with
-    positive factors."""
+    Outside the tensor the read returns zero, or any element if the index is not a sum of axes with
+    positive factors.
+    """
     if not is_strided(node):
         return _gather(torch, node, shape, axes)
     spans = [_span(index, axes) for index in node.index]
@@ -44,13 +47,13 @@ def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -
 
 
 def is_strided(node: Load) -> bool:
-    """Whether the read is a strided view of the tensor."""
+    """Return whether the read is a strided view of the tensor."""
     terms = [term for index in node.index for term in index.terms]
     return all(isinstance(atom, Var) and factor > 0 for atom, factor in terms)
 
 
 def is_zero_padding(node: Select, shape: Sequence[int], axes: Sequence[Axis]) -> bool:
-    """Whether `node` is a read of a tensor of `shape` with zeros outside of the tensor."""
+    """Return whether `node` is a read of a tensor of `shape` with zeros outside the tensor."""
     load, cond, other = node.on_true, node.cond, node.on_false
     if not (isinstance(load, Load) and isinstance(cond, All) and isinstance(other, Const)):
         return False
@@ -74,8 +77,8 @@ def _slices(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """A slice per dimension, permuted, if each dimension depends on at most one axis and no two on
-    the same."""
+    """Return one slice per dimension, permuted, if each dimension depends on at most one axis and
+    no two on the same axis."""
     at: list[Any] = []
     places = []
     for each, span, (before, _) in zip(index, spans, pads, strict=True):
@@ -98,8 +101,8 @@ def _strides(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """A view by strides, for windows and diagonals: several axes share a dimension, or one axis
-    indexes several dimensions."""
+    """Return a view by strides, for windows and diagonals: several axes share a dimension, or one
+    axis indexes several dimensions."""
     factors = [[each.coefficient(axis.name) for each in index] for axis in axes]
     first = [each.const + before for each, (before, _) in zip(index, pads, strict=True)]
     shape = tuple(a.extent if any(f) else 1 for a, f in zip(axes, factors, strict=True))

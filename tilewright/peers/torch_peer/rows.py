@@ -23,7 +23,7 @@ Dims = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class StageRun:
     """A run of stages: the tensors it reads with their shapes, the `shape` of its result, its
-    numbers, and the extents it reduces over, a sorted entry per reducing stage.
+    constants, and the extents it reduces over, one sorted entry per reducing stage.
 
     `result` is the result, if known: long lists of variants are compared on a part of it first.
     """
@@ -36,12 +36,12 @@ class StageRun:
 
     @property
     def eps(self) -> list[float]:
-        """Numbers of the expression that may be the epsilon of a root or quotient."""
+        """The constants of the expression that may be the epsilon of a root or quotient."""
         return sorted({c for c in self.constants if 0 < c < 0.1}) or [0.0]
 
 
 def row_variants(run: StageRun) -> list[PeerVariant]:
-    """Functions of the run's operands whose result has its shape."""
+    """Return functions of the run's operands whose result has its shape."""
     sizes = [prod(each) for _, each in run.operands]
     if not sizes or max(sizes) == 1:
         return []
@@ -64,7 +64,7 @@ def row_variants(run: StageRun) -> list[PeerVariant]:
 
 
 def _dims_reduced(whole: tuple[int, ...], run: StageRun) -> list[Dims]:
-    """Sets of dimensions with the extents of a reducing stage."""
+    """Return the sets of dimensions with the extents of a reducing stage."""
     found = {
         dims
         for extents in run.reduced
@@ -96,7 +96,7 @@ def _along(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVari
 
 
 def _activations(x: Value, run: StageRun) -> Iterator[PeerVariant]:
-    """Functions of single elements. Numbers of the expression may be their parameters."""
+    """Yield elementwise functions. Constants of the expression may be their parameters."""
     import torch
 
     if run.reduced:
@@ -155,7 +155,8 @@ def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
 def _as_products(
     x: Value, whole: tuple[int, ...], dims: Dims, kept: Sequence[int], y: Any
 ) -> Iterator[PeerVariant]:
-    """A sum as a product with ones, a norm as the root of products of rows with themselves."""
+    """Yield a sum as a product with ones, and a norm as the root of products of rows with
+    themselves."""
     import torch
 
     said, count = f"along {dims}", prod(whole[d] for d in dims)
@@ -181,7 +182,7 @@ def _rows(x: Value, count: int) -> Any:
 def _layer_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Layer norm or root mean square norm over any dimensions, with scale and offset."""
+    """Yield layer norm and root mean square norm over any dimensions, with scale and offset."""
     import torch
 
     functions = torch.nn.functional
@@ -217,12 +218,12 @@ def _normed(
 
 
 def _first(function: Any) -> Any:
-    """`function` with only the first of its results."""
+    """Return `function` with only the first of its results."""
     return lambda *args: function(*args)[0]
 
 
 def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | None, ...]]]:
-    """Scale and offset in every order, with a description."""
+    """Yield scale and offset in every order, with a description."""
     for order in permutations(range(len(others))):
         found = [*(others[n][0] for n in order), None, None][:2]
         yield "" if list(order) == sorted(order) else ", operands exchanged", tuple(found)
@@ -231,8 +232,8 @@ def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | 
 def _channel_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Norms with a scale and an offset per channel: group, instance and batch norm. Channels are
-    any dimension but the first, or two neighbouring dimensions: groups and their members."""
+    """Yield norms with a scale and an offset per channel: group, instance and batch norm. Channels
+    are any dimension except the first, or two neighbouring dimensions: groups and their members."""
     rank = len(whole)
     for at in range(1, rank):
         for parts in (1, 2):
@@ -313,7 +314,7 @@ def _grouped_norms(
 def _batch_norms(
     x: Value, layout: _Layout, at: int, others: Sequence[Value], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Batch norms of given means and variances; a rectifier may follow."""
+    """Yield batch norms of given means and variances; a rectifier may follow."""
     import torch
 
     if not 2 <= len(others) <= 4:
@@ -350,7 +351,7 @@ def _batch_norms(
 def _distances(
     x: Value, whole: tuple[int, ...], other: Operand, run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Distances between all rows of two matrices."""
+    """Yield distances between all rows of two matrices."""
     import torch
 
     value, shape = other

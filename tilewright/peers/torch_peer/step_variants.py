@@ -1,6 +1,4 @@
-"""The variants of one step: stage by stage, one step of a reduction at a time, and PyTorch
-functions.
-"""
+"""The variants of one step: stage by stage, one reduction step at a time, and PyTorch functions."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _MAX_REDUCTION_STEPS = 1024
 
 
 def step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """All variants of a step with unique names, the plain one first."""
+    """Return all variants of a step with unique names, the plain one first."""
     variants = [_plain(tensors, stages, tensors.plain)]
     if stages[-1].tensor.dtype.is_float:
         if any(map(_adds_a_product, stages)):
@@ -47,7 +45,7 @@ def step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVarian
 
 
 def library_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Variants that call a function of PyTorch for all of `stages`."""
+    """Return variants that call a function of PyTorch for all of `stages`."""
     first = stages[0]
     if is_convolution(first):
         pointwise = pointwise_contraction(first)
@@ -57,7 +55,7 @@ def library_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVar
         return variants
     plan = contraction_of(first)
     if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
-        plan = recognise(first, gain=1)  # its factors are views, perhaps of overlapping windows
+        plan = recognise(first, gain=1)  # the factors are views, possibly of overlapping windows
     if plan is not None and (len(stages) == 1 or is_product(first)):
         variants = product_step_variants(tensors, stages, plan)
         shape = first.tensor.shape
@@ -71,7 +69,7 @@ def library_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVar
 
 
 def function_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Functions of PyTorch that fit `stages` by shapes and indices."""
+    """Return functions of PyTorch that match `stages` by shapes and indices."""
     run = {stage.name for stage in stages}
     read = [load for stage in stages for load in loads(stage.body)]
     known = {load.tensor for load in read} - run
@@ -103,7 +101,7 @@ def function_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVa
 def _plain(
     tensors: TorchTensors, stages: list[Stage], plain: PlainTorch, suffix: str = ""
 ) -> PeerVariant:
-    """The plain variant, stage by stage."""
+    """Return the plain variant, stage by stage."""
 
     def prepare() -> Value:
         calls: list[tuple[str, Value]] = []
@@ -139,8 +137,8 @@ def _plain_name(stage: Stage) -> str:
 
 
 def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
-    """Other variants of a stage: a plain copy into new memory; a reduction one step at a time over
-    the whole result, so that temporaries stay in the caches."""
+    """Return other variants of a stage: a plain copy into new memory; a reduction one step at a
+    time over the whole result, so that temporaries stay in the caches."""
     if isinstance(stage.body, Load) and stage.is_elementwise:
         value = tensors.plain.value(stage.body, stage.axes)
         whole = stage.tensor.shape
@@ -181,7 +179,7 @@ def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
 
 
 def _adds_a_product(stage: Stage) -> bool:
-    """Whether the stage has a sum with a product as operand."""
+    """Return whether the stage has a sum with a product as operand."""
     sums = [n for n in walk(stage.body) if isinstance(n, Binary) and n.op is BinaryOp.ADD]
     parts = [part for node in sums for part in (node.a, node.b)]
     return any(isinstance(part, Binary) and part.op is BinaryOp.MUL for part in parts)

@@ -25,7 +25,8 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TorchTensors:
-    """`values` has every tensor computed so far, by name; later calls replace those of stages.
+    """The tensors of a workload. `values` has every tensor computed already, by name; later calls
+    replace the results of stages.
 
     `plain` calls PyTorch operation by operation, `fused` combines a product and a sum.
     """
@@ -39,8 +40,8 @@ class TorchTensors:
 
     @staticmethod
     def of(torch: Any, workload: Workload, inputs: Sequence[Array], *, copy: bool) -> TorchTensors:
-        """The inputs as tensors, on the arrays' own memory unless `copy`. NoPeerError for a type
-        that is not compared with PyTorch."""
+        """Convert the inputs to tensors, on the arrays' own memory unless `copy`. Raise NoPeerError
+        for a type that is not compared with PyTorch."""
         for tensor in workload.tensors.values():
             if tensor.dtype.is_narrow_float:
                 raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
@@ -54,21 +55,22 @@ class TorchTensors:
         return TorchTensors(torch, workload, values, declared, plain, fused)
 
     def value_of(self, name: str) -> Value:
-        """Returns a function that gives the current tensor `name`."""
+        """Return a function that returns the current tensor `name`."""
         return partial(self.values.__getitem__, name)
 
     def is_constant(self, node: Scalar) -> bool:
-        """Whether `node` reads an input that is declared constant."""
+        """Return whether `node` reads an input that is declared constant."""
         return isinstance(node, Load) and self.inputs[node.tensor].constant
 
     def read_elsewhere(self, names: set[str], stages: Sequence[Stage]) -> bool:
-        """Whether one of the tensors `names` is an output or read by a stage not in `stages`."""
+        """Return whether one of the tensors `names` is an output or read by a stage not in
+        `stages`."""
         others = [s for s in self.workload.stages if s not in stages]
         read = {load.tensor for s in others for load in loads(s.body)}
         return bool(names & (read | set(self.workload.outputs)))
 
     def view(self, node: Scalar, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> Any | None:
-        """A factor as a view of an input; None if PyTorch would have to copy elements."""
+        """Return a factor as a view of an input, or None if PyTorch would have to copy elements."""
         if not isinstance(node, Load) or node.tensor not in self.inputs:
             return None
         whole = self.values[node.tensor]
@@ -81,10 +83,10 @@ class TorchTensors:
         return folded if shared else None
 
     def epilogue_form(self, stage: Stage, consumer: Stage) -> EpilogueForm | None:
-        """`consumer` as the epilogue that one call applies to the sum of products `stage`.
+        """Match `consumer` as the epilogue that one call applies to the sum of products `stage`.
 
-        None if it is not one, or if another stage reads the sum. The bias of a product is along
-        its last axis, that of a convolution along its channels.
+        Return None if it does not match, or if another stage reads the sum. The bias of a product
+        is along its last axis, the bias of a convolution along its channels.
         """
         if consumer.tensor.shape != stage.tensor.shape:
             return None
@@ -102,10 +104,10 @@ class TorchTensors:
     def epilogue(
         self, stages: Sequence[Stage], shaped: Callable[[Any], Any]
     ) -> ProductEpilogue | None:
-        """The epilogue of a product, from the stages after the first one of `stages`.
+        """Return the epilogue of a product, from the stages after the first one of `stages`.
 
-        `shaped` brings an added tensor to the shape of the product. None if an operand of the
-        epilogue is no input.
+        `shaped` converts an added tensor to the shape of the product. Return None if the bias or
+        the added tensor is not an input of the workload.
         """
         if len(stages) == 1:
             return ProductEpilogue()

@@ -29,13 +29,14 @@ Value = Callable[[], Any]
 
 
 def pool_variants(form: PoolForm, data: Value) -> Iterator[PeerVariant]:
-    """Pooling with nothing or zeros outside of the data; results decide which is right."""
+    """Yield pooling with no padding or zeros outside the data; the comparison of results decides
+    which is right."""
     import torch
 
     functions, rank = torch.nn.functional, len(form.taps)
     shape = form.image(data()).shape[2:]
     around = tuple((-lo, hi - n + 1) for n, (lo, hi) in zip(shape, form.spans, strict=True))
-    alike = all(before >= 0 and after <= before for before, after in around)  # more is cut off
+    alike = all(before >= 0 and after <= before for before, after in around)  # the rest is cropped
     pad = tuple(before for before, _ in around)
     none = (0,) * rank
 
@@ -93,8 +94,8 @@ def _framed(call: Any, around: Any, value: float, x: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StencilForm:
-    """A weighted sum of neighbours in `data`; `weights` by their offsets in the last dimensions,
-    the dimensions before are read in place."""
+    """A weighted sum of neighbours in `data`. `weights` are indexed by the offsets in the last
+    dimensions; the leading dimensions have no offsets."""
 
     data: str
     lead: int
@@ -102,7 +103,7 @@ class StencilForm:
 
 
 def stencil_form(stage: Stage) -> StencilForm | None:
-    """`stage` as a sum of neighbours with constant weights, None for anything else."""
+    """Match `stage` as a sum of neighbours with constant weights, or return None."""
     reads = loads(stage.body)
     tensors = {load.tensor for load in reads}
     total = _weights(stage, stage.body) if stage.is_elementwise else None
@@ -115,7 +116,7 @@ def stencil_form(stage: Stage) -> StencilForm | None:
 
 
 def _weights(stage: Stage, node: Scalar) -> dict[tuple[int, ...], float] | None:
-    """The weight of each neighbour in `node`; a constant has no offsets."""
+    """Return the weight of each neighbour in `node`; a constant has no offsets."""
     node = bare(node)
     match node:
         case Const():
@@ -154,7 +155,8 @@ def _combined(
 
 
 def stencil_variants(form: StencilForm, data: Value) -> Iterator[PeerVariant]:
-    """The stencil as a convolution with a small constant kernel, with zeros outside of the data."""
+    """Yield the stencil as a convolution with a small constant kernel, with zeros outside the
+    data."""
     import torch
 
     if () in form.weights:

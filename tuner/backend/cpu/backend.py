@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Cpu:
-    """Implements `Backend` for every architecture that LLVM compiles C for."""
+    """The implementation of `Backend` for every architecture for which LLVM compiles C."""
 
     name = "cpu"
     checker = "tilewright.tuner.backend.cpu.checker.runner"
@@ -79,7 +79,7 @@ class Cpu:
 
 
 def _fork_safe(entry: Entry) -> Entry:
-    """`entry` such that a child forked after its first call can call it too."""
+    """Return `entry` such that a child that is forked after the first call can also call it."""
 
     def watched(function: Callable[..., int]) -> Callable[..., int]:
         def call(*pointers: int) -> int:
@@ -94,7 +94,7 @@ def _fork_safe(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Times calls with the system's clock, in machine code."""
+    """The implementation of `Clock`: machine code that times calls with the system's clock."""
 
     helpers: Helpers
     arguments: int

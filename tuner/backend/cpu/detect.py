@@ -1,4 +1,4 @@
-"""This machine's CPU as a `Target`, and whether it can run code for another."""
+"""Detection of this machine's CPU as a `Target`, and whether it can run code for another target."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ...process.host import available_cores, data_caches
 
 
 def detect() -> Target:
-    """This machine without probes, for kernels of one thread.
+    """Return this machine's target without probes, for kernels of one thread.
 
-    `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
-    (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a
-    choice of the space, and measurement decides. `cores` respects affinity and cgroup quota.
+    `vector_bits` is the widest register that LLVM may use: 512 with AVX-512F, 256 with AVX,
+    otherwise 128 (SSE, NEON). A CPU that reduces its clock for 512-bit code still gets 512:
+    narrower vectors are part of the schedule space, and measurement decides. `cores` respects
+    affinity and cgroup quota.
     """
     triple, cpu, features = host_names()
     bits, registers = vector_shape(triple.partition("-")[0], features)
@@ -31,7 +32,7 @@ def detect() -> Target:
 
 
 def refuse_foreign(target: Target) -> None:
-    """TargetError if code for `target` cannot run here."""
+    """Raise TargetError if code for `target` cannot run here."""
     host, _, have = host_names()
     if target.architecture != host.partition("-")[0]:
         raise TargetError(

@@ -1,9 +1,9 @@
-"""A process that builds the cases of a full check while the kernel runs on earlier ones.
+"""A process that builds the cases of a full check while the kernel runs on earlier cases.
 
-Inputs, values and bounds of a large workload are hundreds of megabytes per case, and new pages cost
-more than the computation on them. This process forks no children, so it can reuse its memory: pages
-shared with a child would be copied before a write. Its results are passed in shared memory that
-only it can write.
+The inputs, expected values and error bounds of a large workload take hundreds of megabytes per
+case, and mapping new pages costs more than the computation on them. This process forks no children,
+so it can reuse its memory: pages shared with a forked child would be copied on the next write. It
+passes its results in shared memory that only this process can write.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ....process import linux
 from ....process.frames import Frame, FrameReader, raise_refusal, refusal, write_frame
 
 _ALIGN_BYTES = 64
-_SLOTS = 2  # one case is read while the next is written
+_SLOTS = 2  # the client reads one case while this process writes the next
 
 
 class CaseBuilder:
-    """The cases of an iterator, each built before it is taken, one at a time.
+    """The cases of an iterator, built in another process, one case in advance.
 
-    A case is valid until the next one is taken. Use as a context manager: leaving it ends the
-    process.
+    A case is valid until the next call of `take`. Use this class as a context manager: leaving the
+    context ends the process.
     """
 
     def __init__(self, cases: Callable[[], Iterator[CheckCase]]) -> None:
@@ -61,12 +61,15 @@ class CaseBuilder:
             os.close(fd)
 
     def idle(self) -> bool:
-        """Whether the next case is built, so that the process computes nothing."""
+        """Whether the next case is built, so that the process is idle."""
         return linux.readable(self._answers.fd)
 
     def take(self) -> CheckCase | None:
-        """The next case, None after the last; starts to build the one after it. WorkloadError if no
-        case can judge a kernel, RuntimeError for a bug in our code."""
+        """Return the next case, or None after the last one, and start to build the case after it.
+
+        Raise WorkloadError if no case can judge a kernel, RuntimeError if building a case failed
+        because of a bug in this program, and MemoryError if the process was killed.
+        """
         frame = self._answers.read_frame()
         if frame is None:
             raise MemoryError("the process that builds cases was ended")
@@ -86,7 +89,7 @@ class CaseBuilder:
         return case
 
     def _ask(self) -> None:
-        with suppress(BrokenPipeError):  # it has ended, and its last answer says how
+        with suppress(BrokenPipeError):  # it has ended; its last frame states the reason
             os.write(self._asking, b".")
 
     def _serve(self, requests: int, answers: int) -> None:
@@ -112,7 +115,7 @@ class CaseBuilder:
 
 
 def _stored(case: CheckCase, memory: int) -> Frame:
-    """A frame with `case`; its arrays are written to the file `memory`."""
+    """Write the arrays of `case` to the file `memory`; return a frame with the rest of the case."""
     arrays: list[pickle.PickleBuffer] = []
     blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)
     places, at = [], 0

@@ -1,9 +1,10 @@
 """The forked process of one candidate: load, verify, time.
 
-Verification precedes timing and cannot be left out: two guarded runs on differently poisoned
-memory, stacks included (with the threads' shares of each parallel region in opposite order),
-compared with the expected outputs and each other. These runs also observe the writes of each share;
-fast kernels, and the full check, repeat that on random memory.
+Verification precedes timing and cannot be skipped. It consists of two guarded runs on memory,
+including stacks, with different fills; a parallel region runs its threads' shares in opposite order
+in the two runs. The results are compared with the expected outputs and with each other. The runs
+also observe the writes of each share. For fast kernels, and in the full check, the observation is
+repeated on random memory.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from .interference import InterferenceGuard
 from .job import CheckerEnv, CheckJob
 from .parallel_checks import verify_parallel
 
-_MIN_PLACES = 4  # further cases use others
+_MIN_PLACES = 4  # alignments that are checked even after the time limit
 _MAX_CALLS = 4096
-_SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
+_SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this has only one guarded run
 
 
 def run_job(
@@ -47,13 +48,12 @@ def run_job(
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> None:
-    """Check `job` on the cases of `arenas`, one after the other, and time it on the first; the last
-    frame sent is the result.
+    """Check `job` on the case of each of `arenas` in sequence, and time it on the first case.
 
-    `be_alone`, called before timing, waits until the case builder is idle.
+    `be_alone` is called before timing; it waits until the case builder is idle.
 
-    Frames: `{"case": NUMBER}` before each case, `{"buffers": ...}` before each guarded run, to
-    explain a fault, and last `{"status": ...}` with the fields of a result.
+    Frames sent: `{"case": NUMBER}` before each case; `{"buffers": ...}` before each guarded run, so
+    that a fault can be explained; and last `{"status": ...}` with the fields of the result.
     """
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
@@ -68,7 +68,8 @@ def run_job(
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
     except loader.MissingLibraryError as error:
-        # Not the candidate's failure: it is measured again once the library is installed.
+        # Not the candidate's failure: the candidate is measured again once the library is
+        # installed.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
@@ -83,8 +84,10 @@ _NOTHING_FOUND: dict[str, Any] = {
 
 
 def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """The results of `before` and of further cases as one: the times of `before`, the largest
-    error, the evidence of both."""
+    """Merge the results of `before` and of further cases.
+
+    The result has the times of `before`, the largest error and the evidence of both.
+    """
     errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
     evidence, more = before["evidence"], document["evidence"]
     return (document | before) | {
@@ -98,8 +101,8 @@ def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str
 
 
 class _Kernels:
-    """The entries of an object, loaded once each for the serial stand-in of OpenMP and for OpenMP
-    itself, on first use."""
+    """The entries of an object, loaded on first use: once for the serial stand-in of OpenMP and
+    once for OpenMP itself."""
 
     def __init__(self, job: CheckJob) -> None:
         self._job = job
@@ -108,12 +111,12 @@ class _Kernels:
         self.load_secs = 0.0
 
     def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
-        """The entries bound to `openmp`, None for OpenMP itself, with the arguments of `arena`."""
+        """Return the entries that are bound to `openmp`, or to OpenMP itself if it is None."""
         stands_in = openmp is not None
         if stands_in not in self._loaded:
             start = time.perf_counter()
             if self._job.parallel:
-                loader.load_openmp()  # so that a missing library is reported first
+                loader.load_openmp()  # first, so that a missing library is reported
                 loader.use_openmp(None if openmp is None else openmp.addresses)
             self._loaded[stands_in] = _load(self._job, arena)
             self.load_secs += time.perf_counter() - start
@@ -199,7 +202,7 @@ def _check_and_time(
 
 
 def _load(job: CheckJob, arena: Arena) -> list[Entry]:
-    """Load the kernel: the entry that is timed, and others that are checked."""
+    """Load the kernel; return the timed entry first, then further entries to check."""
     kernel = loader.load_object(job.object_bytes, job.symbol)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
     if job.every_entry and job.constants:
@@ -208,9 +211,9 @@ def _load(job: CheckJob, arena: Arena) -> list[Entry]:
 
 
 def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
-    """Two guarded runs, or one of a slow kernel; returns the buffers of the first.
+    """Perform two guarded runs, or one for a slow kernel, and return the buffers of the first run.
 
-    Elements outside of the case's sample are compared between both runs: an element that was never
+    Elements outside the case's sample are compared between the two runs: an element that was never
     written differs.
     """
     start = time.perf_counter()
@@ -232,7 +235,10 @@ def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
 def _check_team_sizes(
     teams: Sequence[int], checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]
 ) -> None:
-    """WrongError unless results are `expected` for these team sizes, within a time limit."""
+    """Raise WrongError if the results differ from `expected` for one of these team sizes.
+
+    Team sizes that do not fit into the time limit are skipped.
+    """
     start = time.process_time()
     checks.openmp.watch(races.forward)
     for team in teams:
@@ -245,10 +251,10 @@ def _check_team_sizes(
 
 
 def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
-    """WrongError if a call goes wrong because of what earlier calls left in its memory.
+    """Raise WrongError if data that earlier calls left in the kernel's memory changes a result.
 
-    If a call leaves its workspace unchanged, all later calls do the same, so one repetition is
-    enough; otherwise calls are repeated within a time limit.
+    If a call leaves its workspace unchanged, all later calls behave the same, so one repetition is
+    enough; otherwise calls are repeated until a time limit.
     """
     checks.openmp.watch(races.forward)
     for run in runs:
@@ -266,8 +272,11 @@ def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
 
 
 def _check_alignments(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
-    """WrongError unless results are `expected` for arrays at all offsets in a cache line, or at
-    some within a time limit."""
+    """Raise WrongError if the results differ from `expected` for arrays at other offsets in a cache
+    line.
+
+    All offsets are checked, or at least `_MIN_PLACES` of them within a time limit.
+    """
     checks.openmp.watch(races.forward)
     start = time.process_time()
     for turn in range(TURNS):
@@ -286,8 +295,10 @@ def _race(
     *,
     timed_first: bool,
 ) -> TimingRace:
-    """Time the kernel until it has lost the race or its time is known well enough; an entry whose
-    time does not count has no incumbent."""
+    """Time the kernel until it has lost the race or its time is known precisely enough.
+
+    An entry that is not `timed_first` is raced without an incumbent.
+    """
     incumbent_secs = job.incumbent_secs if timed_first else None
     race = TimingRace(flat.warm_secs, env.burst_secs, incumbent_secs, job.final_secs)
     while (plan := race.plan()) is not None:

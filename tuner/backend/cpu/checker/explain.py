@@ -1,4 +1,4 @@
-"""The typed result of a candidate, from how its process ended."""
+"""The typed result of a candidate, derived from how its process ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from .sandbox import ChildExit, Outcome, ResourceLimits
 
 
 def explain(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
-    """The result document of a candidate: `status`, `detail` and, if it was timed, its times; and
-    the cost of the measurement, `fork_secs` and `child_secs` (from fork to exit)."""
+    """Return the result document of a candidate.
+
+    Its fields are `status`, `detail`, the times if the candidate was timed, and the cost of the
+    measurement: `fork_secs` and `child_secs` (from fork to exit).
+    """
     document = _verdict(outcome, limits)
     return {**document, "fork_secs": outcome.fork_secs, "child_secs": outcome.secs}
 
@@ -36,7 +39,7 @@ def _verdict(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
 
 
 def _crash(outcome: Outcome) -> dict[str, Any]:
-    """A fault in a guard is out of bounds; any other is a crash."""
+    """Return the result of a crash: out of bounds for a fault in a guard, otherwise a run crash."""
     address = outcome.fault_address
     if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
         return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)

@@ -1,4 +1,4 @@
-"""Calls with OpenMP itself: timing, repetition and concurrent callers."""
+"""Calls with OpenMP itself: timing, repeated calls and concurrent callers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .guarded_run import Checks, compare, same
 from .job import CheckJob
 
 _WARM_SECS = 2e-3
-_SLOW_WARM_SECS = 5e-3  # the time of one call of a slower kernel is precise enough
+_SLOW_WARM_SECS = 5e-3  # one call of a slower kernel is long enough for a precise time
 
 
 def call_together(
@@ -31,10 +31,12 @@ def call_together(
     *,
     parallel: bool,
 ) -> None:
-    """WrongError unless two concurrent callers, on different inputs, get the results of single
-    calls."""
+    """Raise WrongError if one of two concurrent callers with different inputs gets a wrong result.
+
+    A result is wrong if it differs from the result of a single call on the same inputs.
+    """
     arena, pool = checks.arena, checks.pool
-    align = WORKSPACE_ALIGN_BYTES  # also skipped, so that buffers of misaligned runs are reused
+    align = WORKSPACE_ALIGN_BYTES  # also the skip, so that buffers of misaligned runs are reused
     buffers = [pool.acquire(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
@@ -46,7 +48,7 @@ def call_together(
         alone.append(buffers[-1].view())
         alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))
-    # OpenMP may give two concurrent teams fewer threads, which then round differently.
+    # OpenMP may give two concurrent teams fewer threads; results then round differently.
     if arena.case.exact or not parallel:
         other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
     for buffer in buffers:
@@ -54,8 +56,11 @@ def call_together(
 
 
 def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
-    """The buffers for calls of an entry with OpenMP: flat ones with the case's inputs if it is
-    timed, else the guarded inputs, without a copy."""
+    """Return the arguments for calls of an entry with OpenMP.
+
+    If the job is timed, the arguments are flat buffers with the case's inputs; otherwise the
+    guarded inputs are used without a copy.
+    """
     arena = checks.arena
     if entry.address not in checks.flat_scratch:
         checks.flat_scratch[entry.address] = _scratch_of(entry)
@@ -74,7 +79,7 @@ def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
 
 
 def _scratch_of(entry: Entry) -> FlatBuffers:
-    """Workspace and packed memory for calls of `entry`, one after the other."""
+    """Return workspace and packed memory for sequential calls of `entry`."""
     return flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
 
 
@@ -83,8 +88,11 @@ def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
 
 
 class FlatRun:
-    """The arguments of an entry called with OpenMP itself. `scratch`, which no concurrent call
-    uses, has its workspace and its packed memory, filled once."""
+    """The arguments of an entry that is called with OpenMP itself.
+
+    `scratch` contains the workspace and the packed memory, which is filled once; no concurrent call
+    may use it.
+    """
 
     def __init__(
         self,
@@ -109,7 +117,7 @@ class FlatRun:
         self.warm_secs = 0.0
 
     def free(self, pool: GuardedPool) -> None:
-        """Return the buffers that were buffers from `pool`."""
+        """Return the buffers that were acquired from `pool`."""
         for buffer in self._buffers:
             pool.release(buffer)
 
@@ -118,19 +126,20 @@ class FlatRun:
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
     def poison(self) -> None:
-        """Fill outputs and workspace with new numbers, so that earlier results are gone."""
+        """Fill outputs and workspace with new numbers, so that earlier results are overwritten."""
         self._turn += 1
         for view in (*self.outputs(), self._workspace):
             numbers(self._turn).into(view)
 
     def run(self) -> None:
-        """One call."""
+        """Call the entry once."""
         self.entry.call(*self.pointers)
 
     def warm(self) -> None:
-        """Poison, touch every page, run; `warm_secs` is the fastest call after the first.
+        """Poison the outputs, touch every page and run; set `warm_secs` to the fastest call after
+        the first.
 
-        A few calls of a fast kernel: one could have been disturbed.
+        A fast kernel is called several times because a single call could be disturbed.
         """
         self.poison()
         secs: list[float] = []
@@ -145,17 +154,21 @@ class FlatRun:
         self.warm_secs = min(secs[1:] or secs)
 
     def call_beside(self, other: FlatRun, helpers: Helpers, check: Callable[[], None]) -> None:
-        """Call repeatedly, with checks between, while another thread calls with `other`'s
-        arguments."""
+        """Call the entry repeatedly, concurrently with calls on the arguments of `other`.
+
+        Another thread makes the other calls; `check` is called between calls of this thread.
+        """
         self.poison()
-        secs = max(self.warm_secs, other.warm_secs)  # of the same kernel, and one may be unknown
+        # the kernel is the same, and one time may be unknown
+        secs = max(self.warm_secs, other.warm_secs)
         call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
 
     def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """WrongError unless the outputs are those of a single call, bit for bit."""
+        """Raise WrongError if the outputs differ in any bit from `expected`, those of a single
+        call."""
         what = "is disturbed by another call of it"
         same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """WrongError unless the outputs agree with those of the guarded run."""
+        """Raise WrongError if the outputs disagree with `expected`, those of the guarded run."""
         compare(self._arena, expected, self.outputs())

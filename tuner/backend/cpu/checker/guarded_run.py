@@ -23,18 +23,20 @@ from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same
 from ..memory.line_offsets import line_offsets
 from . import races
 
-# Fills of outputs and workspace. Runs whose buffers end at a guard find 0xFF in every byte, a NaN
-# in each float type. Other runs find numbers, which a maximum or a select passes on: large ones in
-# the quick case, of every magnitude in later cases.
+# Fills of outputs and workspace. In runs whose buffers end at a guard, every byte is 0xFF, which is
+# NaN in each float type. Other runs use finite numbers, because a maximum or a select would hide a
+# NaN: large numbers in the quick case, numbers of every magnitude in later cases.
 _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
 
 
 @dataclass(frozen=True)
 class Checks:
-    """The common state of a child's guarded runs. `send` reports their buffers. `flat_scratch` has
-    the scratch memory of `FlatRun` by entry address. `turn` is the number of the case and selects
-    the numbers in unwritten memory. `stores` observes single stores, None if the machine
-    cannot."""
+    """The common state of a child's guarded runs.
+
+    `send` reports the buffers of a run. `flat_scratch` maps the address of an entry to the scratch
+    memory of its `FlatRun`. `turn` is the number of the case and selects the numbers in unwritten
+    memory. `stores` observes single stores, or is None if the machine does not support it.
+    """
 
     arena: Arena
     openmp: races.SerialOpenMP
@@ -46,7 +48,7 @@ class Checks:
 
 
 class WrongError(Exception):
-    """The kernel is wrong; carries a status and one line for people."""
+    """The kernel is wrong; carries a status and one line for the user."""
 
     def __init__(self, status: MeasureStatus, detail: str) -> None:
         super().__init__(detail)
@@ -54,12 +56,12 @@ class WrongError(Exception):
 
 
 class Guarded:
-    """The buffers of one guarded run: the arena's inputs, and outputs, workspace and packed memory
-    of its own. The stand-in `openmp` makes the calls, on its stacks.
+    """The buffers of one guarded run: the arena's inputs, and separate outputs, workspace and
+    packed memory. The OpenMP stand-in `checks.openmp` makes the calls on its stacks.
 
-    Buffers touch a guard page; those at a left guard begin at the arena's offsets in a cache line.
-    With `turn`, every tensor, inputs as copies, begins at its offset of that turn, and unwritten
-    memory has the numbers of that turn.
+    Each buffer touches a guard page, except that a buffer at a left guard begins at the arena's
+    offset in a cache line. If `turn` is given, every tensor (inputs are copied) begins at its
+    offset of that turn, and unwritten memory contains the numbers of that turn.
     """
 
     def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
@@ -103,7 +105,8 @@ class Guarded:
             buffer.set_canary()
 
     def run(self, *, seal: bool = False) -> int:
-        """Pack if the entry is prepacked, and call it; returns the first status that is not 0.
+        """Pack if the entry is prepacked, then call the entry; return the first non-zero status, or
+        0.
 
         With `seal`, a call that writes to packed memory faults.
         """
@@ -115,7 +118,8 @@ class Guarded:
         return self.compute()
 
     def pack(self) -> int:
-        """Pack constant inputs for a prepacked entry; no effect for another."""
+        """Pack the constant inputs of a prepacked entry; return the status, or 0 for other
+        entries."""
         entry = self.entry
         if entry.prepack is None:
             return 0
@@ -123,11 +127,11 @@ class Guarded:
         return self._openmp.call(entry.prepack_address, pointers)
 
     def compute(self) -> int:
-        """The call, without packing."""
+        """Call the entry without packing and return the status."""
         return self._openmp.call(self.entry.address, self._pointers)
 
     def call_again(self) -> int:
-        """Call again without new fills, stacks included; returns the status."""
+        """Call the entry again without refilling buffers or stacks; return the status."""
         return self._openmp.call(self.entry.address, self._pointers, fresh=False)
 
     @property
@@ -140,7 +144,7 @@ class Guarded:
         return [b.address for b in (*self.inputs, *self.outputs)]
 
     def frame(self) -> Frame:
-        """The addresses of buffers and stacks, to explain a fault."""
+        """Return a frame with the addresses of buffers and stacks, used to explain a fault."""
         buffers = [
             [b.name, b.address, b.size_bytes, b.start, b.pages_bytes, b.guard_bytes]
             for b in (*self.inputs, *self.writable)
@@ -148,18 +152,20 @@ class Guarded:
         return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
 
     def free(self) -> None:
-        """Return the memory to the pool."""
+        """Return the buffers to the pool."""
         for buffer in (*self.writable, *self._copies):
             self._pool.release(buffer)
 
     def lies_as(self, other: Guarded) -> bool:
-        """Whether each array has the same offset in a cache line: kernels may divide their work by
-        that."""
+        """Whether each array has the same offset in its cache line as in `other`.
+
+        Kernels may divide their work among threads by these offsets.
+        """
         pairs = zip((*self.inputs, *self.outputs), (*other.inputs, *other.outputs), strict=True)
         return all((a.address - b.address) % LINE_BYTES == 0 for a, b in pairs)
 
     def results(self) -> list[NDArray[np.uint8]]:
-        """The outputs' bytes, not copied."""
+        """Return the bytes of the outputs as views, not copies."""
         return [b.view() for b in self.outputs]
 
 
@@ -171,7 +177,10 @@ def guarded_run(
     observer: races.Observer | None = None,
     turn: int | None = None,
 ) -> Guarded:
-    """One call on poisoned, guarded buffers and stacks; the caller frees them."""
+    """Call the entry once on poisoned, guarded buffers and stacks; the caller frees the buffers.
+
+    Raise WrongError if the call returns an error code or changes a canary.
+    """
     buffers = Guarded(checks, entry, flush, turn)
     checks.send(buffers.frame())
     if observer is not None:
@@ -187,7 +196,7 @@ def guarded_run(
 
 
 def check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
-    """WrongError unless the outputs are the expected ones of the arena's case."""
+    """Raise WrongError if the outputs are not the expected outputs of the arena's case."""
     problem = arena.case.check(arrays(arena, outputs))
     if problem is not None:
         raise WrongError(MeasureStatus.WRONG_RESULT, problem)
@@ -203,7 +212,7 @@ def same(
     second: Sequence[NDArray[np.uint8]],
     what: str,
 ) -> None:
-    """WrongError unless two runs agree bit for bit; `what` explains a difference."""
+    """Raise WrongError if two runs differ in any bit; `what` explains the difference."""
     for tensor, a, b in zip(tensors, first, second, strict=True):
         if not same_bytes(a, b):
             at = int((a != b).argmax()) // tensor.dtype.bytes
@@ -219,9 +228,9 @@ def same(
 def compare(
     arena: Arena, expected: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
 ) -> None:
-    """WrongError unless outputs agree with those of the guarded run.
+    """Raise WrongError if `outputs` disagree with `expected`, the outputs of the guarded run.
 
-    Another team size may round differently where the result is not exact; then the case's bounds
+    If the result is not exact, another team size may round differently; the case's bounds then
     decide.
     """
     if arena.case.exact:

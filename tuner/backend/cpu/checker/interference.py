@@ -1,8 +1,8 @@
-"""Detecting interference of other programs, so that disturbed samples are taken again.
+"""Detection of interference by other programs, so that disturbed samples are repeated.
 
 On a shared machine a core may run at half its speed for a second or two (a neighbour on the same
-physical core, a virtual core that is moved). A burst of register-only arithmetic on all threads
-then takes longer too, and the race waits until it does not.
+physical core, a virtual core that is migrated). A burst of register-only arithmetic on all threads
+then also takes longer, and the race waits until the burst is fast again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
 DISTURBED_RATIO = 1.25
-"""A burst this many times longer than at the session's clock is interference, not clock drift."""
+"""A burst this many times longer than the session's reference is interference, not clock drift."""
 
 
 _AWAKE_SECS = 2e-3
-"""Vector units reach full speed after a millisecond or two of dense work."""
+"""The duration of dense work before a burst: vector units reach full speed after 1 to 2 ms."""
 
 
 @dataclass
 class InterferenceGuard:
-    """Decides after each round of a timing race whether it counts, and waits if it was disturbed.
+    """A guard that decides after each round of a timing race whether the round counts.
 
-    `burst_steps` and `burst_secs` describe the reference burst; `team_burst_secs` is the session's
-    fastest burst on all threads at once, None at first: cores that share units or a clock are
-    slower together than alone. `threads` > 1 needs OpenMP in the process. `waited_secs` is the time
-    lost so far.
+    If the round was disturbed, it waits until the cores are undisturbed.
+
+    `burst_steps` and `burst_secs` describe the reference burst. `team_burst_secs` is the session's
+    fastest burst on all threads concurrently, or None before the first one: cores that share units
+    or a clock are slower together than separately. `threads` > 1 requires OpenMP in the process.
+    `waited_secs` is the time lost until now.
     """
 
     helpers: Helpers
@@ -45,8 +47,11 @@ class InterferenceGuard:
     waited_secs: float = field(default=0.0, init=False)
 
     def counts(self, fastest_burst_secs: float, round_secs: float = 0.0) -> bool:
-        """Whether a round of `round_secs` with this fastest reference burst counts. If not, returns
-        once the cores are free again. After `patience_secs` of waiting every round counts."""
+        """Whether a round of `round_secs` with this fastest reference burst counts.
+
+        If it does not count, return once the cores are undisturbed again. After `patience_secs` of
+        waiting every round counts.
+        """
         if self.waited_secs >= self.patience_secs or not self._disturbed(fastest_burst_secs):
             return True
         self.waited_secs += round_secs
@@ -69,7 +74,7 @@ class InterferenceGuard:
         return team_secs > DISTURBED_RATIO * self.team_burst_secs
 
     def _burst(self) -> float:
-        """The fastest burst of the calling thread."""
+        """Return the duration of the fastest burst on the calling thread."""
         return min(self._timed(lambda: self.helpers.clock_burst(self.burst_steps), self._rounds))
 
     @property
@@ -77,7 +82,7 @@ class InterferenceGuard:
         return max(1, int(_AWAKE_SECS / self.burst_secs))
 
     def _team_burst(self) -> float:
-        """Seconds of a burst on all threads, the least of a few."""
+        """Return the duration of the fastest of several bursts on all threads."""
         run = ctypes.CDLL(OPENMP_LIBRARY).GOMP_parallel
         steps = ctypes.c_int64(self.burst_steps)
         body = ctypes.c_void_p(self.helpers.team_burst)

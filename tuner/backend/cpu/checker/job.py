@@ -15,19 +15,19 @@ from ..memory.stacks import Stacks
 class CheckJob:
     """One kernel to check and time, which may use up to `threads` threads.
 
-    The stand-in verifies with `team_sizes` threads, and calls the kernel once with each of
-    `further_team_sizes` within a time limit. `incumbent_secs` and `final_secs` are for the timing
-    race; `timed=False` stops after verification. `repeats` runs on OpenMP itself must all give the
-    first result; with `misaligned`, also some on tensors that are aligned to their elements alone,
-    at different offsets in a cache line; with `together`, also two concurrent callers. `case` is
-    the case's number: a kernel too slow for two guarded runs has buffers that begin at a guard page
-    in odd cases, and end at one in even cases. `thorough` also observes each share's writes on
-    random memory, and repeats calls on their own leftovers. `settled`: another case has passed a
-    thorough check, so writes, whose addresses do not depend on values, are observed only where that
-    is cheap.
+    The OpenMP stand-in verifies with each of `team_sizes` threads, and calls the kernel once with
+    each of `further_team_sizes` within a time limit. `incumbent_secs` and `final_secs` are
+    parameters of the timing race. `timed=False` stops after verification. All `repeats` runs on
+    OpenMP itself must give the first result. `misaligned` adds runs on tensors that are aligned
+    only to their elements, at different offsets in a cache line. `together` adds two concurrent
+    callers. `case` is the number of the case: if a kernel is too slow for two guarded runs, its
+    buffers begin at a guard page in odd cases and end at one in even cases. `thorough` also
+    observes the writes of each share on random memory, and repeats calls without refilling memory.
+    `settled` states that another case has passed a thorough check; addresses of writes do not
+    depend on values, so writes are then observed only if that is cheap.
 
     A kernel with `constants` is checked and timed by its prepacked entry; with `every_entry`, the
-    entry that packs in the call is checked too.
+    entry that packs inside the call is checked too.
     """
 
     object_bytes: bytes
@@ -67,8 +67,8 @@ class CheckerEnv:
     """The environment of all children: native helpers and the clock reference.
 
     A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
-    `team_burst_secs` on all threads at once, None until a parallel kernel was timed. The children
-    of one check reuse the shared memory `scratch`, one after the other.
+    `team_burst_secs` on all threads concurrently (None until a parallel kernel was timed). The
+    children of one check reuse the shared memory `scratch`, one child after the other.
     """
 
     helpers: Helpers

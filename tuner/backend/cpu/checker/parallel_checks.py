@@ -1,4 +1,4 @@
-"""Checks of parallel kernels: both orders of their threads' shares, and each share's writes."""
+"""Checks of parallel kernels: both orders of their threads' shares, and the writes of shares."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
 from .job import CheckJob
 
-_SLOW_WATCH_SECS = 0.02  # CPU time of both orders; slower kernels run on noise in the full check
-_SETTLED_WATCH_BYTES = 16 << 20  # observed in a call if another case observed its regions
+_SLOW_WATCH_SECS = 0.02  # CPU time of both orders; if slower, noise only in the full check
+_SETTLED_WATCH_BYTES = 16 << 20  # observation limit per call if another case observed the regions
 
 
 def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
-    """Run the shares in both orders, observing their writes; returns the buffers of the first run.
+    """Run the shares in both orders, observe their writes, and return the buffers of the first run.
 
-    Shares then run on random memory as well, which shows writes of unchanged values. That takes
-    longer than everything else, so it is left to `job.thorough` for a slow kernel, unless it has
-    more regions than could be observed. One case suffices.
+    Shares then also run on random memory, which reveals writes of unchanged values. That takes
+    longer than all other checks, so a slow kernel does it only with `job.thorough`, or if the
+    kernel has more regions than could be observed. One case suffices.
     """
     start = time.process_time()
     openmp = checks.openmp
@@ -44,7 +44,8 @@ def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
-        # The borders of shares follow from one formula in the number of threads.
+        # One formula in the number of threads determines the borders of shares, so two team sizes
+        # suffice.
         closely = job.thorough and openmp.threads in (2, job.threads)
         _watch_on_noise(checks, entry, regions, checks.stores if closely else None)
     return run
@@ -53,15 +54,18 @@ def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
 def _watch_on_noise(
     checks: Checks, entry: Entry, regions: Sequence[races.ParallelRegion], stores: StoreWatch | None
 ) -> None:
-    """WrongError if the write sets of two shares, each run on random memory, overlap or, with
-    `stores`, if one share stores to bytes of another, whatever the value."""
+    """Raise WrongError if two shares, each run on random memory, write the same byte.
+
+    With `stores`, also raise it if one share stores to bytes of another share, whatever the value.
+    """
     openmp = checks.openmp
     buffers = Guarded(checks, entry, Flush.RIGHT)
     checks.send(buffers.frame())
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:
-        # Neither half can write the memory of the other: it has no pointer to it, or it is sealed.
+        # Packing and computing cannot write each other's memory: computing finds packed memory
+        # sealed, and packing has no pointer to outputs.
         halves = (
             (buffers.pack, [buffers.packed]),
             (buffers.compute, [*buffers.outputs, buffers.workspace]),
@@ -80,7 +84,7 @@ def _refuse_conflict(
     regions: Sequence[races.ParallelRegion],
     stores: StoreWatch | None,
 ) -> None:
-    """WrongError if two shares of one of the regions that `call` enters write the same byte."""
+    """Raise WrongError if two shares of a region that `call` enters write the same byte."""
     if not regions:
         return
     writable = [(b.name, b.view()) for b in written]

@@ -1,33 +1,35 @@
-"""Finding races in parallel loops deterministically, by running threads' shares one at a time.
+"""Deterministic detection of races in parallel loops: the threads' shares run one at a time.
 
 The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region one
 after the other on one thread. There are four kinds of runs:
 
-1. forward: shares 0, 1, ..., n-1;
-2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
-   share of the region writes finds, in one of the two orders, poison or a value too new. The
-   changes of each share are observed (`Observer`). A byte that two shares write is changed by both
-   in one order; or, if they write the same value, by the first share of each order, which are two
-   different shares. Only a byte that already holds the written value escapes, such as the target of
-   adding zero. As the runs' poisons differ, it must have been written before;
-3. write sets, in the full check, for a fast kernel, and where 1 and 2 observed only some regions:
-   before every share, outputs and workspace are filled with 0x55, for a second run of the same
-   share with 0xAA, and for further ones with random bytes; a byte that changed in any run was
-   written. The stack of the region's caller is observed too, with its own content, as it has return
-   addresses. A byte unchanged in every run would have to be a copy of itself, or the maximum of
-   itself and something smaller; random bytes are needed because constant fills hide the maximum of
-   two buffers. The write sets of two shares of one region must be disjoint. This finds races that
-   no order shows, such as two threads adding to one sum;
-4. stores, in the full check: a share that stores a value it loaded from another share's bytes
-   changes nothing in these runs, but overwrites the other's write when both run at once. Each share
-   runs with pages read-only where its bytes border on those of others, and where no byte is its own
-   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each
-   share.
+1. forward: shares 0, 1, ..., n-1.
+2. reverse: shares n-1, ..., 0. Both orders must give the right result. If a share reads data that
+   another share of the region writes, it reads poison or a value that is too new in one of the two
+   orders. The bytes that each share changes are observed (`Observer`). A byte that two shares write
+   is changed by both in one order; or, if they write the same value, it is changed by the first
+   share of each order, and these are two different shares. Only a byte that already contains the
+   written value is missed, for example the target of adding zero. The two runs have different
+   poisons, so such a byte must have been written before.
+3. write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions:
+   outputs and workspace are filled with 0x55 before every share, with 0xAA before a second run of
+   the same share, and with random bytes before further runs. A byte that changed in any run was
+   written. The stack of the region's caller is observed too, with its real content because it
+   contains return addresses. A write stays unseen only if the written value depends on the old
+   byte: a copy of the byte, or the maximum of it and a smaller value. Random bytes are needed
+   because constant fills hide the maximum of two buffers. The write sets of two shares of one
+   region must be disjoint. This finds races that no order reveals, such as two threads that add to
+   one sum.
+4. stores, in the full check: a share that loads a value from bytes of another share and stores it
+   back changes nothing in the runs above, but overwrites the other share's write if both run
+   concurrently. Each share runs with read-only pages at the borders between its bytes and those of
+   other shares, and on pages without any byte of the share (`loading.store_watch`), so that single
+   stores are observed. Each share has up to 16 such pages or ranges of pages.
 
-In run 3 values are garbage from the first region on. That is sound because no address in the loop
-IR depends on data. Where observing every region of a kernel costs too much, a sample is observed:
-the first and last call of every region function, and others evenly spread. Arguments and stacks are
-all the memory that a kernel can write: `loader.refuse_state`.
+In runs of kind 3, values are garbage from the first region on. That is sound because no address in
+the loop IR depends on data. If observing every region of a kernel costs too much, a sample is
+observed: the first and last call of every region function, and further calls at even distances.
+Arguments and stacks are all the memory that a kernel can write: `loader.refuse_state`.
 """
 
 from __future__ import annotations
@@ -49,22 +51,22 @@ from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
 _NOISES = 6
-_SMALL_BYTES = 1 << 15  # larger memory gets one random fill: it has many elements to show a write
+_SMALL_BYTES = 1 << 15  # larger memory gets one random fill: any write changes some bytes
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
-WATCH_BYTES = 256 << 20  # bytes filled and compared for a candidate: about 50 ms
-_MAX_SHARES = 254  # owners of bytes are stored in one byte
-_CHUNK_BYTES = 1 << 16  # of buffers and their copies, compared while they are in the cache
+WATCH_BYTES = 256 << 20  # bytes filled and compared per candidate: about 50 ms
+_MAX_SHARES = 254  # the owner of each byte is stored in one byte
+_CHUNK_BYTES = 1 << 16  # unit of comparing buffers with their copies, small enough for the cache
 _WORD_BYTES = 8
-_STORES = 8000  # stores observed in a call, some 5 us each
+_STORES = 8000  # stores observed per call, about 5 us each
 _MIN_STORES = 200
 _POISONED_SHARES = 512  # per call: filling a stack costs as much as entering ten regions
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """The `index`-th parallel region that a call enters, running `function`.
+    """The parallel region number `index` of a call, which runs `function`.
 
-    Its caller's stack frames are the `frame_bytes` from `frame` on.
+    The stack frames of the region's caller are the `frame_bytes` bytes from address `frame` on.
     """
 
     index: int
@@ -75,7 +77,7 @@ class ParallelRegion:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two shares of one region write the same byte."""
+    """A byte that two shares of one region both write."""
 
     region: int
     buffer: str
@@ -91,7 +93,7 @@ class Conflict:
 
 
 class SerialOpenMP:
-    """Calls kernels that were loaded against the stand-in, on stacks of their own.
+    """A caller of kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
 
     `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
     `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with `fill`
@@ -109,20 +111,19 @@ class SerialOpenMP:
 
     @property
     def stack_ranges(self) -> list[tuple[int, int]]:
-        """The inaccessible range below each stack: its first address and the start of the stack."""
+        """The inaccessible range below each stack, as (first address, start of the stack)."""
         stacks = (self._stacks.caller, self._stacks.thread)
         return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
 
     def watch(
         self, on_region: Callable[[ParallelRegion, int, Callable[[int], None]], None]
     ) -> None:
-        """Start a new call of the kernel, with `on_region` for its regions."""
+        """Prepare for a new call of the kernel, with `on_region` for its regions."""
         self.regions = []
         self.on_region = on_region
 
     def call(self, function: int, pointers: Sequence[int], *, fresh: bool = True) -> int:
-        """Call `function(*pointers)` and return its status. Unless `fresh`, stacks keep their
-        content."""
+        """Call `function(*pointers)` and return its status. Stacks are refilled only if `fresh`."""
         if fresh:
             self._stacks.poison(self.fill)
         caller = self._stacks.caller
@@ -134,8 +135,10 @@ class SerialOpenMP:
         return self._native.status
 
     def _region(self, fresh: int) -> int:
-        """Run the region at which the call stopped. The first `fresh` shares get a filled stack;
-        returns how many of these are left."""
+        """Run the region at which the call stopped; return the number of stack fills that remain.
+
+        The first `fresh` shares get a filled stack.
+        """
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
         team = (
             min(self.threads, native.requested_threads)
@@ -171,10 +174,11 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """Runs shares in the order of `forward` or `reverse` and observes what each one changes.
+    """A runner of shares in `forward` or `reverse` order that observes the bytes they change.
 
     The call's values are not changed. Regions are observed in the order of their entry until
-    `most_bytes` were compared; `complete` says whether all were. Reuses the memory of `other`.
+    `most_bytes` were compared; `complete` is true if all regions were observed. The memory of
+    `other` is reused.
     """
 
     def __init__(
@@ -195,8 +199,7 @@ class Observer:
     def begin(
         self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
     ) -> None:
-        """Observe the next call of `openmp`'s kernel, which can write to `writable` (name,
-        bytes)."""
+        """Observe the next call of `openmp`'s kernel; `writable` are (name, bytes) it can write."""
         self._writable = writable
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
@@ -226,7 +229,7 @@ class Observer:
         self._spare += [account.give_back() for account in accounts]
 
     def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A copy of `view`, in memory of an earlier region if the size fits."""
+        """Return a copy of `view`, in memory of an earlier region if one has the same size."""
         for n, spare in enumerate(self._spare):
             if spare.size == view.size:
                 del self._spare[n]
@@ -236,7 +239,7 @@ class Observer:
 
 
 class _Account:
-    """Which shares changed which bytes of `view`: (share, bit mask) by chunk number."""
+    """The bytes of `view` that each share changed: lists of (share, bit mask) by chunk number."""
 
     def __init__(self, name: str, view: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> None:
         self.name = name
@@ -245,8 +248,10 @@ class _Account:
         self._view = view
 
     def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
-        """Record changed bytes as written by share `thread`. Returns the first byte that another
-        share has written too, and both shares, or None."""
+        """Record the bytes that changed since the last call as written by share `thread`.
+
+        Return the first byte that another share has also written, with both shares, or None.
+        """
         found = None
         for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
             part = slice(at, at + _CHUNK_BYTES)
@@ -261,7 +266,7 @@ class _Account:
         return found
 
     def give_back(self) -> NDArray[np.uint8]:
-        """Give up the copy of the earlier content, for reuse."""
+        """Return the memory of the copy for reuse; this object no longer refers to it."""
         earlier, self._earlier = self._earlier, np.empty(0, np.uint8)
         return earlier
 
@@ -271,7 +276,7 @@ def _meeting(
     some: Sequence[tuple[int, NDArray[np.uint8]]],
     others: Sequence[tuple[int, NDArray[np.uint8]]],
 ) -> tuple[int, tuple[int, int]] | None:
-    """A byte of the chunk that two different shares have written, with both shares; else None."""
+    """Return a byte of the chunk that two shares have written, with both shares, or None."""
     for first, one in some:
         for second, other in others:
             if first != second and (both := one & other).any():
@@ -281,9 +286,12 @@ def _meeting(
 
 
 def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
-    """A conflict in the two orders of one kernel: a byte that two shares of a region changed in one
-    order, or that different shares changed in the two orders. The latter counts only if arrays have
-    the same offsets in their cache lines (`alike`): a kernel may divide its work by these."""
+    """Return a conflict between the two orders of one kernel, or None.
+
+    A conflict is a byte that two shares of a region changed in one order, or that different shares
+    changed in the two orders. The latter counts only if `alike`: arrays have the same offsets in
+    their cache lines in both runs. A kernel may divide its work among threads by these offsets.
+    """
     for observer in (forward, reverse):
         if observer.conflict is not None:
             return observer.conflict
@@ -301,8 +309,10 @@ def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) 
 def _claim(
     owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
 ) -> tuple[int, tuple[int, int]] | None:
-    """Record in `owners` (share + 1, 0 for none) that share `thread` wrote the bytes `hit`. Returns
-    the first byte that had an owner, offset by `start`, with both shares, or None."""
+    """Record in `owners` (share + 1, 0 for none) that share `thread` wrote the bytes `hit`.
+
+    Return the first byte that already had an owner, offset by `start`, with both shares, or None.
+    """
     if owners.any():
         twice = hit & (owners != 0)
         if twice.any():
@@ -315,7 +325,7 @@ def _claim(
 def regions_to_watch(
     regions: Sequence[ParallelRegion], writable_bytes: int, shares: int
 ) -> frozenset[int]:
-    """Indices of the regions whose write sets are determined: all, or an affordable sample."""
+    """Return the indices of the regions to observe: all, or an affordable sample."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
@@ -334,12 +344,12 @@ def find_conflict(
     watched: frozenset[int],
     stores: StoreWatch | None = None,
 ) -> Conflict | None:
-    """The first byte two shares of a watched region write, None if there is none.
+    """Return the first byte that two shares of a watched region write, or None.
 
-    `call` runs the kernel, which was loaded against `openmp`; `writable` are its outputs and
-    workspace as (name, bytes), garbage afterwards. If one region costs too much, the team is made
-    smaller, down to two. With `stores`, each of `writable` has its pages for itself, and stores to
-    another share's bytes are found whatever the value.
+    `call` runs the kernel, which was loaded against `openmp`. `writable` lists its outputs and
+    workspace as (name, bytes); they contain garbage afterwards. If one region costs too much, the
+    team size is reduced, down to two. With `stores`, each buffer of `writable` must have dedicated
+    pages, and a store to bytes of another share is found whatever its value.
     """
     watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
@@ -353,12 +363,12 @@ def find_conflict(
 
 
 def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
-    """The fills of buffers before the runs of a share, to be repeated over a buffer."""
+    """Return the fills of buffers before runs of a share; a fill is repeated over a buffer."""
     noises = []
     rng = np.random.default_rng(0)
     for _ in range(_NOISES // 2):
         noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
-        noises += [noise, noise ^ 0x80]  # opposite signs: the order of any two numbers is reversed
+        noises += [noise, noise ^ 0x80]  # opposite sign bits: reverses the order of any two numbers
     constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
     return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
 
@@ -401,8 +411,8 @@ class _Watcher:
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
     ) -> None:
-        """Run each share with the pages observed at borders between its bytes and those of
-        others."""
+        """Run each share with watched pages at the borders between its bytes and other shares'
+        bytes."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
         most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
@@ -424,7 +434,7 @@ class _Watcher:
         thread: int,
         views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
     ) -> Conflict:
-        """The conflict of share `thread` with the owner of the bytes in the word at `address`."""
+        """Return the conflict of share `thread` with the owner of bytes at `address`."""
         for (name, view), (_, owner) in zip(self._writable, views, strict=True):
             start = address - view.ctypes.data
             if -_WORD_BYTES < start < view.size:
@@ -436,8 +446,10 @@ class _Watcher:
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
     ) -> list[dict[int, NDArray[np.bool_]]]:
-        """The bytes of each buffer, and last of `frame`, that share `thread` writes: masks by the
-        offset of the chunk."""
+        """Return the bytes of each buffer, and last of `frame`, that share `thread` writes.
+
+        Each dictionary maps the offset of a chunk to the chunk's mask.
+        """
         changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
         saved = frame.copy()
         for fill in self._fills:
@@ -454,15 +466,18 @@ class _Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """Borders between the bytes of two shares: `left` is the last byte of the one, `right` the
-    first of the other, with unowned bytes between them perhaps."""
+    """Borders between bytes of two shares, as index arrays.
+
+    `left` is the last byte of one share and `right` the first byte of the next share; bytes without
+    an owner may be between them.
+    """
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
 
     @classmethod
     def of(cls, owner: NDArray[np.uint8]) -> Borders:
-        """The borders in a buffer whose bytes belong to the shares `owner` - 1, 0 for none."""
+        """Return the borders in a buffer whose bytes belong to share `owner` - 1 (0: no owner)."""
         steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
         starts = np.concatenate([[0], steps]).astype(np.int64)
         ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
@@ -476,8 +491,11 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[WatchedPages]:
-        """Up to `most` windows of `view`: pages at borders of share `thread`, the first and the
-        last border among them, and the longest ranges of pages without bytes of its own."""
+        """Return up to `most` watched windows of `view` for share `thread`.
+
+        The windows are pages at borders of the share, including the first and the last border, and
+        the longest ranges of pages that contain no byte of the share.
+        """
         mark, size = thread + 1, linux.PAGE_BYTES
         neighbours = [self.right[owner[self.left] == mark], self.left[owner[self.right] == mark]]
         places, start = np.concatenate(neighbours), view.ctypes.data
@@ -496,14 +514,16 @@ class Borders:
     def _others_pages(
         self, start: int, owner: NDArray[np.uint8], mark: int
     ) -> Iterator[tuple[int, int]]:
-        """Start and end of each range of whole pages that belong to other shares alone, by the
-        borders of a buffer that begins at `start`."""
+        """Yield start and end of each range of whole pages that belong only to other shares.
+
+        The buffer begins at address `start`.
+        """
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
         for first, last in zip(firsts, lasts, strict=True):
             if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
-            # The buffer's first and last page contain nothing else.
+            # The buffer's first and last page contain no other data.
             low = start if first == 0 else start + first + size - 1
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
@@ -511,15 +531,17 @@ class Borders:
 
 
 def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
-    """The longest part of the range of pages `row` without any of `pages`."""
+    """Return the longest part of the page range `row` that contains none of `pages`."""
     size = linux.PAGE_BYTES
     cuts = [row[0] - size, *sorted(p for p in pages if row[0] <= p < row[1]), row[1]]
     return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
 
 
 def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArray[np.uint8]:
-    """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
-    `start`."""
+    """Return a mask of the page at `page`, 0xFF for each byte that other shares write.
+
+    The buffer begins at address `start`.
+    """
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
     part = owner[first - start : last - start]
@@ -530,8 +552,11 @@ def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArr
 def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
-    """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
-    # A chunk is as long as the noise, so that each begins at the noise's start.
+    """Add to `hits` the chunks of a mask of the bytes in which `view` differs from `fill`.
+
+    `fill` is repeated over `view`; `hits` maps the offset of a chunk to its mask.
+    """
+    # A chunk is as long as the noise, so each chunk begins at the start of the noise.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]
         before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]

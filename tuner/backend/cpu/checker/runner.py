@@ -1,8 +1,9 @@
-"""The runner: a long-lived process that forks a child for every candidate and never runs one.
+"""The runner: a long-lived process that forks a child for every candidate and never runs a
+candidate.
 
-It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded: no
-OpenMP (children start their own) and no xgboost (which brings another OpenMP runtime). It ends with
-its parent, and its children end with it.
+It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded: it
+loads neither OpenMP (children load it) nor xgboost (which loads another OpenMP runtime). It ends
+with its parent, and its children end with it.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
-_FULL_CASES = 40  # for small workloads, which have many cases
-_MAX_CASES = 200  # of any
-_TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
+_FULL_CASES = 40  # upper estimate for small workloads, which have many cases
+_MAX_CASES = 200  # upper limit for any workload
+_TOGETHER_BYTES = 64 << 20  # of all tensors; up to this, one child runs all later cases
 _KEPT_BYTES = 256 << 20
-_GUARDED_SETS = 4  # sets of buffers in a child: of two entries, a run and a misaligned run
-_CASES_AHEAD = 3  # cases are built ahead if so many times the memory in use is free
-_RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
-_USABLE = 0.8  # of free memory, so that other programs can go on
+_GUARDED_SETS = 4  # sets of buffers per child: two entries, each with a run and a misaligned run
+_CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
+_RUNS_COMPARED = 2  # runs of a child that are compared, each with its own outputs and workspace
+_USABLE = 0.8  # usable part of free memory, so that other programs can continue
 
 
 @dataclass(slots=True)
@@ -66,18 +67,21 @@ class _Judge:
 
     @property
     def planned(self) -> int:
-        """The planned number of cases of a full check; 0 if unknown."""
+        """The planned number of cases of a full check, or 0 if unknown."""
         return int(getattr(self.cases, "planned", 0))
 
     @property
     def keeps_arenas(self) -> bool:
-        """Whether the arenas of full checks are kept: from the second check on, if they are small.
-        Most workloads have one check."""
+        """Whether the arenas of full checks are cached: from the second check on, if they are
+        small.
+
+        Most workloads have only one check.
+        """
         is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         return is_small and self.checks > 1
 
     def further_arenas(self) -> list[Arena]:
-        """The arenas of a full check after the quick one."""
+        """Return the arenas of a full check after the quick case."""
         if self.further is None:
             self.further = [
                 build_arena(self.cases.tensors, case, self.quick.flat, turn=_turn(number))
@@ -86,19 +90,21 @@ class _Judge:
         return self.further
 
     def further_cases(self) -> Iterator[CheckCase]:
-        """The cases of a full check after the quick one."""
+        """Yield the cases of a full check after the quick case."""
         return islice(self.cases.full(), 1, None)
 
     def full(self) -> Iterator[Arena]:
-        """The arenas of a full check, `quick` first; unless they are kept, each is valid until the
-        next."""
+        """Yield the arenas of a full check, `quick` first.
+
+        Unless the arenas are cached, each is valid until the next one is requested.
+        """
         yield self.quick
         yield from (
             self.further_arenas() if self.keeps_arenas else self._one_by_one(self.further_cases())
         )
 
     def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
-        """`full`, with cases from `builder`."""
+        """Yield the arenas of `full`, with cases from `builder`."""
         yield self.quick
         yield from self._one_by_one(iter(builder.take, None))
 
@@ -112,7 +118,7 @@ class _Judge:
 
 
 def _turn(case: int) -> int:
-    """The turn of a case's array offsets: those that the first case checks last, or not at all."""
+    """Return the turn of a case's array offsets: one that the first case checks last or skips."""
     half = TURNS // 2
     return -((case + 1) // 2) % half + case % 2 * half
 
@@ -131,7 +137,7 @@ class _Session:
     rewritten: dict[str, _Judge] = field(default_factory=dict)
 
     def judge(self, rewrites: list[Any]) -> _Judge:
-        """The judge of kernels whose traces begin with `rewrites`, made on first use."""
+        """Return the judge of kernels whose traces begin with `rewrites`, created on first use."""
         if not rewrites:
             return self.plain
         key = json.dumps(rewrites, sort_keys=True)
@@ -152,7 +158,7 @@ def _cases(document: dict[str, Any]) -> Cases:
 
 
 def _like(arena: Arena, cases: Cases) -> Arena:
-    """The quick arena of `cases`, in the memory of `arena` if the inputs are the same."""
+    """Return the quick arena of `cases`, in the memory of `arena` if the inputs are equal."""
     case = cases.quick
     pairs = zip(arena.case.inputs, case.inputs, strict=True)
     if all(np.array_equal(a, b) for a, b in pairs):
@@ -188,12 +194,12 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
-    """Steps and seconds of the reference burst, on a core at its full clock."""
+    """Return steps and seconds of the reference burst, measured on a core at its full clock."""
     everywhere = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    # Not short bursts with Python between: vector units reach full speed after a millisecond of
-    # dense work, and are a third slower before.
+    # Short bursts with Python code between them do not work: vector units reach full speed only
+    # after a millisecond of dense work, and are a third slower before.
     probe, secs = 1000, 0.0
     while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
         probe *= 2
@@ -235,8 +241,11 @@ def _run(
     *,
     cases: int = 1,
 ) -> dict[str, Any]:
-    """Run a kernel in a child on up to `cases` arenas, OUT_OF_MEMORY if its workspace is too large.
-    `is_alone` is passed to the sandbox. The deadline is for one case."""
+    """Run a kernel in a child on up to `cases` arenas.
+
+    `is_alone` is passed to the sandbox. The deadline applies to each case. The status is
+    OUT_OF_MEMORY if the kernel's workspace is too large.
+    """
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
@@ -271,12 +280,14 @@ def _check(
     deadline_secs: float,
     before: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Run a kernel on every case; the result has the times of the first (the quick one), the
-    largest error, and the `evidence` of how much was compared. `before` is called with the number,
-    from 0, of each case that starts a child.
+    """Run a kernel on every case.
 
-    If memory allows, a process builds the next case meanwhile. Unless cases are large, one child
-    runs all after the first: starting a child takes as long as a small kernel's runs.
+    The result has the times of the first (quick) case, the largest error, and the `evidence` of how
+    much was compared. `before` is called with the number, from 0, of each case that starts a child.
+
+    If memory allows, another process builds the next case meanwhile. Unless cases are large, one
+    child runs all cases after the first: starting a child takes as long as the runs of a small
+    kernel.
     """
     judge.checks += 1
     spare_bytes = available_memory_bytes() - _CASES_AHEAD * linux.resident_bytes(os.getpid())
@@ -285,7 +296,7 @@ def _check(
             iter([judge.quick, *judge.further_arenas()]) if judge.keeps_arenas else judge.full()
         )
         return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps_arenas)
-    # Shared by all children, so that new pages are touched once.
+    # All children share these buffers, so that new pages are touched only once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
     scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
@@ -313,8 +324,10 @@ def _check_each(
     *,
     together: bool = False,
 ) -> dict[str, Any]:
-    """Run a kernel on each of `arenas`, each in a child of its own or, after the first, all
-    `together` in one."""
+    """Run a kernel on each of `arenas` and merge the results.
+
+    Each case has a separate child; with `together`, one child runs all cases after the first.
+    """
     job = replace(job, misaligned=True, together=True, thorough=True)
     before(0)
     result = _run(session, job, [next(arenas)], deadline_secs, is_alone)
@@ -346,7 +359,7 @@ def _check_each(
 
 
 def _await_permission(reader: FrameReader, answers: int, planned: int, number: int) -> None:
-    """Report the next case and wait for permission: another run may want the machine first."""
+    """Report the next case and wait for permission: another run may need the machine first."""
     write_frame(answers, Frame({"case": number, "of": max(planned, number + 1)}))
     if reader.read_frame() is None:
         raise ParentGoneError
@@ -398,8 +411,11 @@ def _answer(
 
 
 def main() -> None:
-    """`python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`; 0: do not end with the
-    parent."""
+    """Serve requests on the pipes; the argument is the parent's process id.
+
+    Usage: `python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`. With 0, the process
+    does not end with the parent.
+    """
     requests, answers = take_over_pipes()
     parent = int(sys.argv[1])
     if parent:

@@ -1,5 +1,7 @@
-"""Runs untrusted code in a forked child, and reports how it ended: it may crash, hang, or take
-too much memory."""
+"""Execution of untrusted code in a forked child, which may crash, hang or take too much memory.
+
+The result states how the child ended.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
 
 
 class ChildExit(StrEnum):
-    """How a child ended."""
+    """The kinds of endings of a child."""
 
     DONE = "done"
     SIGNAL = "signal"
@@ -48,10 +50,10 @@ class ChildExit(StrEnum):
 class ResourceLimits:
     """The resources of a child beyond those it inherits.
 
-    `memory_bytes` limits resident memory; four times as much address space may be reserved, and
-    `reserved_bytes` more. It runs on `cpus`, or on any CPU if that is empty. `deadline_secs` starts
-    again with each frame `{"case": ...}` that it sends. Processor time is bounded by
-    `deadline_secs` on `threads` cores for each of `cases`.
+    `memory_bytes` limits resident memory; the child may reserve four times as much address space,
+    and `reserved_bytes` more. The child runs on `cpus`, or on any CPU if `cpus` is empty.
+    `deadline_secs` restarts with each frame `{"case": ...}` that the child sends. Processor time is
+    limited to `deadline_secs` on `threads` cores for each of `cases`.
     """
 
     deadline_secs: float
@@ -64,10 +66,10 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a child ended, with the frames it sent.
+    """The ending of a child and the frames that it sent.
 
-    `signal_name` is "SIGSEGV" or the like for `ChildExit.SIGNAL`, and `fault_address` the address
-    of the access, None if unknown. `secs` is the wall time from fork to exit.
+    For `ChildExit.SIGNAL`, `signal_name` is "SIGSEGV" or similar, and `fault_address` is the
+    address of the access, or None if unknown. `secs` is the wall time from fork to exit.
     """
 
     ending: ChildExit
@@ -79,7 +81,7 @@ class Outcome:
 
 
 class ParentGoneError(Exception):
-    """The client process has ended, so no one receives the report."""
+    """The client process has ended, so the report has no recipient."""
 
 
 class FaultPage:
@@ -103,8 +105,7 @@ class FaultPage:
 
     @property
     def fault_address(self) -> int | None:
-        """The address of the access; None if the signal came from `kill` or the like (code <=
-        0)."""
+        """The address of the access, or None if `kill` or similar sent the signal (code <= 0)."""
         return self._words[2] % (1 << 64) if self._words[1] > 0 else None
 
     @property
@@ -113,10 +114,10 @@ class FaultPage:
 
 
 class Sandbox:
-    """Forks children, one at a time. The owning process must have a single thread when it does.
+    """A runner of forked children, one at a time. The owning process must have a single thread.
 
     `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
-    descriptor that closes when the client process ends; -1 for none.
+    descriptor that closes when the client process ends, or -1.
     """
 
     def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
@@ -128,17 +129,19 @@ class Sandbox:
     def run(
         self, body: Body, limits: ResourceLimits, is_alone: Callable[[], bool] | None = None
     ) -> Outcome:
-        """Run `body(send, be_alone)` in a child and wait for its end, at most for the deadline.
+        """Run `body(send, be_alone)` in a child and wait for its end, at most until the deadline.
 
-        `is_alone` says whether other work of this program has ended; None if there is none.
-        Until it has, `be_alone` waits in the child, and that time does not count for the deadline.
+        `is_alone` returns whether other work of this program has ended; None means that there is no
+        other work. Until it returns true, `be_alone` waits in the child, and that time does not
+        count towards the deadline.
 
-        Frames that the child sent before a crash are returned. RuntimeError if `body` raised, which
-        is a bug of ours, never the candidate's. ParentGoneError if the lifeline closed.
+        Frames that the child sent before a crash are returned. Raise RuntimeError if `body` raised,
+        which is a bug of this program and never the candidate's failure; raise ParentGoneError if
+        the lifeline closed.
         """
         self._page.clear()
         receive, send = os.pipe()
-        quiet, hold = os.pipe()  # a byte says that nothing else runs
+        quiet, hold = os.pipe()  # a byte in this pipe signals that no other work runs
         errors = os.memfd_create("child-errors")
         start = time.perf_counter()
         pid = os.fork()
@@ -225,7 +228,7 @@ class Sandbox:
                 counted_from = time.perf_counter()
                 alone = is_alone is None or is_alone()
                 if alone:
-                    with suppress(BrokenPipeError):  # it has ended without asking
+                    with suppress(BrokenPipeError):  # the child has ended without waiting
                         os.write(hold, b".")
             if time.perf_counter() - counted_from > limits.deadline_secs:
                 ending = ChildExit.DEADLINE
@@ -247,7 +250,7 @@ class Sandbox:
         return self._outcome(partial, ending, exit_code)
 
     def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
-        """`done`, or the real ending of the child."""
+        """Return `done`, or a copy of it with the real ending of the child."""
         if ending is not None:
             return replace(done, ending=ending)
         if exit_code == 0:
@@ -256,7 +259,7 @@ class Sandbox:
         number = self._page.signal if faulted else -exit_code
         exhausted = faulted and self._page.memory_exhausted
         if exit_code == _MEMORY_EXIT_CODE or exhausted or number == signal.SIGKILL:
-            # A SIGKILL that is not ours comes from the kernel's out-of-memory killer.
+            # A SIGKILL that this process did not send comes from the kernel's out-of-memory killer.
             return replace(done, ending=ChildExit.MEMORY)
         if number == signal.SIGXCPU:
             return replace(done, ending=ChildExit.DEADLINE)
@@ -286,9 +289,9 @@ def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
 
 
 def _kill_and_reap(pid: int) -> int:
-    """Kill a child and its process group; returns its exit code as `subprocess` defines it."""
+    """Kill a child and its process group; return its exit code as `subprocess` defines it."""
     for kill in (os.killpg, os.kill):
-        # The group does not exist yet if the child was stopped before it made it.
+        # The group does not exist yet if the child was stopped before it created the group.
         with suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)

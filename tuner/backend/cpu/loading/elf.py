@@ -1,6 +1,7 @@
-"""Reading ELF object files from their bytes, without a loader or a tool.
+"""Parsing of ELF object files from their bytes, without a loader or an external tool.
 
-Layout: the System V ABI's ELF chapter, sections and symbols, of 64-bit little-endian objects.
+Supported are 64-bit little-endian objects. The layout of sections and symbols is specified in the
+ELF chapter of the System V ABI.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Symbol:
 
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """The undefined symbols of an object, sorted. LoadError if it is not an object file."""
+    """Return the sorted undefined symbols of an object; raise LoadError if it is malformed."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         symbols = _symbols(object_bytes, sections)
@@ -46,8 +47,10 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
 
 
 def writable_memory(object_bytes: bytes) -> str | None:
-    """The writable memory of an object, in words; None if it has none: no data, no thread-local
-    data, no symbol resolved by running code."""
+    """Describe the writable memory of an object, or return None if it has none.
+
+    Writable memory is data, thread-local data or a symbol that is resolved by running code.
+    """
     with _broken_is_refused():
         sections = _sections(object_bytes)
         for section in sections:

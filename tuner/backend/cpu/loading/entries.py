@@ -1,4 +1,4 @@
-"""The entries of a loaded kernel: one function that packs by itself, or a prepacked one.
+"""The entries of a loaded kernel: a function that packs inside the call, or a prepacked function.
 
 A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Code that
 checks or times kernels uses an `Entry` of either kind.
@@ -17,12 +17,12 @@ from .loader import LoadedKernel
 
 @dataclass(frozen=True)
 class Entry:
-    """One way to run a kernel on its arguments, inputs and then outputs.
+    """One way to run a kernel on its arguments, inputs first, then outputs.
 
-    `prepack`, if it is not None, is called first, with the arguments `constants` and the packed
-    memory; then `call`, with the arguments at `argument_positions`, the packed memory and the
-    workspace (`pointers`). Both return a status. `address` and `prepack_address` are their
-    addresses in the code of `kernel`.
+    If `prepack` is not None, it is called first, with the arguments `constants` and the packed
+    memory. Then `call` is called with the arguments at `argument_positions`, the packed memory and
+    the workspace (`pointers`). Both functions return a status. `address` and `prepack_address` are
+    their addresses in the code of `kernel`.
     """
 
     kernel: LoadedKernel
@@ -36,17 +36,17 @@ class Entry:
     packed_bytes: int = 0
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this entry needs them packed; returns the status."""
+        """Pack constant inputs if this entry needs packed inputs; return the status."""
         if self.prepack is None:
             return 0
         return self.prepack(*self.packing_pointers(arguments, packed))
 
     def packing_pointers(self, arguments: Sequence[int], packed: int) -> list[int]:
-        """The arguments of `prepack`."""
+        """Return the arguments of `prepack`."""
         return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """The arguments of `call`; empty memory is NULL."""
+        """Return the arguments of `call`; an address of empty memory is NULL."""
         given = [arguments[n] for n in self.argument_positions]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
@@ -54,21 +54,23 @@ class Entry:
 
 
 def argument_vector(pointers: Sequence[int], length: int) -> Any:
-    """`pointers` as an array for the timing helper, which passes `length` of them: a function
-    ignores extra arguments."""
+    """Return `pointers` as an array of `length` pointers for the timing helper.
+
+    The helper always passes `length` arguments; a function ignores extra arguments.
+    """
     return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
 
 
 def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
-    """The entry with all arguments, which packs inside the call."""
+    """Return the entry with all arguments, which packs inside the call."""
     call = _function(kernel.address, arguments + 1)
     return Entry(kernel, kernel.address, call, tuple(range(arguments)), needs.workspace_bytes)
 
 
 def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int) -> Entry:
-    """The entry whose time counts: prepacked if the kernel has constant inputs.
+    """Return the entry whose time counts: the prepacked entry if the kernel has constant inputs.
 
-    LoadError if the object lacks it.
+    Raise LoadError if the object lacks this entry.
     """
     if not needs.constants:
         return whole_entry(kernel, needs, arguments)

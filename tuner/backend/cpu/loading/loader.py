@@ -1,6 +1,6 @@
 """Loading an object file into this process."""
 
-# Start-up: LLVM is imported by the functions that load an object.
+# Start-up: the functions that load an object import LLVM.
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 OPENMP_LIBRARY = "libgomp.so.1"
 _VECTOR_MATH_LIBRARY = "libmvec.so.1"
 _VECTOR_MATH_PREFIX = "_ZGV"
-# What LLVM makes of loops that copy or fill, and the table position-independent C refers to. None
-# of these keeps anything from one call to the next.
+# LLVM emits calls of these functions for loops that copy or fill; position-independent code refers
+# to the table. None of these symbols has state that outlives a call.
 _STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET_TABLE_"})
 
 
 class MissingLibraryError(LoadError):
-    """A runtime library is not installed, which is no failure of the candidate."""
+    """A runtime library is not installed, which is not the candidate's failure."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class LoadedKernel:
     engine: Any
 
     def caller(self, arguments: int) -> Callable[..., int]:
-        """A Python callable of `arguments` addresses that returns the kernel's status."""
+        """Return a Python callable of `arguments` addresses that returns the kernel's status."""
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
     def function(self, name: str) -> int:
-        """The address of another function of the object; LoadError if there is none."""
+        """Return the address of another function of the object; raise LoadError if it is
+        missing."""
         address = int(self.engine.get_function_address(name))
         if not address:
             raise LoadError(f"the object has no function {name!r}")
@@ -47,7 +48,7 @@ class LoadedKernel:
 
 
 def load_openmp() -> None:
-    """Load libgomp into this process; MissingLibraryError says what to install."""
+    """Load libgomp into this process; raise MissingLibraryError, which states what to install."""
     import llvmlite.binding as llvm
 
     try:
@@ -62,18 +63,20 @@ def load_openmp() -> None:
 
 @cache
 def serial_after_fork() -> None:
-    """Let every child forked from now on run OpenMP regions with one thread.
+    """Make every child that is forked from now on run OpenMP regions with one thread.
 
-    A child has none of the threads in its parent's libgomp pool, and its first region would wait
-    for them for ever. Call this before this process enters its first region.
+    A child has none of the threads of its parent's libgomp pool, and its first region would wait
+    for them forever. Call this function before this process enters its first region.
     """
     library = ctypes.CDLL(OPENMP_LIBRARY)
     os.register_at_fork(after_in_child=lambda: library.omp_set_max_active_levels(0))
 
 
 def use_openmp(addresses: dict[str, int] | None = None) -> None:
-    """Bind the OpenMP symbols of objects loaded from now on: to `addresses`, which has each of
-    `OPENMP_SYMBOLS`, or to libgomp for None."""
+    """Bind the OpenMP symbols of objects that are loaded from now on.
+
+    The symbols are bound to `addresses`, which has each of `OPENMP_SYMBOLS`, or to libgomp if None.
+    """
     import llvmlite.binding as llvm
 
     if addresses is None:
@@ -87,17 +90,17 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
 
 
 def wants_openmp(object_bytes: bytes) -> bool:
-    """Whether an object enters parallel regions; call `use_openmp` before loading one."""
+    """Whether an object enters parallel regions; if so, call `use_openmp` before loading it."""
     wanted = undefined_symbols(object_bytes)
     return any(name in wanted for name in OPENMP_SYMBOLS)
 
 
 def refuse_state(object_bytes: bytes) -> None:
-    """LoadError if the object has state that outlives a call or is shared between calls: writable
-    memory of its own, or calls of functions that may have some.
+    """Raise LoadError if the object has state that outlives a call or is shared between calls.
 
-    Otherwise a call reaches only its arguments and its stack: therefore kernels are re-entrant, and
-    checks of that memory find every race.
+    Such state is writable memory of the object, or a call of a function that may have such memory.
+    Without it a call reaches only its arguments and its stack: therefore kernels are re-entrant,
+    and checks of that memory find every race.
     """
     kept = writable_memory(object_bytes)
     if kept:
@@ -114,10 +117,10 @@ def refuse_state(object_bytes: bytes) -> None:
 
 
 def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
-    """Load an object and find `symbol` in it.
+    """Load an object and return its kernel `symbol`.
 
-    An object with OpenMP symbols needs `use_openmp` first. LoadError names missing symbols (LLVM
-    would abort the process), or state: see `refuse_state`.
+    An object with OpenMP symbols needs a call of `use_openmp` first. Raise LoadError if symbols are
+    missing (LLVM would abort the process) or if the object has state: see `refuse_state`.
     """
     import llvmlite.binding as llvm
 
@@ -131,8 +134,9 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
         except RuntimeError as error:
             what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
             raise MissingLibraryError(what) from error
-    # An engine owns its target machine: sharing one between two would free it twice. The first one
-    # of a process makes the C library's functions known (memcpy), so it comes before the check.
+    # An engine owns its target machine: if two engines shared one, it would be freed twice. The
+    # first engine of a process makes the C library's functions known (memcpy), so it is created
+    # before the check.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:

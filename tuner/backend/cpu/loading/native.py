@@ -1,6 +1,6 @@
-"""Native helpers of the measuring process: timing loops, clock burst, fault report.
+"""Native helpers of the checking process: timing loops, clock burst and fault report.
 
-Written as LLVM IR text and compiled once when the runner starts, for the host itself.
+The helpers are LLVM IR text, compiled for the host once when the runner starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from .stand_in import StandIn, stand_in, stand_in_ir
 from .store_watch import STORE_WATCH_IR, SUPPORTED, StoreWatch
 
-_CHAINS = 10  # two FMA pipes times five cycles of latency keeps any current core busy
+# independent chains: two FMA pipes times five cycles of latency saturate current cores
+_CHAINS = 10
 
 _CLOCK = """
 declare i32 @clock_gettime(i32, ptr)
@@ -65,7 +66,7 @@ _PROBE_FLAGS = 0x02 | 0x20 | 0x4000  # private, anonymous, no reserve
 
 
 def _burst_ir(lanes: int) -> str:
-    """`clock_burst(n)`: n rounds of independent multiply-adds in registers."""
+    """Return the IR of `clock_burst(n)`: n rounds of independent multiply-adds in registers."""
     vector = f"<{lanes} x float>"
     phis, steps = [], []
     for i in range(_CHAINS):
@@ -94,7 +95,8 @@ def _burst_ir(lanes: int) -> str:
             f"  %r = extractelement {vector} {last}, i32 0",
             "  ret float %r",
             "}",
-            # One thread's part of a parallel region; its data is the number of rounds.
+            # The part of one thread in a parallel region; the region's data is the number of
+            # rounds.
             "define void @team_burst(ptr %data) {",
             "  %n = load i64, ptr %data",
             "  call float @clock_burst(i64 %n)",
@@ -105,7 +107,7 @@ def _burst_ir(lanes: int) -> str:
 
 
 def _arguments_ir(arguments: int) -> tuple[str, str]:
-    """The lines that load `arguments` pointers from `%argv`, and the argument list to pass them."""
+    """Return the lines that load `arguments` pointers from `%argv`, and the argument list."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %argv, i64 {i}")
@@ -114,7 +116,11 @@ def _arguments_ir(arguments: int) -> tuple[str, str]:
 
 
 def _together_ir(arguments: int) -> str:
-    """`call_until`: calls until the second of two words is not zero; the first counts the calls."""
+    """Return the IR of `call_until`, which calls a function until the second of two words is not
+    zero.
+
+    The first word counts the calls.
+    """
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @call_until(ptr %fn, ptr %argv, ptr %words) {{
@@ -137,7 +143,7 @@ done:
 
 
 def _timing_ir(arguments: int) -> str:
-    """`time_rounds`: bursts and kernel calls in turn; writes the nanoseconds of each."""
+    """Return the IR of `time_rounds`, which times bursts and rounds of calls in nanoseconds."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @time_rounds(ptr %fn, ptr %argv, i64 %calls, i64 %rounds, i64 %burst,
@@ -179,7 +185,7 @@ done:
 
 @dataclass(frozen=True)
 class Helpers:
-    """Compiled helpers. `engine` owns the code and must live as long as the addresses are used."""
+    """The compiled helpers. `engine` owns the code and must outlive every use of an address."""
 
     engine: Any
     fault_handler: int
@@ -193,10 +199,12 @@ class Helpers:
     def time(
         self, function: int, argv: Any, calls: int, rounds: int, burst: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds per call of `function(*argv)` in each round, and seconds of each clock burst.
+        """Return the seconds per call of `function(*argv)` in each round and the seconds of each
+        clock burst.
 
-        Rounds are `calls` calls each with a burst of `burst` steps before the first, between
-        any two and after the last: arrays of `rounds` and `rounds + 1`.
+        A round consists of `calls` calls. A burst of `burst` steps runs before the first round,
+        between any two rounds and after the last. The arrays have shapes (rounds,) and (rounds +
+        1,).
         """
         kernel_ns = np.zeros(rounds, np.int64)
         burst_ns = np.zeros(rounds + 1, np.int64)
@@ -209,8 +217,8 @@ class Helpers:
 def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
     """Compile the helpers for kernels of `arguments` pointers.
 
-    `lanes` is the f32 vector width of the clock burst; `fault_page` the address of the shared
-    page that faults are reported in, as int64: signal, code, address, memory exhausted.
+    `lanes` is the f32 vector width of the clock burst. `fault_page` is the address of the shared
+    page in which faults are reported as four int64: signal, code, address, memory exhausted.
     """
     import llvmlite.binding as llvm
 

@@ -1,12 +1,12 @@
-"""The native stand-in for OpenMP that verification loads kernels against.
+"""The native stand-in for OpenMP: verification loads kernels against it.
 
-A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`) on a stack of its own:
-`begin` starts it and returns at the first parallel region, or at the end; between `begin` and
-`resume` the shares of the region run one by one, each on a stack. No frame of ours is ever on those
-stacks, so their content is known: a kernel that reads what it has not written there finds their
-fill.
+A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`) on a dedicated stack. `begin`
+starts the kernel and returns at its first parallel region or at its end. Between `begin` and
+`resume`, the shares of the region run one by one, each on a stack. These stacks never contain
+frames of this program, so their content is known: a kernel that reads stack memory that it has not
+written reads the fill.
 
-A region that is entered from within a share has one share, as in OpenMP by default.
+A region that is entered inside a share has one share, as in OpenMP by default.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# ucontext_t: 968 bytes on x86-64, 4560 on AArch64; `uc_flags`, `uc_link` and `uc_stack` (pointer,
-# flags, size) come first on both, eight bytes each.
+# The size of `ucontext_t` is 968 bytes on x86-64 and 4560 on AArch64. On both, its first fields are
+# `uc_flags`, `uc_link` and `uc_stack` (pointer, flags, size), eight bytes each.
 _CONTEXT_BYTES = 8192
 _WORDS = (
     "function", "arguments", "status", "done", "region", "data", "asked", "frame", "thread",
@@ -31,7 +31,7 @@ SYMBOLS = {
 
 
 def stand_in_ir(arguments: int) -> str:
-    """The module's text, for kernels of at most `arguments` pointers; extra ones do no harm."""
+    """Return the IR for kernels with at most `arguments` pointers; extra pointers do no harm."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %arguments, i64 {i}")
@@ -153,7 +153,7 @@ define i32 @stand_in_team() {{
 class StandIn:
     """The compiled module of `stand_in_ir`; `engine` owns the code.
 
-    `addresses` are what `loader.use_openmp` takes. One call at a time.
+    `addresses` is the argument for `loader.use_openmp`. Only one call may run at a time.
     """
 
     engine: Any
@@ -165,13 +165,13 @@ class StandIn:
     _share: Any
 
     def begin(self, function: int, pointers: Sequence[int], stack: int, size_bytes: int) -> bool:
-        """Start `function(*pointers)` on the stack at `stack`; whether it has ended."""
+        """Start `function(*pointers)` on the stack at `stack`; return whether it has ended."""
         padding = [None] * (self.arguments - len(pointers))
         argv = (ctypes.c_void_p * self.arguments)(*pointers, *padding)
         return bool(self._begin(function, argv, stack, size_bytes))
 
     def resume(self) -> bool:
-        """Go on after a region; whether the call has ended."""
+        """Continue the call after a region; return whether the call has ended."""
         return bool(self._resume())
 
     def share(self, thread: int, team: int, stack: int, size_bytes: int) -> None:
@@ -185,22 +185,23 @@ class StandIn:
 
     @property
     def region(self) -> int:
-        """The function of the region that the call stopped at."""
+        """The function of the region at which the call stopped."""
         return self._words["region"].value
 
     @property
     def requested_threads(self) -> int:
-        """The number of threads that the region requests, 0 for all."""
+        """The number of threads that the region requests, or 0 for all threads."""
         return self._words["asked"].value
 
     @property
     def frame(self) -> int:
-        """The start of the caller's part of its stack, which reaches to the end."""
+        """The lowest stack address that the region's caller uses; its frames end at the stack's
+        end."""
         return self._words["frame"].value
 
 
 def stand_in(engine: Any, arguments: int) -> StandIn:
-    """The stand-in in `engine`, which holds `stand_in_ir(arguments)`."""
+    """Return the stand-in in `engine`, which contains the code of `stand_in_ir(arguments)`."""
     i64, void = ctypes.c_int64, ctypes.c_void_p
     types = {
         "begin": ctypes.CFUNCTYPE(i64, void, void, void, i64),

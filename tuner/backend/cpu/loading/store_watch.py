@@ -1,14 +1,16 @@
-"""Observes which bytes of a page single store instructions write, also if the value is unchanged.
+"""Observation of the bytes that single store instructions write, even if the value is unchanged.
 
-A thread that loads a vector, changes its own part and stores it whole puts back what its neighbour
-had: no comparison of memory shows that. So pages are made read-only. A store to one faults; its
-handler notes the page, inverts the bytes that belong to others, allows the access and lets the
-processor stop after that one instruction. What is not the inverse then was written by it. Bytes
-that belong to others are put back, the page is read-only again. Lanes that a mask leaves out write
-nothing, so nothing is found that did not happen.
+If a thread loads a vector, changes its own part and stores the whole vector, it writes the old
+values of its neighbour back; a comparison of memory does not reveal that. Therefore pages are made
+read-only. A store to such a page faults. The fault handler records the page, inverts the bytes that
+belong to other shares, allows the access and sets the trap flag, so that the processor stops after
+this one instruction. Bytes that are no longer inverted were written by the store. Then the bytes of
+other shares are restored and the page becomes read-only again. Lanes that a mask excludes write
+nothing, so there are no false reports.
 
-Needs the trap flag of x86, which any process may set in the context it returns to from a signal; on
-other machines nothing is watched. See Intel's manual, volume 1, 6.5.1, and `sigreturn(2)`.
+The trap flag belongs to x86; any process may set it in the context to which it returns from a
+signal. On other machines nothing is observed. Sources: Intel's manual, volume 1, 6.5.1, and
+`sigreturn(2)`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ....process import linux
 
 MAX_WINDOWS = 16
 SUPPORTED = platform.machine() == "x86_64"
-# Of `ucontext_t` on x86-64 Linux: flags and link, stack, then 23 registers of eight bytes.
+# Offsets in `ucontext_t` on x86-64 Linux: flags and link, stack, then 23 registers of 8 bytes.
 _FLAGS_AT, _ERROR_AT = 40 + 17 * 8, 40 + 19 * 8
 _TRAP, _WRITE = 0x100, 2
 
@@ -184,8 +186,11 @@ done:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPages:
-    """`size_bytes` of whole pages from `start` on; bytes of them where `others` is 0xFF are not to
-    be written, none of them where that is None."""
+    """A range of whole pages: `size_bytes` bytes from `start` on.
+
+    Bytes for which `others` is 0xFF must not be written; if `others` is None, no byte may be
+    written.
+    """
 
     start: int
     size_bytes: int
@@ -194,16 +199,19 @@ class WatchedPages:
 
 @dataclass(frozen=True)
 class StoreWatch:
-    """The compiled module of `STORE_WATCH_IR`. One call at a time."""
+    """The compiled module of `STORE_WATCH_IR`. Only one call may run at a time."""
 
     engine: Any
 
     def foreign_store(
         self, run: Callable[[], None], windows: Sequence[WatchedPages], most_stores: int
     ) -> int | None:
-        """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
-        `most_stores` to those with `others`: where one wrote what is not to be written, in a word
-        of eight bytes; None if none did. ValueError if there are more than `MAX_WINDOWS`."""
+        """Call `run` and return the address of a forbidden store to `windows`, or None.
+
+        It is the address of a word of eight bytes. The windows must not overlap. At
+        most `most_stores` stores to windows with `others` are observed. Raise ValueError if there
+        are more than `MAX_WINDOWS` windows.
+        """
         if len(windows) > MAX_WINDOWS:
             raise ValueError(f"at most {MAX_WINDOWS} windows are watched, got {len(windows)}")
         held = [np.empty(0 if w.others is None else w.size_bytes, np.uint8) for w in windows]
@@ -228,7 +236,7 @@ class StoreWatch:
         return found.value or None
 
     def _handle(self) -> None:
-        """Faults that are no watched stores end as they did before."""
+        """Install the handlers; a fault that is not a watched store ends the process as before."""
         address = self.engine.get_function_address
         linux.handle_faults(address("sw_on_fault"), (signal.SIGSEGV,))
         linux.handle_faults(address("sw_on_step"), (signal.SIGTRAP,))

@@ -1,4 +1,4 @@
-"""The buffers of one case, created and filled once and used by every candidate's child."""
+"""The buffers of one case, created and filled once and used by the child of every candidate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ WORKSPACE_ALIGN_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A case laid out in memory: guarded read-only inputs in both placements, flat ones to time.
+    """The tensors of a case in memory: guarded read-only inputs in both placements, and flat
+    buffers for timing.
 
-    With `turn`, tensors at the left begin at the places in a line of that turn; inputs of whole
-    pages then do so at the right as well, as they would need a second copy.
+    With `turn`, tensors in the left placement begin at the offsets in a cache line of that turn.
+    Inputs whose size is a multiple of a page have the same buffer in both placements, to avoid a
+    second copy.
 
-    Flat outputs are reserved here and touched first by the child that times, as its own copy.
-    Unless `flat_is_filled`, the flat inputs hold another case's values.
+    Flat outputs are reserved here; the child that times touches them first, as its private copy.
+    Unless `flat_is_filled`, the flat inputs contain the values of another case.
     """
 
     tensors: tuple[Tensor, ...]
@@ -36,7 +38,7 @@ class Arena:
     turn: int | None = None
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """The offset of each tensor in its cache line, None if it touches a guard."""
+        """Return the offset of each tensor in its cache line, or None if it touches a guard."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)
@@ -62,10 +64,10 @@ def build_arena(
     pool: GuardedPool | None = None,
     turn: int | None = None,
 ) -> Arena:
-    """Lay out `case`; `tensors` are the arguments of a call, inputs first.
+    """Place `case` in memory; `tensors` are the arguments of a call, inputs first.
 
-    `flat` reuses the timing buffers of another case of the workload, unchanged, and `pool` the
-    guarded inputs of such cases. With `turn`, arrays have the offsets of that turn.
+    `flat` reuses the timing buffers of another case of the workload without changing them; `pool`
+    reuses the guarded inputs of such cases. With `turn`, arrays have the offsets of that turn.
     """
     own = flat is None
     pool = GuardedPool() if pool is None else pool
@@ -74,7 +76,7 @@ def build_arena(
     placed: dict[Flush, tuple[GuardedBuffer, ...]] = {Flush.RIGHT: (), Flush.LEFT: ()}
     for tensor, array, place in zip(tensors[:count], case.inputs, at, strict=True):
         one = _guarded_input(tensor, array, Flush.LEFT, place, pool)
-        # Whole pages touch both guards at once: no second copy.
+        # Whole pages touch both guards, so no second copy is needed.
         whole = tensor.bytes % linux.PAGE_BYTES == 0 and tensor.bytes > 0
         other = one if whole else _guarded_input(tensor, array, Flush.RIGHT, None, pool)
         placed[Flush.LEFT] += (one,)

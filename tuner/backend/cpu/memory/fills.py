@@ -1,4 +1,4 @@
-"""Fills of memory that a kernel has not written, chosen so that reading it shows."""
+"""Fills of unwritten memory, chosen so that a kernel that reads it gives a wrong result."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 _WORD_BYTES = 8
 _BLOCK_WORDS = 8 * 1024
 _NUMBER_BYTES = (0x7B, 0xFB, 0x00, 0x3B, 0x80, 0xBB, 0x55)
-"""Bytes that, repeated, are a number in every type: as floats large, very negative, zero, small
-positive, tiny negative, small negative, large; as integers as different. Whatever an accumulator
-computes, some of them change its result, and some survive where others are absorbed."""
+"""Bytes that, if repeated, form a number in every type.
+
+As floats they are large, very negative, zero, small positive, tiny negative, small negative and
+large; as integers they differ as much. For every accumulation some of these values change the
+result, because no operation absorbs all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +34,7 @@ class Fill:
 
 @cache
 def constant(byte: int) -> Fill:
-    """The same byte everywhere; with 0xFF each float is NaN."""
+    """Return a fill of equal bytes; 0xFF makes each float a NaN."""
     return Fill(np.full(_WORD_BYTES * _BLOCK_WORDS, byte, np.uint8))
 
 
@@ -43,6 +46,8 @@ def _numbers(turn: int) -> Fill:
 
 
 def numbers(turn: int) -> Fill:
-    """Numbers of all magnitudes and both signs, a different one in each word of eight bytes; with
-    each turn they move by one word."""
+    """Return a fill of numbers of all magnitudes and both signs.
+
+    Neighbouring words of eight bytes differ; each turn shifts the numbers by one word.
+    """
     return _numbers(turn % len(_NUMBER_BYTES))

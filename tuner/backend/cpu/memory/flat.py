@@ -1,4 +1,4 @@
-"""Memory for timing: huge pages, and different page offsets for all arrays."""
+"""Memory for timing: huge pages, and a different page offset for each array."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from numpy.typing import NDArray
 from ....process import linux
 from .guarded import view_bytes
 
-# Arrays that begin at the same offset in a page compete for the same cache sets, and loads wait
-# for stores 4096 bytes away: 17 cache lines between one array and the next avoid both.
+# Arrays that begin at the same offset in a page compete for the same cache sets, and loads wait for
+# stores 4096 bytes away. A shift of 17 cache lines from one array to the next avoids both.
 _STAGGER_BYTES = 17 * 64
 _HUGE_PAGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FlatBuffers:
-    """Unguarded buffers for timing, in argument order, in one huge-page-backed block."""
+    """Unguarded buffers for timing, in argument order, in one block of huge pages."""
 
     addresses: tuple[int, ...]
     size_bytes: tuple[int, ...]
 
     def view(self, index: int) -> NDArray[np.uint8]:
-        """The bytes of buffer `index`."""
+        """Return the bytes of buffer `index`."""
         return view_bytes(self.addresses[index], self.size_bytes[index])
 
 
 def flat_buffers(size_bytes: Sequence[int], skip_bytes: int = 0) -> FlatBuffers:
-    """Staggered buffers of these sizes, zeros, 64-byte aligned, unmapped only with the process.
+    """Return zeroed buffers of these sizes at different page offsets, aligned to 64 bytes.
 
-    `skip_bytes` shifts the first one, a multiple of 64.
+    The memory is unmapped when the process ends. `skip_bytes`, a multiple of 64, shifts the first
+    buffer.
     """
     page = linux.PAGE_BYTES
     offsets, at = [], 0

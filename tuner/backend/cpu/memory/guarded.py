@@ -1,8 +1,9 @@
-"""Buffers between inaccessible guard pages: an access out of bounds faults at once.
+"""Buffers between inaccessible guard pages: an access out of bounds faults immediately.
 
-A buffer ends at the guard after it (`RIGHT`) or begins at the one before it (`LEFT`); on the other
-side, up to the page boundary, canary bytes are compared afterwards. Verification runs once with
-each placement, so that either kind of overrun meets a guard.
+A buffer either ends at the guard after it (`RIGHT`) or begins at the guard before it (`LEFT`). The
+bytes between its other end and the page boundary are filled with a canary value, which is compared
+after the run. Verification runs once with each placement, so that each kind of overrun reaches a
+guard.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tilewright.schedules.workload.tensors import Tensor
 from ....process import linux
 
 LINE_BYTES = 64
-GUARD_BYTES = 1 << 30  # address space only: strides can be large, so the guards are too
+GUARD_BYTES = 1 << 30  # address space only; as large as the strides of large tensors
 _CANARY = 0xC5
-_HUGE_FROM_BYTES = 4 << 20  # smaller buffers gain nothing from pages of 2 MiB
+_HUGE_FROM_BYTES = 4 << 20  # smaller buffers do not profit from pages of 2 MiB
 
 
 class Flush(StrEnum):
@@ -34,9 +35,10 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuffer:
-    """`size_bytes` bytes at `address`, with pages of their own between guards.
+    """A buffer of `size_bytes` bytes at `address`, on dedicated pages between guards.
 
-    `start` and `pages_bytes` give the accessible pages, `guard_bytes` each guard's size.
+    `start` and `pages_bytes` describe the accessible pages; `guard_bytes` is the size of each
+    guard.
     """
 
     name: str
@@ -47,7 +49,7 @@ class GuardedBuffer:
     guard_bytes: int
 
     def view(self) -> NDArray[np.uint8]:
-        """The bytes of the buffer as a writable array that owns nothing."""
+        """Return the bytes of the buffer as a writable array that does not own its memory."""
         return view_bytes(self.address, self.size_bytes)
 
     def protect(self, *, writable: bool) -> None:
@@ -56,12 +58,12 @@ class GuardedBuffer:
         linux.protect(self.start, self.pages_bytes, access)
 
     def set_canary(self) -> None:
-        """Fill the rest of the buffer's pages."""
+        """Fill the unused bytes of the buffer's pages with the canary value."""
         for slack in self._slack():
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """The bytes next to the buffer that changed since `set_canary`, None if none did."""
+        """Describe the bytes next to the buffer that changed since `set_canary`, or return None."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:
@@ -72,7 +74,7 @@ class GuardedBuffer:
         return None
 
     def describe(self, address: int) -> str | None:
-        """An access at `address` in terms of this buffer; None if it is elsewhere."""
+        """Describe an access at `address` relative to this buffer, or return None if elsewhere."""
         end = self.address + self.size_bytes
         if self.start - self.guard_bytes <= address < self.start:
             return f"{self.address - address} bytes before the start of {self.name}"
@@ -103,9 +105,12 @@ def guarded(
     *,
     shared: bool = False,
 ) -> GuardedBuffer:
-    """A new buffer. `align_bytes` (a power of two up to a page) takes precedence over `flush`;
-    `skip_bytes` are left between the buffer and its guard. Children share the pages if `shared`,
-    else have copies."""
+    """Return a new buffer.
+
+    `align_bytes` (a power of two up to a page) takes precedence over `flush`. `skip_bytes` bytes
+    remain unused between the buffer and its guard. If `shared`, children share the pages; otherwise
+    they get copies.
+    """
     pages_bytes = _pages_bytes(size_bytes + skip_bytes)
     start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
@@ -116,10 +121,10 @@ def guarded(
 
 
 class GuardedPool:
-    """Reuses guarded buffers: a new page costs more than filling it.
+    """A pool of guarded buffers for reuse, because a new page costs more than filling it.
 
-    Unless `inherited`, forked children do not have the unused ones. `buffers` are in the pool from
-    the start.
+    Forked children inherit the unused buffers only if `inherited`. `buffers` are the initial
+    content of the pool.
     """
 
     def __init__(self, buffers: Iterable[GuardedBuffer] = (), *, inherited: bool = True) -> None:
@@ -136,7 +141,7 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """A writable buffer like `guarded`, with bytes of an earlier use or zeros."""
+        """Return a writable buffer as from `guarded`, with the bytes of an earlier use or zeros."""
         free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
@@ -147,15 +152,18 @@ class GuardedPool:
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
-        """A buffer for `tensor` that touches a guard or, near it, begins `place` bytes after the
-        start of a cache line."""
+        """Return a buffer for `tensor` that touches a guard if `place` is None.
+
+        Otherwise the buffer is near the guard and begins `place` bytes after the start of a cache
+        line.
+        """
         skip = place or 0
         if place is not None and flush is Flush.RIGHT:
             skip = -(tensor.bytes + place) % LINE_BYTES
         return self.acquire(tensor.name, tensor.bytes, flush, skip_bytes=skip)
 
     def release(self, buffer: GuardedBuffer) -> None:
-        """Return `buffer` to the pool."""
+        """Put `buffer` back into the pool, so that a later `acquire` can reuse its pages."""
         if not self._inherited:
             linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
         self._free.setdefault(buffer.pages_bytes, []).append(buffer)
@@ -180,14 +188,14 @@ def _placed(
     align_bytes: int,
     skip_bytes: int,
 ) -> GuardedBuffer:
-    """A buffer on the pages of another one."""
+    """Return a buffer on the pages of another buffer."""
     last = (pages.pages_bytes - size_bytes - skip_bytes) // align_bytes * align_bytes
     offset = skip_bytes if flush is Flush.LEFT else last
     return replace(pages, name=name, address=pages.start + offset, size_bytes=size_bytes)
 
 
 def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
-    """Bytes in memory as a writable array that owns nothing."""
+    """Return memory as a writable array that does not own it."""
     if not size_bytes:
         return np.empty(0, np.uint8)
     memory = (ctypes.c_uint8 * size_bytes).from_address(address)
@@ -195,7 +203,7 @@ def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 
 def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
-    """Whether two contiguous byte arrays are equal, several times as fast as NumPy's comparison."""
+    """Whether two contiguous byte arrays are equal; several times as fast as NumPy's comparison."""
     if a.size != b.size:
         return False
     return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0

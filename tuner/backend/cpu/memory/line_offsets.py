@@ -15,14 +15,15 @@ _QUARTERS = 4
 
 
 def line_offsets(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
-    """The offset in bytes of each array in its cache line, a multiple of its element size.
+    """Return the offset in bytes of each array in its cache line, a multiple of its element size.
 
-    In the first 16 of `TURNS` every array begins at each four-byte word once, and any two (of
-    fifteen) at each of 16 distances, as exclusive or of word numbers: word `a * turn + c`, with a
-    different `a` for each array, in the field of 16 elements. In the other 16 turns arrays begin at
-    quarters of a line, any two (of four) in each of the 16 combinations: `a * x + y`, in the field
-    of four. Elements of eight bytes have half as many offsets; smaller elements also vary within a
-    word.
+    In the first 16 of `TURNS` turns, every array begins once at each four-byte word of a line, and
+    any two of up to fifteen arrays have each of the 16 distances once (the exclusive or of their
+    word numbers). The word number is `a * turn + c` in the finite field of 16 elements, with a
+    different `a` for each array. In the other 16 turns, arrays begin at quarters of a line, and any
+    two of up to four arrays have each of the 16 combinations once: `a * x + y` in the field of four
+    elements. Elements of eight bytes have half as many offsets; the offset of smaller elements also
+    varies within a word.
     """
     turn %= TURNS
     found = []
@@ -43,7 +44,7 @@ def _bytes(word: int, tensor: Tensor, turn: int) -> int:
 
 
 def _times(a: int, b: int, bits: int) -> int:
-    """The product in the field of 2^bits elements: polynomials modulo x^bits + x + 1."""
+    """Return the product in the field of 2^bits elements: polynomials modulo x^bits + x + 1."""
     product = 0
     for bit in range(bits):
         product ^= (a << bit) * (b >> bit & 1)

@@ -1,7 +1,7 @@
-"""LLVM text of the probes: register-only arithmetic, reading a buffer, and their driver.
+"""The LLVM text of the probes: register-only arithmetic, reading a buffer, and their driver.
 
-Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is SSA that needs no
-optimisation pass, which might remove work.
+Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is in SSA form and needs
+no optimisation pass; a pass might remove the measured operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
 CHAIN_STEPS = 64
-"""Operations of one iteration; the loop's own additions run in parallel."""
+"""Operations per iteration; the additions of the loop itself run in parallel."""
 _STREAMS = 4
 _LOADS_A_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
@@ -25,7 +25,7 @@ _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
 
 @dataclass(frozen=True, slots=True)
 class ProbeKernel:
-    """A kernel with the operations of one iteration, 0 for a kernel that reads."""
+    """A kernel and its number of operations per iteration, 0 for a kernel that only reads."""
 
     text: str
     symbol: str
@@ -33,15 +33,15 @@ class ProbeKernel:
 
 
 def accumulators(target: Target) -> int:
-    """The number of independent chains: more than latency x pipes (4 x 2), without spilling."""
+    """Return the number of chains: more than latency x pipes (4 x 2), without spilling."""
     return 24 if target.vector_registers >= 32 else 12
 
 
 def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
-    """`acc = acc * m + c` on independent full vectors in registers.
+    """Return a kernel of `acc = acc * m + c` on independent full vectors in registers.
 
     The operands are read from `data` by volatile accesses, so that the compiler cannot treat them
-    as constants; the values converge to 1 (floats) and stay normal numbers.
+    as constants. The values converge to 1 (floats) and stay normal numbers.
     """
     chains, lanes = accumulators(target), target.lanes(dtype)
     element = _LLVM_TYPE[dtype]
@@ -64,10 +64,11 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None if
-    there is no code of it for vectors as wide as the target's.
+    """Return a kernel of `acc = acc + dot(m, c)` on independent full vectors.
 
-    Factors are small numbers read from memory, as in `arithmetic_kernel`; integers wrap.
+    The dot product is the instruction `row`. Return None if the instruction has no form for vectors
+    of the target's width. Factors are small numbers read from memory, as in `arithmetic_kernel`;
+    integer sums wrap around.
     """
     lanes, chains = target.vector_bits // row.sums.bits, accumulators(target)
     form = row.form_for(lanes)
@@ -96,10 +97,10 @@ def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | N
 
 
 def chain_kernel(symbol: str) -> ProbeKernel:
-    """A chain of dependent additions and exclusive ors of one integer register: every core does one
-    per cycle, so operations per second are cycles per second.
+    """Return a kernel of dependent additions and exclusive ors on one integer register.
 
-    The operands are read from `data`, so that the compiler cannot simplify the chain.
+    Every core executes one such operation per cycle, so operations per second equal cycles per
+    second. The operands are read from `data`, so that the compiler cannot simplify the chain.
     """
     steps, last = [], "%x"
     for i in range(CHAIN_STEPS):
@@ -116,7 +117,7 @@ def chain_kernel(symbol: str) -> ProbeKernel:
 
 
 def _looped(symbol: str, before: list[str], body: list[str], after: list[str]) -> str:
-    """A kernel that runs `body`, which begins with its phis, `iterations` times."""
+    """Return a kernel that runs `body`, which begins with its phis, `iterations` times."""
     lines = [
         f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
         "entry:",
@@ -159,7 +160,7 @@ def _through_memory(name: str, vector: str, constant: str) -> list[str]:
 
 
 def _fold(op: str, vector: str, values: list[str]) -> list[str]:
-    """Combine `values` and store the result, so that none is dead code."""
+    """Return code that combines `values` and stores the result, so that no value is dead code."""
     lines, total = [], values[0]
     for i, value in enumerate(values[1:]):
         lines.append(f"  %fold{i} = {op} {vector} {total}, {value}")
@@ -168,15 +169,16 @@ def _fold(op: str, vector: str, values: list[str]) -> list[str]:
 
 
 def read_step_bytes(target: Target) -> int:
-    """The number that `bytes` of a reading kernel must be a multiple of."""
+    """Return the size of one read step: `bytes` of a reading kernel must be a multiple of it."""
     return _STREAMS * _LOADS_A_STREAM * target.vector_bits // 8
 
 
 def read_kernel(target: Target, symbol: str) -> ProbeKernel:
-    """Read `bytes` at `data` from front to back, `iterations` times, in four parallel streams.
+    """Return a kernel that reads `bytes` at `data` from front to back, `iterations` times.
 
-    One stream leaves the prefetchers and miss buffers of some cores idle. Loaded vectors are
-    or-ed into eight accumulators, which costs nothing beside the loads.
+    The bytes are read as four parallel streams: one stream leaves the prefetchers and miss buffers
+    of some cores idle. Loaded vectors are or-ed into eight accumulators, whose cost is hidden by
+    the loads.
     """
     step = _LOADS_A_STREAM * target.vector_bits // 8
     vector = f"<{target.vector_bits // 64} x i64>"
@@ -229,12 +231,13 @@ def read_kernel(target: Target, symbol: str) -> ProbeKernel:
 
 
 def driver_text() -> str:
-    """`void tw_probe_run(kernel, iterations, data, bytes, ptr arrived, i64 threads, ptr times)`.
+    """Return the IR of `tw_probe_run(kernel, iterations, data, bytes, arrived, threads, times)`.
 
-    Waits until `threads` callers have come (`arrived` is a shared i64, zero at first), then runs
-    the kernel. Spinning starts all threads within a cache miss of each other; a lock would start
-    them a scheduler's whim apart. `times` gets four (seconds, nanoseconds) pairs of i64: the
-    monotonic clock and the thread's CPU time before, the CPU time and the clock after.
+    The function waits until `threads` callers have arrived (`arrived` points to a shared i64,
+    initially zero), then runs the kernel. Spinning starts all threads within the time of a cache
+    miss; a lock would delay them by a scheduler's time slice. `times` receives four pairs of i64
+    (seconds, nanoseconds): the monotonic clock and the thread's CPU time before, then the CPU time
+    and the clock after the run.
     """
     wall, cpu = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
     return f"""
@@ -264,7 +267,10 @@ go:
 
 
 def regions_text() -> str:
-    """`void tw_probe_regions(ptr gomp_parallel, i64 count, i32 threads)`: empty OpenMP regions."""
+    """Return the IR of `tw_probe_regions(ptr gomp_parallel, i64 count, i32 threads)`.
+
+    The function enters `count` empty OpenMP regions.
+    """
     return f"""
 define void @{EMPTY_REGION}(ptr %data) nounwind {{
   ret void

@@ -27,7 +27,7 @@ _GOMP = "libgomp.so.1"
 
 
 def probed_dots(target: Target) -> dict[str, ProbeKernel]:
-    """The probes of `target`'s instructions for sums of products of narrow operands, by name."""
+    """Return the probes of `target`'s dot-product instructions for narrow operands, by name."""
     dots = (fastest_for(dtype, target) for dtype in (DType.I8, DType.BF16))
     made = {
         dot.name: kernels.dot_kernel(target, dot, f"tw_probe_{dot.name}")
@@ -38,10 +38,11 @@ def probed_dots(target: Target) -> dict[str, ProbeKernel]:
 
 
 def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool]]:
-    """`{level: (bytes, shared)}`: the working set that is read from each level.
+    """Return the working set that is read from each level: `{level: (bytes, shared)}`.
 
-    Half of a private cache and a quarter of a shared one, so that it fits beside everything else;
-    for memory four times the last level, 64 to 512 MiB, at most an eighth of what is free.
+    It is half of a private cache and a quarter of a shared cache, which leaves space for other
+    data. For memory it is four times the last cache level, clamped to 64..512 MiB, and at most an
+    eighth of the free memory.
     """
     step = 16 * kernels.read_step_bytes(target)
     sets = {}
@@ -64,8 +65,11 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One run of `iterations` on several threads: seconds from the first start to the last end, and
-    CPU seconds of each thread."""
+    """One run of `iterations` on several threads.
+
+    `wall_secs` is the time from the first start to the last end, `cpu_secs` the CPU time of each
+    thread.
+    """
 
     iterations: int
     wall_secs: float
@@ -73,14 +77,14 @@ class Burst:
 
     @property
     def clean(self) -> bool:
-        """Whether every thread had a core to itself from start to end."""
+        """Whether every thread had a dedicated core from start to end."""
         return self.wall_secs <= 1.05 * max(self.cpu_secs)
 
     def rate(self, shared: bool) -> float:
-        """Iterations per second of all threads together.
+        """Return the iterations per second of all threads together.
 
-        Resources of a single core are measured by CPU time, which excludes time of other processes;
-        shared resources by wall time, while all threads run.
+        Resources of a single core are measured by CPU time, which excludes the time of other
+        processes; shared resources are measured by wall time, while all threads run.
         """
         if shared:
             return self.iterations * len(self.cpu_secs) / self.wall_secs
@@ -88,13 +92,13 @@ class Burst:
 
 
 def best_rate(bursts: list[Burst], shared: bool) -> float:
-    """The best of the clean bursts, or of all if none is clean."""
+    """Return the best rate of the clean bursts, or of all bursts if none is clean."""
     clean = [burst for burst in bursts if burst.clean]
     return max(burst.rate(shared) for burst in clean or bursts)
 
 
 class ProbedMachine:
-    """Compiled probes, a pool of threads and a buffer. Leaving it ends the threads."""
+    """Compiled probes, a pool of threads and a buffer. Leaving the context ends the threads."""
 
     def __init__(self, target: Target, probe_secs: float) -> None:
         self._target = target
@@ -127,45 +131,50 @@ class ProbedMachine:
         self._pool.shutdown()
 
     def warm_up(self) -> None:
-        """Run until the core has its clock under vector load."""
+        """Run until the core has reached its clock under vector load."""
         self.gigaops(DType.F32.value, 1)
 
     @property
     def arithmetic(self) -> tuple[str, ...]:
-        """The types, and dot-product instructions, whose peaks can be measured here."""
+        """The names of the types and dot-product instructions whose peaks can be measured here."""
         return tuple(self._arithmetic)
 
     def gigaops(self, name: str, threads: int) -> float:
-        """Peak of `threads` threads in 1e9 operations per second, two per multiply-add; `name` is
-        one of `arithmetic`."""
+        """Return the peak of `threads` threads in 1e9 operations per second.
+
+        A multiply-add counts as two operations. `name` is one of `arithmetic`.
+        """
         kernel = self._arithmetic[name]
         self._reserve(4096 * threads)
         jobs = [_Job(kernel.symbol, self._address + 4096 * i, 0) for i in range(threads)]
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigahertz(self) -> float:
-        """The clock of one core in GHz, by a chain with one step per cycle."""
+        """Return the clock of one core in GHz, measured by a chain with one step per cycle."""
         self._reserve(4096)
         jobs = [_Job(self._chain.symbol, self._address, 0)]
         return self._chain.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
-        """Best read rate of `threads` threads together, in 1e9 bytes per second.
+        """Return the best read rate of `threads` threads together, in 1e9 bytes per second.
 
-        Each has `size` bytes of its own, or its part of them where the level is shared.
+        Each thread reads `size` separate bytes; if the level is shared, `size` is divided among
+        threads.
         """
         step = kernels.read_step_bytes(self._target)
         part = max(size // threads // step, 1) * step if shared else size
-        # An odd number of lines apart, so that threads use different sets of a shared level.
+        # The distance is an odd number of lines, so that threads use different sets of a shared
+        # level.
         stride = part + (-part) % 4096 + 4096 + 64
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
         return part * self._best_rate(jobs, shared) / 1e9
 
     def region_secs(self, threads: int) -> float:
-        """Seconds of an empty, warm OpenMP region of `threads` threads, best of many batches.
+        """Return the seconds of an empty, warm OpenMP region of `threads` threads, best of many
+        batches.
 
-        The default without libgomp, or if no two cores were ever free at the same time.
+        Return the default without libgomp, or if two cores were never free at the same time.
         """
         try:
             gomp = ctypes.CDLL(_GOMP)
@@ -181,15 +190,17 @@ class ProbedMachine:
             run(entry, count, threads)
             now = time.perf_counter()
             best = min(best, (now - start) / count)
-            # A region that waits for a busy core takes a scheduler's time slice: go on for longer.
+            # A region that waits for a busy core takes a scheduler's time slice: continue for
+            # longer.
             if now - started > self._probe_secs * (1 if best < MAX_REGION_SECS else 5):
                 break
         return best if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
 
     def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
-        """Iterations per second of all `jobs` in parallel: the best of many bursts.
+        """Return the iterations per second of all `jobs` in parallel: the best of many bursts.
 
-        Takes up to three times as long if the machine is too busy for three clean ones.
+        The measurement takes up to three times as long if the machine is too busy for three clean
+        bursts.
         """
         iterations, bursts = 1, list[Burst]()
         start = time.perf_counter()
@@ -205,7 +216,7 @@ class ProbedMachine:
                 return best_rate(bursts, shared)
 
     def _burst(self, jobs: list[_Job], iterations: int) -> Burst:
-        """`iterations` of every job, each on a thread of its own."""
+        """Run `iterations` of every job, each on a separate thread."""
         arrived = ctypes.c_int64(0)
         times = [(ctypes.c_int64 * 8)() for _ in jobs]
         pins = self._cpus if len(jobs) > 1 else []
@@ -226,13 +237,14 @@ class ProbedMachine:
         return Burst(iterations, max(wall, 1) / 1e9, tuple(cpu))
 
     def _reserve(self, size: int) -> None:
-        """At least `size` bytes at `self._address`, written once, as all unwritten pages are one.
+        """Provide at least `size` bytes at `self._address`, each page written once.
 
-        All cores write, because allocating pages takes the kernel long.
+        Unwritten pages all map to one zero page. All cores write, because the system takes long to
+        allocate pages.
         """
         if size <= self._filled:
             return
-        # Private memory, like NumPy's: shared memory has no huge pages on most systems.
+        # Private memory, as NumPy uses: shared memory has no huge pages on most systems.
         self._buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._buffer.madvise(mmap.MADV_HUGEPAGE)
@@ -251,7 +263,7 @@ class ProbedMachine:
 
 
 def _load(text: str, target: Target) -> Any:
-    """An llvmlite execution engine holding `text`, compiled for `target` with no IR passes."""
+    """Return an execution engine with the code of `text` for `target`, without IR passes."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()

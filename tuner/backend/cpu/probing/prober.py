@@ -1,10 +1,10 @@
-"""Probes a machine: arithmetic peaks, read bandwidth by level, clock, cost of a parallel region.
+"""Probing of a machine: arithmetic peaks, read bandwidths, clock, cost of a parallel region.
 
-A process of its own (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON on stdin,
-probes JSON on stdout): it starts threads and OpenMP, which a process that forks later must not do.
-Every figure is the best of short bursts in several rounds; CPU time shows whether a burst shared
-its core with another process. If other programs use the cores, there are more rounds; if none is
-quiet, the probes are doubtful (`Probes.doubtful`).
+It runs as a separate process (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON
+on stdin, probes JSON on stdout), because it starts threads and OpenMP, and a process that forks
+later must not do that. Every figure is the best of short bursts in several rounds; CPU time reveals
+whether a burst shared its core with another process. If other programs use the cores, there are
+more rounds; if too few rounds are quiet, the probes are doubtful (`Probes.doubtful`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ _CLOCK: Figure = ("clock", 1)
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
-    """Probe in this process, which starts threads and OpenMP.
+    """Return the probes of this machine, measured in this process, which starts threads and OpenMP.
 
-    About `budget_secs` on a quiet machine, up to three times that on a busy one.
+    It takes about `budget_secs` on a quiet machine and up to three times as long on a busy one.
     """
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
-    # Read once: OpenMP's runtime binds the thread that starts its first region to one core.
+    # The affinity is read once: OpenMP's runtime binds the thread that starts its first region to
+    # one core.
     others = ContentionMonitor(partial(cpu_times, cpu_affinity()))
     with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()

@@ -1,7 +1,7 @@
-"""Repeating measurements in rounds: the best figures, and whether the machine was quiet.
+"""Repetition of measurements in rounds: the best figures, and whether the machine was quiet.
 
-Interference only makes a burst slower, so the best of several rounds, spread in time, is nearest to
-the truth. Source of the estimator: Chen and Revels, arXiv:1608.04295.
+Interference only makes a burst slower, so the best of several rounds, distributed over time, is
+closest to the true figure. Source of the estimator: Chen and Revels, arXiv:1608.04295.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def best_of_rounds(
     others_worked: Callable[[], bool],
     pause: Callable[[], None],
 ) -> Rounds:
-    """Repeat all measurements and keep the best of each figure.
+    """Repeat all measurements and return the best rate of each figure.
 
-    Ends after `QUIET_ROUNDS` quiet rounds, the last one without improvement, or after `MAX_ROUNDS`.
-    Rates of busy rounds count too: the machine did reach them.
+    The repetition ends after `QUIET_ROUNDS` quiet rounds if the last round did not improve any
+    figure, or after `MAX_ROUNDS`. Rates of busy rounds count too: the machine did reach them.
     """
     best: dict[Figure, float] = {}
     quiet = 0
@@ -58,11 +58,12 @@ def look_again(
     rates: dict[str, dict[int, float]],
     pause: Callable[[], None],
 ) -> None:
-    """Measure figures again that did not scale with the cores, and keep the better rate in `rates`.
+    """Repeat the measurements whose rates did not scale with the cores; store the better rate in
+    `rates`.
 
-    A hypervisor may run two virtual CPUs on one core for a while, invisibly. A peak measured then
-    would make correct kernels implausible as long as it is cached. Real SMT siblings never scale,
-    and cost the extra measurements.
+    A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. A
+    peak measured then would make correct kernels implausible as long as it is cached. Real SMT
+    siblings never scale; for them the extra measurements are wasted.
     """
     for _ in range(EXTRA_LOOKS):
         short = [
@@ -79,12 +80,12 @@ def look_again(
 
 
 def thread_counts(cores: int) -> list[int]:
-    """The numbers of threads that are measured: 1, 2, 4, ... and all of them."""
+    """Return the numbers of threads that are measured: 1, 2, 4, ... and all cores."""
     return sorted({1 << i for i in range(cores.bit_length()) if 1 << i <= cores} | {cores})
 
 
 def spread(measured: dict[int, float], cores: int) -> list[float]:
-    """A value for every thread count 1..cores, linearly interpolated between measured ones."""
+    """Return a value for each thread count 1..cores, interpolated between measured counts."""
     known = sorted(measured)
     values = []
     for n in range(1, cores + 1):
