@@ -103,9 +103,11 @@ def times(place: Placed, node: Scalar, ways: list[tuple[Rule, ...]]) -> int:
     """How often a node of the leaf's value is evaluated: once in each copy of a loop that it
     depends on, or that writes what it reads."""
     read = {load.tensor for load in loads(node)}
-    used = vars_of(node) | {loop.var for loop in place.written_out if loop.inside.written & read}
+    used = vars_of(node) | {
+        loop.var for loop in place.unrolled_inside if loop.inside.written & read
+    }
     keep = {loop.var for loop in place.running}
-    keep |= used & {loop.var for loop in place.written_out}
+    keep |= used & {loop.var for loop in place.unrolled_inside}
     each = [count(place.loops, (*place.conds, *way), keep) for way in ways]
     chosen = frozenset().union(*(names_in(rule) for way in ways for rule in way))
     apart = place.decided & keep  # what these choose is done at other times

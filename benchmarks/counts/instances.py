@@ -55,7 +55,7 @@ class Placed:
         return self.loops[: len(kinds) - kinds[::-1].index(True)] if any(kinds) else ()
 
     @property
-    def written_out(self) -> tuple[For, ...]:
+    def unrolled_inside(self) -> tuple[For, ...]:
         """The unrolled loops inside of these: their copies are code that runs in a row."""
         inside = self.loops[len(self.running) :]
         return inside if self.lanes is None else inside[:-1]

@@ -100,7 +100,7 @@ def _of_bodies(found: Program) -> dict[str, float]:
         if _is_innermost(found, body):
             iterated = iterations(body[0].running)
             runs += iterated
-            entered += iterated if _is_written_out(body) else _entered(body[0].running)
+            entered += iterated if _is_unrolled(body) else _entered(body[0].running)
     if totals["vector_ops"]:
         totals["masked_share"] /= totals["vector_ops"]
     totals["inner_entries"], totals["inner_trips"] = max(entered, 1), runs / entered if runs else 1
@@ -138,9 +138,9 @@ def _is_innermost(found: Program, body: tuple[Placed, ...]) -> bool:
     return not any(loop is inner for place in found.computing for loop in place.running[:-1])
 
 
-def _is_written_out(body: tuple[Placed, ...]) -> bool:
+def _is_unrolled(body: tuple[Placed, ...]) -> bool:
     """Whether all of a reduction stands in the body of a loop that has nothing to do with it."""
-    reduced = any(loop.reduce for place in body for loop in place.written_out)
+    reduced = any(loop.reduce for place in body for loop in place.unrolled_inside)
     return reduced and not body[0].running[-1].reduce
 
 

@@ -94,7 +94,7 @@ def _is_accumulating(program: Program, place: Placed) -> bool:
     leaf = place.leaf
     if not isinstance(leaf, Update) or program.in_memory(leaf.buffer) or leaf.first is not None:
         return False
-    return any(loop.reduce for loop in (*place.running[-1:], *place.written_out))
+    return any(loop.reduce for loop in (*place.running[-1:], *place.unrolled_inside))
 
 
 def _slots(program: Program, place: Placed) -> set[Value]:
@@ -107,15 +107,15 @@ def _in_turn(program: Program, body: tuple[Placed, ...]) -> list[_Copy]:
     if len(body) > 1:
         return list(_in_order(program, body, {}, 0))
     (place,) = body
-    loops = range(len(place.written_out))
+    loops = range(len(place.unrolled_inside))
     return list(
-        _copies(program, place, sorted(loops, key=lambda n: not place.written_out[n].reduce))
+        _copies(program, place, sorted(loops, key=lambda n: not place.unrolled_inside[n].reduce))
     )
 
 
 def _copies(program: Program, place: Placed, axes: Iterable[int]) -> Iterator[_Copy]:
     """Those of one leaf, its unrolled loops in the order `axes` if there is one."""
-    loops = [place.written_out[n] for n in axes] or list(place.written_out)
+    loops = [place.unrolled_inside[n] for n in axes] or list(place.unrolled_inside)
     for values in product(*(range(loop.extent) for loop in loops)):
         env = {loop.var: value for loop, value in zip(loops, values, strict=True)}
         step = tuple(v for loop, v in zip(loops, values, strict=True) if loop.reduce)
@@ -131,7 +131,7 @@ def _in_order(
     at = 0
     while at < len(body):
         place = body[at]
-        loops = place.written_out
+        loops = place.unrolled_inside
         if depth >= len(loops):
             step = tuple(env[loop.var] for loop in loops if loop.reduce)
             copy = _copy(program, place, env, step)
@@ -149,7 +149,7 @@ def _in_order(
 
 
 def _is_in(place: Placed, loop: For, depth: int) -> bool:
-    return depth < len(place.written_out) and place.written_out[depth] is loop
+    return depth < len(place.unrolled_inside) and place.unrolled_inside[depth] is loop
 
 
 def _copy(

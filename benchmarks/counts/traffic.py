@@ -138,7 +138,7 @@ def _touch(
 ) -> Touch:
     offset = program.offset(buffer, index)
     lanes, step = place.lanes, 0
-    unrolled = [loop.var for loop in place.written_out]
+    unrolled = [loop.var for loop in place.unrolled_inside]
     if lanes is not None and lanes.var in offset.vars():
         linear = offset.is_linear_in(lanes.var)
         step = offset.coefficient(lanes.var) if linear else 1
@@ -146,7 +146,7 @@ def _touch(
     inside = {*unrolled}
     moving = [(a, c) for a, c in offset.terms if Affine(((a, 1),), 0).vars() & inside]
     outer = Affine(tuple(term for term in offset.terms if term not in moving), 0)
-    env = grid(unrolled, [loop.extent for loop in place.written_out])
+    env = grid(unrolled, [loop.extent for loop in place.unrolled_inside])
     still = {loop.var: np.zeros((), np.int64) for loop in place.running}
     numbers = evaluated(Affine(tuple(moving), offset.const), {**env, **still})
     keep = [loop.var for loop in place.running]

@@ -44,7 +44,7 @@ SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECT
 
 PARTS, BATCHES, BLOCKS = "parts of the reduction", "batches", "blocks"
 DEPTH, TILES = "blocks of the reduction", "tiles"
-STEPS, WRITTEN_OUT = "steps of the reduction", "written out"
+STEPS, BODY = "steps of the reduction", "unrolled body"
 """Roles of the loops of a nest."""
 
 VECTORS_AT_ONCE = 4

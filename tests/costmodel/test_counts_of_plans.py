@@ -10,7 +10,7 @@ from tilewright.costmodel.counts.table import Counts
 from tilewright.schedules.leaves import Leaf, Operations, Statement
 from tilewright.schedules.nest.loop_ir import LoopKind
 from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
-from tilewright.schedules.sketches.writer import BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT
+from tilewright.schedules.sketches.writer import BLOCKS, BODY, DEPTH, STEPS, TILES
 
 A = Access("A", 4, ((1, 0), (0, 1)))
 WINDOW = Access("I", 4, ((2, 1),))
@@ -26,7 +26,7 @@ BLOCKED = plan(
     Level(1, 20, role=DEPTH),
     Level(0, 8, role=TILES),
     Level(1, np.asarray([1, 4]), role=STEPS),
-    Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
+    Level(1, 1, role=BODY, kind=LoopKind.UNROLLED),
     Level(0, 1, kind=LoopKind.UNROLLED),
 )
 """Blocks of three tiles of eight rows, the second with four steps written out."""
@@ -69,7 +69,7 @@ def test_what_is_written_out_is_no_loop() -> None:
     # Blocks of the reduction are of 20, 20 and 10 steps.
     assert found["inner_trips"].tolist() == [50 / 3, 13 / 3]
     assert found["inner_entries"].tolist() == [13 * 3, 13 * 3]
-    alone = counts(plan(Level(0, 8), Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)))
+    alone = counts(plan(Level(0, 8), Level(1, 1, role=BODY, kind=LoopKind.UNROLLED)))
     assert alone["inner_trips"].tolist() == [1, 1]
     assert alone["inner_entries"].tolist() == [13, 13]
 

@@ -34,7 +34,7 @@ from ..groups import (
 )
 from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
 from ..statements import own_place, statement_of
-from ..writer import BLOCKS, STEPS, UNROLLED, VECTORIZED, WRITTEN_OUT, TraceWriter, called
+from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter, called
 from .rows import RowPart
 
 
@@ -156,8 +156,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
             *(Level(axis, 1, shared > 0, BLOCKS) for axis in axes[:lead]),
             Level(column, width, shared > 0, BLOCKS),
             *(Level(axis, 1, role=STEPS) for axis in axes[lead:]),
-            Level(column, self.lanes, role=WRITTEN_OUT, kind=UNROLLED),
-            Level(column, 1, role=WRITTEN_OUT, kind=VECTORIZED),
+            Level(column, self.lanes, role=BODY, kind=UNROLLED),
+            Level(column, 1, role=BODY, kind=VECTORIZED),
         )
         return Plan(self._outline, levels, len(width), nontemporal=v.nontemporal_stores > 0)
 

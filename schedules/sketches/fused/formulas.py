@@ -22,7 +22,7 @@ Event = tuple[list[Hashable], Hashable | None]
 """The values that one copy reads, and the register that it writes."""
 
 
-class WrittenOut(NamedTuple):
+class FormulaCounts(NamedTuple):
     """Counts for one vector of all copies: `instructions` (math functions excluded), arithmetic
     operations (`flops`), `math` functions, instructions that are `masked`, `loads`, and the maximum
     of `live` registers."""
@@ -35,9 +35,9 @@ class WrittenOut(NamedTuple):
     live: int
 
 
-def written_out(
+def formula_counts(
     stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
-) -> WrittenOut:
+) -> FormulaCounts:
     """Return the counts of the stages, executed one after the other in each of `turns`. A turn maps
     each stage to the index values of its unrolled axes, with one copy per combination. All stages
     but the last write to registers. Instructions of the stages in `masked` count as masked."""
@@ -69,7 +69,7 @@ def written_out(
         some = node.op.function.calls if isinstance(node, Unary) else 0
         calls, plain = calls + some, plain + (some == 0)
         under += some == 0 and stages[number].view.name in masked
-    return WrittenOut(plain, len(evaluated), calls, under, len(loaded), _live(events))
+    return FormulaCounts(plain, len(evaluated), calls, under, len(loaded), _live(events))
 
 
 class Formulas:

@@ -30,7 +30,7 @@ def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
 
 
-def are_written_out(steps: Number) -> Truth:
+def unrolls_steps(steps: Number) -> Truth:
     """Return whether steps of a reduction (a window or a chunk of rows) are unrolled. The limit is
     twice the number of chains that keep the pipes busy, so that half of the steps load while the
     others add."""
@@ -183,7 +183,7 @@ class ReductionSteps:
         middle, inner = w.split(rest, lanes)
         outside, within = self._chunked(reduce, chunk)
         w.reorder(*(x for x in spatial if x != best), *outside, outer, *within, middle, inner)
-        if are_written_out(prod(w.loop(name).extent for name in within)):
+        if unrolls_steps(prod(w.loop(name).extent for name in within)):
             w.do(*(Unroll(name) for name in within))
         w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
         if piece % (vectors * lanes) and piece // (vectors * lanes):

@@ -34,7 +34,7 @@ from ..knobs import N, knob, parallel_knob, settings
 from ..statements import own_names, own_place
 from ..vectors import fitting, vector_loop
 from ..writer import TraceWriter
-from .formulas import Formulas, Values, WrittenOut, written_out
+from .formulas import FormulaCounts, Formulas, Values, formula_counts
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
 """Position of the inner stages. AROUND: outside the formulas of a vector. WITHIN: inside each
@@ -152,14 +152,16 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         return {name: min(self.choices[name] or extent, extent) for name, extent in extents}
 
     @cached_property
-    def written(self) -> int:
+    def unrolled_copies(self) -> int:
         """Copies of the last stage's statement after unrolling its formulas."""
         return prod(self.periods.values())
 
     @cached_property
     def tasks(self) -> int:
         """Approximate number of iterations of the parallel loop."""
-        return max(prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.written, 1)
+        return max(
+            prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.unrolled_copies, 1
+        )
 
     @cached_property
     def tiles(self) -> dict[str, int]:
@@ -204,7 +206,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property
-    def code(self) -> dict[int, WrittenOut]:
+    def code(self) -> dict[int, FormulaCounts]:
         """Counts of the unrolled formulas for each position: of all formulas, or with the formulas
         of the first axis outside."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
@@ -218,11 +220,11 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
             self._copies({**copies[last.name], first.name: [n]})
             for n in copies[last.name][first.name]
         ]
-        apart = [written_out(stages, [turn], masked) for turn in turns]
-        together = WrittenOut(*map(sum, zip(*apart, strict=True)))
+        apart = [formula_counts(stages, [turn], masked) for turn in turns]
+        together = FormulaCounts(*map(sum, zip(*apart, strict=True)))
         return {
-            AROUND: written_out(stages, [copies], masked),
-            WITHIN: written_out(stages, turns, masked),
+            AROUND: formula_counts(stages, [copies], masked),
+            WITHIN: formula_counts(stages, turns, masked),
             OUTSIDE: together._replace(live=max(turn.live for turn in apart)),
         }
 
@@ -301,7 +303,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
             Leaf(loop, under, {}, "lanes", width, share, guarded_fraction=1),
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, extra_registers=live - 1),
-            Leaf(loop, leaving, {}, "lanes", width, self.written * share),
+            Leaf(loop, leaving, {}, "lanes", width, self.unrolled_copies * share),
         ]
 
     def memory(self, settings: IntArray) -> MemoryUse:
@@ -309,7 +311,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
         is_outside = self.values(settings).compute_at == OUTSIDE
-        at_once = self.written / np.where(is_outside, float(planes[0].extent), 1.0)
+        at_once = self.unrolled_copies / np.where(is_outside, float(planes[0].extent), 1.0)
         lines = last.points / self.lanes
         return MemoryUse(strided=(StridedRows(distance, 1, at_once, lines),))
 
@@ -339,9 +341,9 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         for view in reversed(self.group.producers):
             w.do(ComputeAt(view.name, place, register=True))
         for view in self.group.producers:
-            _write_out(w, view.name, place, self.lanes)
+            _unroll(w, view.name, place, self.lanes)
         if not inner:
-            _write_out(w, last.name, place, self.lanes)
+            _unroll(w, last.name, place, self.lanes)
         w.do(*(Vectorize(name) for name in inner if w.loop(name).extent > 1))
         if v.parallel and outer:
             tasks = outer[: self.enough] if outside else outer
@@ -351,7 +353,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
 
 
-def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:
+def _unroll(w: TraceWriter, name: str, place: str, lanes: int) -> None:
     """Vectorise a stage along its contiguous loop if that is short, and unroll its other loops."""
     leaf, _ = w.writer_of(name)
     own = [loop.var for loop in w.own_loops(name, inside=place)]

@@ -17,7 +17,7 @@ from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import StageLoop, StageView
 from ..statements import axis_names, own_place, statement_of
 from ..vectors import fit, fitting, row_pieces, vector_axis
-from .reductions import are_written_out, columns_of
+from .reductions import columns_of, unrolls_steps
 
 
 class VectorSegment(NamedTuple):
@@ -184,7 +184,7 @@ class RowStage:
         for other in others:
             outside = LeafLoop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
         outside = LeafLoop(self.along(last), chunks, outside)
-        is_short = are_written_out(np.where(is_chunked, chunk, every))
+        is_short = unrolls_steps(np.where(is_chunked, chunk, every))
         steps = np.where(is_chunked, last.extent / chunks, every)
         is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
         lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
@@ -194,8 +194,8 @@ class RowStage:
             rows = columns
             for step in view.reduce:
                 rows = LeafLoop(self.along(step), np.where(is_short, 1, step.extent), rows)
-            written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
-            yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
+            unrolled = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
+            yield Leaf(rows, self.does, unrolled, lane, lanes, 1, 1, is_tested & (copies == 1),
                        copies, unrolls_reduction=is_short, is_remainder=n > 0,
                        pipeline_stage=self.step)  # fmt: skip
             for times, does in (

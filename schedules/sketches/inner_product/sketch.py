@@ -29,7 +29,7 @@ from ...plan import Access, Level, Outline, Plan
 from ..analysis.stages import once
 from ..knobs import Knobbed
 from ..statements import bits_of, own_names, own_place, stage_outline, statement_of
-from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
+from ..writer import BATCHES, BLOCKS, BODY, DEPTH, STEPS, TILES, TraceWriter
 from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product
 
@@ -87,8 +87,8 @@ class InnerProductSketch(
         shared, in_blocks = v.parallel > 0, v.reduction_blocks > 1
         codes = 1 + (roles.along.extent % self.lanes > 0)
 
-        def written_out(axis: int, there: BoolArray | bool = True) -> Level:
-            return Level(axis, 1, False, WRITTEN_OUT, LoopKind.UNROLLED, there)
+        def unrolled(axis: int, there: BoolArray | bool = True) -> Level:
+            return Level(axis, 1, False, BODY, LoopKind.UNROLLED, there)
 
         levels = (
             *(Level(at[loop.name], 1, shared, BATCHES) for loop in roles.batch),
@@ -98,10 +98,10 @@ class InnerProductSketch(
             Level(few, v.tile_rows, role=TILES),
             *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
             Level(along, self.lanes, role=STEPS, num_versions=np.where(vectors > 1, codes, 1)),
-            written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
-            written_out(many),
-            written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
-            Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
+            unrolled(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
+            unrolled(many),
+            unrolled(few, in_blocks | (roles.few.dim > roles.many.dim)),
+            Level(along, 1, role=BODY, kind=LoopKind.VECTORIZED),
         )
         return Plan(self._with_sums(in_blocks), levels, len(shared), self._dense(v))
 

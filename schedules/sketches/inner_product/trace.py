@@ -21,10 +21,10 @@ from ..analysis.stages import StageRead
 from ..writer import (
     BATCHES,
     BLOCKS,
+    BODY,
     STEPS,
     TILES,
     UNROLLED,
-    WRITTEN_OUT,
     TraceWriter,
     called,
 )
@@ -97,7 +97,7 @@ def _sums(
             inside.append(level._replace(loop=steps, step=level.step // stage.lanes))
         elif level.loop == roles.along.name:
             inside.append(level._replace(loop=moved[within]))
-        elif level.role in (STEPS, WRITTEN_OUT) or (in_blocks and level.role == TILES):
+        elif level.role in (STEPS, BODY) or (in_blocks and level.role == TILES):
             own = moved.get(level.loop, "") if level.loop in names else level.loop
             inside.append(level._replace(loop=own))
     return w.arrange(inside, first=[moved.get(x.name, "") for x in (roles.few, roles.many)])

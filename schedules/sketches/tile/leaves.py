@@ -20,19 +20,19 @@ from ...plan import Plan
 from ..statements import own_names, own_place
 from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
+from .remainders import RemainderTiles
 from .settings import TileSettings
 from .stage import TileStage
-from .tails import RemainderTiles
 
 
 @dataclass(frozen=True)
 class TileNest:
-    """The nests of settings. `plan`: their loops. `tails`: their remainder tiles by loop, along
-    rows (innermost first) and then along columns."""
+    """The nests of settings. `plan`: their loops. `remainders`: remainder tiles by loop, along rows
+    (innermost first) and then along columns."""
 
     t: TileSettings[IntArray]
     plan: Plan
-    tails: dict[str, RemainderTiles]
+    remainders: dict[str, RemainderTiles]
 
     @property
     def stage(self) -> TileStage:
@@ -51,10 +51,10 @@ class TileNest:
     def lanes(self) -> FloatArray:
         """Average lanes per vector, shape (P,). A remainder shorter than a vector is computed with
         shorter vectors."""
-        tail, lanes = self.tails[self.lane], self.stage.lanes
-        narrow = tail.is_exact & (tail.computed_extent % self.t.nr < lanes)
+        end, lanes = self.remainders[self.lane], self.stage.lanes
+        narrow = end.is_exact & (end.computed_extent % self.t.nr < lanes)
         return np.where(
-            narrow, tail.computed_extent / -(-tail.computed_extent // lanes), float(lanes)
+            narrow, end.computed_extent / -(-end.computed_extent // lanes), float(lanes)
         )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
@@ -62,23 +62,24 @@ class TileNest:
         counted in whole vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
-        tails = self.tails.items()
+        remainders = self.remainders.items()
         return {
-            axis: part / tail.padded_extent for (axis, tail), part in zip(tails, parts, strict=True)
+            axis: part / end.padded_extent
+            for (axis, end), part in zip(remainders, parts, strict=True)
         }
 
     def leaves(self) -> Iterator[Leaf]:
         """Yield the leaves in program order."""
         t, stage = self.t, self.stage
-        view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
-        steps = t.written_out
+        view, remainders, axes = stage.view, self.remainders.values(), own_names(stage.view)
+        steps = t.unrolled_copies
         # Intermediate values between operand and sum: in each additional step, one per row.
         between = 1 + t.mr * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
             self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
             self.lanes, self.clear, guarded_fraction=self.tested,
             accumulators=t.sums, extra_registers=between, unrolls_reduction=steps > 1,
-            axis_fractions=self.shares(tail.computed_extent for tail in tails), is_chained=True,
+            axis_fractions=self.shares(end.computed_extent for end in remainders), is_chained=True,
             lane_tests=self._tests_padding * self._lane_conds,
             scalar_tests=self._tests_padding * (len(stage.padding) - self._lane_conds),
             retested_rows=self._retested_rows,
@@ -86,20 +87,20 @@ class TileNest:
         )  # fmt: skip
         several, own = t.k_count > 1, own_place(view, axes)
         add = Statement((Operations(frozenset(axes), 1, 1),), (own,), own)
-        size = [tail.extent for tail in tails]
+        size = [end.extent for end in remainders]
         # Some phases may have fewer rows than others.
         there: Number = prod(view.shape) / view.outputs
         for level in self.plan.levels:
             there = there / level.active_fraction if level.role == BATCHES else there
         if stage.finish:
-            *rows, columns = tails
+            *rows, columns = remainders
             # If rows that end in a block keep a guard, columns keep it too.
             ends = [
-                (tail.padded_extent > tail.stored_extent) & (tail.stored_extent == tail.extent)
-                for tail in rows
+                (end.padded_extent > end.stored_extent) & (end.stored_extent == end.extent)
+                for end in rows
             ]
             kept = np.where(np.any(ends, axis=0), columns.extent, columns.stored_extent)
-            yield self._of_tile(add, several, (*(tail.stored_extent for tail in rows), kept))
+            yield self._of_tile(add, several, (*(end.stored_extent for end in rows), kept))
             last, after = stage.finish, several
             at_once = tuple(read for read in last.reads if read.tensor != view.name)
             yield self._of_tile(replace(last, reads=at_once), there * ~several, size)
@@ -110,7 +111,7 @@ class TileNest:
             last, after = add, np.where(t.splits, t.split_reduction, 0)
         if not np.any(after):
             return
-        length = self.tails[self.lane].extent
+        length = self.remainders[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(t.nr * t.columns.per_block, length)
         _, once = map_unique(lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE), block)
         around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * t.columns.blocks)
@@ -121,11 +122,13 @@ class TileNest:
         """Return the leaf that processes the sums of a tile outside the steps of the reduction. A
         guard on rows encloses the inner copies if there are several of them, and then counts as one
         branch."""
-        copies = {axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.tails}
+        copies = {
+            axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.remainders
+        }
         tested, inside = np.zeros(self.plan.num_settings), np.ones(self.plan.num_settings)
         for axis, count in reversed(copies.items()):
             if self._is_branch(axis):
-                tested = np.maximum(tested, self.tails[axis].guarded_fraction * (inside == 1))
+                tested = np.maximum(tested, self.remainders[axis].guarded_fraction * (inside == 1))
             inside = inside * count
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
@@ -184,9 +187,9 @@ class TileNest:
                 # Transposition of register blocks may leave the end of a panel unpadded.
                 left = packs & stage.is_transposed(read) & (t.kc % stage.lanes != 0)
                 in_place = ~packs | left
-            for axis, tail in self.tails.items():
+            for axis, end in self.remainders.items():
                 if self._is_branch(axis) and read.uses(axis):
-                    found = np.maximum(found, in_place * tail.guarded_fraction)
+                    found = np.maximum(found, in_place * end.guarded_fraction)
             if read.padded:
                 found = np.maximum(found, in_place * self._padding)
         return found
@@ -199,7 +202,7 @@ class TileNest:
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}
         left[stage.roles.main.name] = ~t.unrolls_main
-        left |= {axis: tail.undecided_fraction for axis, tail in self.tails.items()}
+        left |= {axis: end.undecided_fraction for axis, end in self.remainders.items()}
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]
         return np.asarray((t.skip_padding == 0) * (1 - np.min([every, *decided], axis=0)))

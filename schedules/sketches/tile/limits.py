@@ -23,11 +23,11 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
     (P,)."""
     stage = t.stage
     ok = _fits_registers(t) & _is_short(t) & _panels_fit(t)
-    ok &= _has_one_spelling(t) & _reduction_goes_together(t)
-    ok &= _tails_are_there(t)
+    ok &= _is_canonical(t) & _reduction_is_compatible(t)
+    ok &= _remainders_exist(t)
     ok &= ~t.prefetches | _can_prefetch(t)
     ok &= (t.fuse_packing == 0) | _can_fuse_packing(t)
-    ok &= (t.skip_padding == 0) | _leaves_out_padding(t)
+    ok &= (t.skip_padding == 0) | _skips_some_padding(t)
     if stage.epilogue:
         ok &= _block_of_sums_fits(t)
     return ok
@@ -57,16 +57,16 @@ def _is_short(t: TileSettings[IntArray]) -> BoolArray:
     a step only cause spills because LLVM moves their loads to the front."""
     stage = t.stage
     view = stage.view
-    body = t.sums * t.written_out
+    body = t.sums * t.unrolled_copies
     plain = (t.unroll_reduction == 1) & (t.unroll_window == 0)
-    whole = t.written_out * view.outputs == view.points
+    whole = t.unrolled_copies * view.outputs == view.points
     shares = (t.unroll_window > 0) | stage.is_sliding
     most = np.where(whole, 2 * MAX_BODY, np.where(shares, MAX_BODY, MAX_BODY // 2))
     ok: BoolArray = plain | (body <= most)
     return ok
 
 
-def _has_one_spelling(t: TileSettings[IntArray]) -> BoolArray:
+def _is_canonical(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether each axis is divided into exactly as many blocks as its knob states, shape
     (P,)."""
     stage = t.stage
@@ -113,7 +113,7 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
     return ok
 
 
-def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
+def _reduction_is_compatible(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether the division of the reduction is compatible with the other knobs, shape (P,):
     sums that are read again are not stored with non-temporal stores, parts that threads add up have
     no other options, and steps at a distance are in one block."""
@@ -127,7 +127,7 @@ def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
     return ok
 
 
-def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
+def _remainders_exist(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether remainder tiles exist if a knob peels them, shape (P,)."""
     *rows, columns = (axis.extent % axis.size != 0 for axis in t.tiled_axes)
     ragged = np.any([columns & False, *rows], axis=0)
@@ -135,7 +135,7 @@ def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
     return ok
 
 
-def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
+def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether some padding can be skipped, shape (P,): around copied rows, or per tile."""
     stage = t.stage
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)

@@ -12,10 +12,10 @@ from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..statements import bits_of, stage_outline
-from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
+from ..writer import BATCHES, BLOCKS, BODY, DEPTH, PARTS, STEPS, TILES
+from .remainders import RemainderTiles, remainder_tiles
 from .settings import TileSettings
 from .stage import TileStage
-from .tails import RemainderTiles, remainder_tiles
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
 """Numbers of the first axes of a tile. One axis for each batch loop, each further row loop and each
@@ -39,12 +39,14 @@ def tile_plan(
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
-    tails = remainder_tiles(t, _blocks(t, levels, names))
-    shares = _shares(t, tails)
+    remainders = remainder_tiles(t, _blocks(t, levels, names))
+    shares = _shares(t, remainders)
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
-        if axis in tails and level.role in (BLOCKS, TILES):
+        if axis in remainders and level.role in (BLOCKS, TILES):
             codes = (
-                tails[axis].block_versions if level.role == BLOCKS else tails[axis].tile_versions
+                remainders[axis].block_versions
+                if level.role == BLOCKS
+                else remainders[axis].tile_versions
             )
             levels[n] = replace(level, num_versions=np.where(level.present, codes, 1))
         elif axis in shares and level.role == BATCHES:
@@ -53,7 +55,7 @@ def tile_plan(
     levels[first] = replace(levels[first], active_fraction=shares[STEPS])
     nontemporal = t.nontemporal_stores > 0
     dense = _dense(t, outline)
-    return Plan(outline, tuple(levels), len(nontemporal), dense, nontemporal), tails
+    return Plan(outline, tuple(levels), len(nontemporal), dense, nontemporal), remainders
 
 
 def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
@@ -140,7 +142,9 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
     return np.maximum(np.where(packs, columns, -1), np.where(t.copies_rows, rows, -1))
 
 
-def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
+def _shares(
+    t: TileSettings[IntArray], remainders: Mapping[str, RemainderTiles]
+) -> dict[str, Number]:
     """Return the share of iterations that conditions leave, by loop. For batch axes that are
     phases: the share of rows that the phases have. For the steps of a reduction: the share left by
     phases and by padding tests in outer loops."""
@@ -149,7 +153,7 @@ def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> d
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
     several = ((rows > 1).astype(np.int64) for rows in (t.tile_rows, t.tile_rows2))
-    steps = (tails[name].guard_step for name in stage.phase_rows)
+    steps = (remainders[name].guard_step for name in stage.phase_rows)
     asked = (*several, t.unroll_window, around.astype(np.int64), *steps)
     found = map_unique(stage.shares_left, *asked)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
@@ -174,20 +178,20 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
     together = np.minimum(t.together, t.kc)
     yield Level(MAIN, together, role=STEPS, present=unroll > 1)
     yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
-    written = [
-        Level(MAIN, stage.step_distance, False, WRITTEN_OUT, LoopKind.UNROLLED, unroll > 1),
+    unrolled = [
+        Level(MAIN, stage.step_distance, False, BODY, LoopKind.UNROLLED, unroll > 1),
         *(
-            Level(at[name], 1, False, WRITTEN_OUT, LoopKind.UNROLLED, whole[name])
+            Level(at[name], 1, False, BODY, LoopKind.UNROLLED, whole[name])
             for name in reversed(short)
         ),
     ]
     # Taps along the lanes share vectors, so they are adjacent.
-    yield from reversed(written) if stage.lane_step > 1 else written
+    yield from reversed(unrolled) if stage.lane_step > 1 else unrolled
 
     for axis in rows:
-        yield Level(at[axis.name], 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
-    yield Level(COLUMNS, stage.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
-    yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
+        yield Level(at[axis.name], 1, role=BODY, kind=LoopKind.UNROLLED)
+    yield Level(COLUMNS, stage.lanes, role=BODY, kind=LoopKind.UNROLLED)
+    yield Level(COLUMNS, 1, role=BODY, kind=LoopKind.VECTORIZED)
 
 
 def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:

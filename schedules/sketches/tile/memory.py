@@ -156,8 +156,8 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
     """Yield the rows of operands used in place that the next tile or the next step uses again."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
-    depth = steps * t.written_out
-    full = prod(nest.shares(tail.computed_extent for tail in nest.tails.values()).values())
+    depth = steps * t.unrolled_copies
+    full = prod(nest.shares(end.computed_extent for end in nest.remainders.values()).values())
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
         if not step or roles.moves_with_rows(read):

@@ -102,9 +102,9 @@ class Packing:
         """Return a function that gives the nesting depth of each dimension of `read` in the loops
         of the reduction. A panel stored in this order is read sequentially."""
         roles, taps = self.k.roles, self.k.short_taps()
-        written_out = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
-        outside = [loop for loop in roles.taps if loop not in written_out]
-        walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
+        unrolled = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
+        outside = [loop for loop in roles.taps if loop not in unrolled]
+        walked = [loop.name for loop in (*outside, roles.main, *reversed(unrolled))]
 
         def depth(dim: int) -> int:
             used = read.index[dim].vars()
@@ -161,7 +161,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
     `depth` are the loops of the reduction that are not unrolled, outermost first."""
     w, t, stage = packing.w, packing.t, packing.t.stage
     sums = f"{stage.view.name}.acc"
-    step_cycles = t.sums * t.written_out
+    step_cycles = t.sums * t.unrolled_copies
     ahead = ceil(AHEAD_CYCLES * FMA_PIPES / step_cycles)
     panels = zip(stage.fusable_panels, packing.filling.items(), strict=True)
     for n, (read, (panel, filling)) in enumerate(panels):

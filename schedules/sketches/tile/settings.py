@@ -200,7 +200,7 @@ class TileSettings(TileKnobs[M]):
         return self.stage.step_distance * self.unroll_reduction
 
     @property
-    def written_out(self) -> M:
+    def unrolled_copies(self) -> M:
         """Number of unrolled copies of a step."""
         return self.unroll_reduction * self.taps_inside
 

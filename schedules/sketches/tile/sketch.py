@@ -76,4 +76,4 @@ class TileSketch(TileChoices):
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         nest = self.nest(np.asarray([setting]))
-        TileTrace(writer, self.chosen(setting), nest.plan.loops(), nest.tails).write()
+        TileTrace(writer, self.chosen(setting), nest.plan.loops(), nest.remainders).write()

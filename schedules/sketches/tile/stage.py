@@ -111,9 +111,9 @@ class TileStage(TileOperands):
         conds = [cond for cond in self.padding if rows.name in cond.index.vars()]
         found = []
         for n in range(len(taps) + 1):
-            written_out = set(taps[:n])
-            tested = [c for c in conds if not c.index.vars() - {rows.name} <= written_out]
-            differ = tested and any(c.index.vars() & written_out for c in self.padding)
+            unrolled = set(taps[:n])
+            tested = [c for c in conds if not c.index.vars() - {rows.name} <= unrolled]
+            differ = tested and any(c.index.vars() & unrolled for c in self.padding)
             clear = (
                 all(prove(c, {**ranges, rows.name: Interval(row, row)}) for c in tested)
                 for row in range(rows.extent)

@@ -23,21 +23,21 @@ from ...primitives import (
 from ..writer import (
     BATCHES,
     BLOCKS,
+    BODY,
     DEPTH,
     PARTS,
     SERIAL,
     STEPS,
     TILES,
     UNROLLED,
-    WRITTEN_OUT,
     TraceWriter,
     called,
 )
 from .packing import Packing, fuse_packing
 from .prefetch import write_prefetches
+from .remainders import RemainderTiles
 from .settings import TileBlocks, TileSettings
 from .stage import TileStage
-from .tails import RemainderTiles
 
 Names = Mapping[str, str]
 """Names of the stage's loops in a nest, by their names in the stage view."""
@@ -45,7 +45,7 @@ Names = Mapping[str, str]
 
 @dataclass
 class TileTrace:
-    """Emits the trace steps of settings `t`, whose plan has `levels` and `tails`.
+    """Emits the trace steps of settings `t`, whose plan has `levels` and `remainders`.
 
     `buffer`: tensor that holds the sums. `main`: loop of the reduction. `part`: loop over parts of
     the reduction. `shared`: loop that threads divide. `outer`: loops of the nest that contains the
@@ -55,7 +55,7 @@ class TileTrace:
     w: TraceWriter
     t: TileSettings[int]
     levels: list[LoopLevel]
-    tails: Mapping[str, RemainderTiles]
+    remainders: Mapping[str, RemainderTiles]
     buffer: str = ""
     main: str = ""
     part: str = ""
@@ -104,9 +104,9 @@ class TileTrace:
         if not t.skips_around:
             self._accumulate(sums, inner_tile)
             w.do(*[SkipZeros(sums)] * t.skip_padding)
-        self._cut_tails(tiles)
+        self._peel_tiles(tiles)
         if t.together > k.step_distance > 1:
-            self._cut_steps(*depth[-2:])
+            self._peel_steps(*depth[-2:])
         if t.fuse_packing:
             fuse_packing(packing, depth)
         if t.nontemporal_stores:
@@ -163,7 +163,7 @@ class TileTrace:
         if in_blocks:
             around += [LoopLevel(loop, role=TILES) for loop in tiled]
         else:
-            walked = self.named(self.outer, TILES, WRITTEN_OUT)
+            walked = self.named(self.outer, TILES, BODY)
             around += [x for x in walked if x.loop in tiled]
         made = w.arrange(around, first=self._ragged(self.outer))
         self._share(made)
@@ -182,7 +182,7 @@ class TileTrace:
         left = [loop.var for loop in w.own_loops(self.stage, inside=place) if not loop.reduce]
         kind, of_tiles = SERIAL if in_blocks else UNROLLED, {moved.get(loop) for loop in own}
         inside = [LoopLevel(loop, 1, kind) for loop in left if loop not in of_tiles]
-        inside += self.named(moved, DEPTH, *[TILES] * in_blocks, STEPS, WRITTEN_OUT)
+        inside += self.named(moved, DEPTH, *[TILES] * in_blocks, STEPS, BODY)
         made = w.arrange(inside, first=[self.main, *self._ragged(moved)])
         tiles = self._tiles(made, moved) if in_blocks else tiles
         return called(made, DEPTH)[0], tiles, called(made, STEPS)
@@ -206,14 +206,14 @@ class TileTrace:
         axis_of = {names[x.name]: x.name for x in self.t.tiled_axes if x.name in names}
         return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
 
-    def _cut_tails(self, tiles: Names) -> None:
+    def _peel_tiles(self, tiles: Names) -> None:
         """Peel tiles that touch padding, incomplete tiles of rows, and incomplete tiles of columns
         if a knob requests it."""
         border = self.k.border if self.t.skips_in_tiles else None
         for axis in self.t.tiled_axes:
             if border and axis.name in border.conds:
                 self._cut(axis, tiles[axis.name], border.clear(axis.name, axis.size))
-            elif self.tails[axis.name].is_peeled[0]:
+            elif self.remainders[axis.name].is_peeled[0]:
                 self._cut(axis, tiles[axis.name])
 
     def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
@@ -221,10 +221,10 @@ class TileTrace:
         range `clear` of tiles without padding. If there are several blocks, this applies to the
         last block; if threads divide the blocks or padding is peeled, all blocks are alike and all
         are peeled."""
-        w, tail = self.w, self.tails[axis.name]
-        whole, others = axis.extent // axis.size, int(tail.full_block_tiles[0])
+        w, remainder = self.w, self.remainders[axis.name]
+        whole, others = axis.extent // axis.size, int(remainder.full_block_tiles[0])
         copies = w.copies(name)
-        if tail.in_last_block_only[0] and not clear:
+        if remainder.in_last_block_only[0] and not clear:
             blocks = w.copies(self.blocks[self.outer[axis.name]])
             seconds = [w.partition(copy, others // axis.per_block) for copy in blocks]
             copies = [second[own] for second in seconds for own in copies if own in second]
@@ -236,7 +236,7 @@ class TileTrace:
                 if clear and end - at > 1 and not start <= at < stop - others:
                     w.do(Unroll(part))
 
-    def _cut_steps(self, whole: str, step: str) -> None:
+    def _peel_steps(self, whole: str, step: str) -> None:
         """Peel the last iteration if fewer steps than are unrolled together remain."""
         w, distance = self.w, self.k.step_distance
         count, rest = divmod(self.k.roles.main.extent, self.t.together)

@@ -38,7 +38,7 @@ from ..knobs import (
     switch,
 )
 from ..vectors import row_pieces
-from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
+from ..writer import BATCHES, BLOCKS, BODY, TILES, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
 from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
@@ -193,8 +193,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
             Level(along, self.lanes, role=BLOCKS, present=collected),
             Level(across, self.lanes, role=BLOCKS),
             Level(along, self.lanes, role=BLOCKS, present=~collected),
-            Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
-            Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
+            Level(across, 1, role=BODY, kind=LoopKind.UNROLLED),
+            Level(along, 1, role=BODY, kind=LoopKind.VECTORIZED),
         )
         return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 

@@ -25,7 +25,7 @@ from ...primitives import CacheWrite, RFactor, Unroll, Vectorize
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView
 from ..fused.reductions import ReductionSteps
 from ..knobs import POWERS, N, knob, parallel_knob, settings
-from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter
+from ..writer import BATCHES, BLOCKS, BODY, STEPS, TILES, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
 from .pieces import BlockNest, BlockPiece, BlockWriter
 
@@ -92,9 +92,9 @@ class TransposedSumSketch(
             Level(along, v.tile_columns * self.lanes, share & (not many), TILES),
             *(Level(n, 1, role=STEPS) for n in others),
             Level(across, self.lanes, role=BLOCKS),
-            Level(along, self.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
-            Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
-            Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
+            Level(along, self.lanes, role=BODY, kind=LoopKind.UNROLLED),
+            Level(across, 1, role=BODY, kind=LoopKind.UNROLLED),
+            Level(along, 1, role=BODY, kind=LoopKind.VECTORIZED),
         )
         return Plan(self.outline, levels, len(share))
 

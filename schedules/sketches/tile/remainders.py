@@ -53,12 +53,12 @@ def remainder_tiles(
     found, border = {}, t.stage.border
     for axis in t.tiled_axes:
         peels = t.peel_remainders >= (2 if axis is t.columns else 1)
-        tail = _remainder(axis, peels, *blocks[axis.name])
+        end = _remainder(axis, peels, *blocks[axis.name])
         if border and axis.name in border.conds:
             edges = border.edges(axis.name, axis.size)
-            versions = np.where(t.skips_in_tiles, edges + (edges < axis.tiles), tail.tile_versions)
-            tail = tail._replace(tile_versions=versions)
-        found[axis.name] = tail
+            versions = np.where(t.skips_in_tiles, edges + (edges < axis.tiles), end.tile_versions)
+            end = end._replace(tile_versions=versions)
+        found[axis.name] = end
     return found
 
 
