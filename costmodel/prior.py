@@ -131,8 +131,11 @@ class Prior:
         return [found[n] for n in range(len(program.parts))]
 
     def _one(self, part: SpacePart, settings: IntArray) -> Analysis:
-        """Return the analysis of one part."""
+        """Return the analysis of one part. Equal settings are analysed once."""
         self.check()
+        distinct, places = distinct_rows(settings)
+        if len(distinct) < len(settings):
+            return self._one(part, distinct).at(places)
         columns = counts(part, settings)
         plan = part.plan(settings)
         traffic = cache_traffic(

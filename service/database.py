@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.db import HEAD
 from tilewright.db.errors import StoreMissing
 from tilewright.db.values.moments import rfc3339
-from tilewright.db.values.whole import Selection
 from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+    from tilewright.db.values.whole import Selection
 
 DAY = timedelta(days=1)
 

@@ -8,7 +8,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from tilewright.schedules.arrays import IntArray, distinct_rows
+from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Sketch, SpacePart
 
 from .conflicts import conflict_misses
@@ -21,12 +21,9 @@ from .table import TOTALS, Counts
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """Return the COUNTS of `settings` (P, J) of `part`, each (P,). Equal settings are counted once.
-    Parts that provide precomputed counts, as tests do, register their own implementation."""
+    """Return the COUNTS of `settings` (P, J) of `part`, each (P,). Parts that provide precomputed
+    counts, as tests do, register their own implementation."""
     settings = np.atleast_2d(settings)
-    distinct, places = distinct_rows(settings)
-    if len(distinct) < len(settings):
-        return {name: values[places] for name, values in counts(part, distinct).items()}
     plan, leaves, memory = part.plan(settings), tuple(part.leaves(settings)), part.memory(settings)
     target, tensors, count = part.target, part.workload.tensors, plan.num_settings
     found, none = nest_counts(leaves, count), np.zeros(count)

@@ -73,7 +73,7 @@ def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(knob, parallel_knob, nontemporal_knob))
 def settings(cls: type[Class]) -> type[Class]:
     """Make a class of knobs the settings dataclass of a sketch."""
-    return dataclass(frozen=True)(cls)
+    return dataclass(frozen=True, eq=False, repr=False)(cls)
 
 
 class PartSketch(SpacePart, Protocol):

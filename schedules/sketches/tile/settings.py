@@ -127,7 +127,7 @@ def _holds(truth: Any) -> BoolArray:
     return np.asarray(truth)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TileSettings(TileKnobs[M]):
     """The knobs of `stage` and derived sizes, in elements. `mr` and `nr` are the sides of a
     register tile and `kc` is the depth of a packed panel, as in BLIS."""
