@@ -41,9 +41,7 @@ def module_text(function: MathFunction, dtype: DType, lanes: int) -> str:
     """A module with `void kernel(in, out, vectors)` that maps `function` over an array."""
     element = "float" if dtype is DType.F32 else "double"
     vector = f"<{lanes} x {element}>" if lanes > 1 else element
-    needed = "\n".join(each.text for each in function.needs)
     return f"""
-{needed}
 {function.text}
 define void @kernel(ptr noalias %in, ptr noalias %out, i64 %vectors) {{
 entry:

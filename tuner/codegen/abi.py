@@ -1,4 +1,4 @@
-"""Names of the functions of a kernel NAME, and the memory that its calls need.
+"""The functions that a kernel NAME exports, and the memory that its callers must provide.
 
 Programs that generate no code import this module too.
 """
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The memory that a kernel's entries need.
-
-    `constants` are the positions of constant inputs. Without constant inputs there is one entry,
-    and only `workspace_bytes` is used.
-    """
+    """The memory that callers of a kernel's functions must provide, in bytes. `constants` has the
+    positions of constant inputs. If there are none, the kernel has one function and uses only
+    `workspace_bytes`."""
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from .values import scalar_type
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array in memory. `align` is the known alignment of its base in bytes."""
+    """An array in memory. Register `base` has its address, which is aligned to `align` bytes."""
 
     buffer: Buffer
     base: str
@@ -24,7 +24,7 @@ class Array:
 
 
 class Addresses:
-    """Addresses of elements in one function; the base class of array loads and stores."""
+    """A writer of element addresses in one function; the base class of array loads and stores."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -36,7 +36,7 @@ class Addresses:
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
 
     def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
-        """Return the element number of lane `lane` of `axis`."""
+        """Return the number of the element that lane `lane` of `axis` accesses."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 

@@ -19,10 +19,11 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """A writer of load instructions. Lanes outside a mask access no memory and are zero."""
+    """A writer of load instructions. Lanes whose bit in the mask `where` is false read no element
+    of the array and are zero."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
-        """Load one element."""
+        """Load one element, or zero if `where` is set in no lane."""
         pointer = self.pointer(place, offset)
         if where is not None:
             pointer = self._redirect(pointer, self._any(where))
@@ -63,8 +64,7 @@ class ArrayLoads(Addresses):
         where: Val | None,
         spread: Spread,
     ) -> Val:
-        """Load lanes at a small stride, from whole vectors between the first and the last
-        element."""
+        """Load the whole vectors of `spread`, and select the elements of the lanes from them."""
         base = self.lane(offset, axis, 0)
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
@@ -88,10 +88,11 @@ class ArrayLoads(Addresses):
     def _load_repeated(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val | None:
-        """Load lanes that repeat the same few elements, from one vector of these elements.
+        """Load one vector of the few elements that the lanes repeat, and distribute its elements to
+        the lanes.
 
-        Return None if the elements are not contiguous, lanes are masked, or the vector may extend
-        beyond the array.
+        Return None if lanes have separate conditions, the distances between elements vary, or the
+        vector would be longer than `axis` or might extend beyond the array.
         """
         if where is not None and where.lanes > 1:
             return None
@@ -112,11 +113,8 @@ class ArrayLoads(Addresses):
         return self._shuffled(loaded, [a.const - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
-        """Return vectors that loads of neighbouring elements share, if these vectors are inside the
-        array.
-
-        Otherwise return `spread`.
-        """
+        """Return vectors that loads of neighbouring elements share, or `spread` if these vectors
+        may extend beyond the array or the stride is negative."""
         if step < 0:
             return spread
         wide = Spread.shared(step, len(spread.lanes_of[0]), base.const % step)
@@ -127,7 +125,7 @@ class ArrayLoads(Addresses):
     def _load_whole(
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
-        """Load a vector that begins at element `at`, once for all loads of its lanes."""
+        """Load the vector that begins at element `at`, once for all loads of it."""
         loaded = self.text.levels[-1].loaded
         key = (place.buffer.name, at, lanes, where.name if where else None)
         if key not in loaded:
@@ -139,7 +137,8 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """Return a mask of the vector elements that lanes with a set bit in `mask` use."""
+        """Permute the lanes of `mask` to vector elements: `lanes` has each element's lane, or
+        None."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
@@ -147,7 +146,8 @@ class ArrayLoads(Addresses):
         return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
-        """Load `mask.lanes` elements from element `base` on, in parts if the target requires it."""
+        """Load `mask.lanes` contiguous elements, in parts if the target's masked loads are
+        narrower."""
         most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
@@ -196,12 +196,8 @@ class ArrayLoads(Addresses):
             pointer = self.pointer(place, self.lane(offset, axis, lane))
             if where is not None:
                 pointer = self._redirect(pointer, self._mask_bit(where, lane))
-            one = self.text.assign(
-                f"load {scalar_type(dtype)}, ptr {pointer}, align {dtype.bytes}", "l"
-            )
-            result = self.text.assign(
-                f"insertelement {vector} {result}, {scalar_type(dtype)} {one}, i64 {lane}", "l"
-            )
+            one = f"{scalar_type(dtype)} {self._load_at(pointer, dtype)}"
+            result = self.text.assign(f"insertelement {vector} {result}, {one}, i64 {lane}", "l")
         return Val(result, dtype, axis.lanes)
 
     def _any(self, mask: Val) -> str:

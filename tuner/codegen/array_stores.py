@@ -17,7 +17,7 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """A writer of store instructions. Elements outside a mask are not accessed."""
+    """A writer of store instructions. Lanes whose bit in a mask is false access no element."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
         """Store one element."""
@@ -33,7 +33,7 @@ class ArrayStores(Addresses):
         where: Val | None,
         streamed: bool,
     ) -> None:
-        """Store one element per lane of `axis`."""
+        """Store one element per lane of `axis`, non-temporally if `streamed` and aligned."""
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var not in base.vars():
@@ -48,8 +48,8 @@ class ArrayStores(Addresses):
                 return
             only = _only_lane(where)
             if only is not None:
-                # LLVM 22 on x86 turns a masked store of one lane of a truncated vector into a
-                # scalar store of the type before truncation, which overwrites the next element.
+                # LLVM 22 on x86 replaces a masked store of one lane of a truncated vector by a
+                # scalar store of the wider type, which overwrites the next element.
                 element = self.text.assign(f"extractelement {value.typed}, i64 {only}")
                 one = self.pointer(place, self.lane(offset, axis, only))
                 self.text.add(
@@ -89,10 +89,11 @@ class ArrayStores(Addresses):
             )
 
     def keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
-        """Whether all unrolled copies of a leaf store vectors of a size that the target can stream.
+        """Whether the target has non-temporal stores for the vectors of all unrolled copies of a
+        leaf.
 
-        The vectors must be aligned if the array is aligned. A partly streamed line costs more than
-        an ordinary one, so either all copies stream or none.
+        The vectors must be aligned if the array is aligned. A cache line costs more if only a part
+        of it is stored non-temporally, so either all copies use such stores or none.
         """
         size = place.buffer.dtype.bytes
         rest = offset - Affine(((Var(axis.var), 1),), 0)
@@ -101,10 +102,8 @@ class ArrayStores(Addresses):
         return step % whole == 0 and whole in self.module.instructions.streams
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
-        """Store non-temporally if the address is aligned, otherwise by the ordinary store `plain`.
-
-        Alignment is tested at run time; the result is the same for all stores to the array.
-        """
+        """Store non-temporally if the array is aligned, otherwise by the ordinary store `plain`.
+        The alignment is tested at run time, once for all stores to the array."""
         text, whole = self.text, place.buffer.dtype.bytes * value.lanes
         memo = text.levels[0].memo
         key = ("aligned", place.base, whole)
@@ -125,6 +124,6 @@ class ArrayStores(Addresses):
 
 
 def _only_lane(mask: Val) -> int | None:
-    """Return the only set lane of a constant mask, or None if the mask is not of this kind."""
+    """Return the only set lane of a constant mask, or None for any other mask."""
     lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
     return lanes.index("true") if lanes.count("true") == 1 else None

@@ -1,7 +1,7 @@
 """Index arithmetic in generated code: scalars, addresses, lane conditions.
 
-An index is computed at the level of its deepest loop variable, outer terms first, so that an inner
-loop adds only the terms that change in it.
+An index is computed at the nesting level (see `text`) of its deepest loop variable, outer terms
+first, so that an inner loop adds only the terms that change in it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class VectorAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """An index split into its parts once, because unrolled variables differ in every copy of it.
-
-    Entries are keyed by the identity of `index`, so this value keeps `index` alive.
-    """
+    """The terms of an index: `moving` terms, and `unrolled` variables with coefficients, which are
+    constants in each unrolled copy. `divided` marks an index with a quotient or a remainder, which
+    is not split. `Indices` caches these values by the identity of `index`, so each keeps `index`
+    alive."""
 
     index: Affine
     moving: tuple[tuple[Atom, int], ...]
@@ -49,8 +49,7 @@ class _Parts:
 
     @classmethod
     def of(cls, index: Affine, unrolled: frozenset[str]) -> _Parts:
-        plain = all(isinstance(atom, Var) for atom, _ in index.terms)
-        if not plain:
+        if not all(isinstance(atom, Var) for atom, _ in index.terms):
             return cls(index, (), (), True)
         moving = tuple((a, c) for a, c in index.terms if str(a) not in unrolled)
         fixed = tuple((str(a), c) for a, c in index.terms if str(a) in unrolled)
@@ -58,11 +57,8 @@ class _Parts:
 
 
 class Indices:
-    """A writer of index arithmetic in one function.
-
-    `ranges` bounds every loop variable. Unrolled variables are first replaced by their `fixed`
-    values.
-    """
+    """A writer of index arithmetic in one function. `ranges` has the bounds of every loop variable.
+    In a *resolved* index, unrolled variables are replaced by their current values, `fixed`."""
 
     def __init__(
         self, text: FunctionText, ranges: Mapping[str, Interval], unrolled: frozenset[str]
@@ -83,7 +79,7 @@ class Indices:
         del self._variables[name]
 
     def bound(self) -> dict[str, tuple[str, int]]:
-        """Return the variables of the open loops, with their registers and levels."""
+        """Return the register and nesting level of each variable of an open loop."""
         return self._variables
 
     def fix(self, name: str, value: int) -> None:
@@ -149,7 +145,7 @@ class Indices:
         if atom in memo:
             return memo[atom]
         lowest = interval(atom.numerator, self.ranges).lo
-        # Rounding down equals unsigned division after the numerator is shifted to be >= 0.
+        # Unsigned division rounds down, so the numerator is shifted to be >= 0.
         shift = 0 if lowest >= 0 else -(lowest // atom.divisor)
         numerator = self.scalar(atom.numerator + shift * atom.divisor)
         divisor = literal(atom.divisor, DType.I64)
@@ -197,7 +193,8 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """Return a resolved condition: a known truth value, one i1, or a vector of i1 by lane."""
+        """Return the value of a resolved condition: a bool if constant, an i1, or an i1 per
+        lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)

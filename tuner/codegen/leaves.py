@@ -27,7 +27,7 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """A writer of leaves; `streamed` are the buffers with non-temporal stores."""
+    """A writer of leaves; `streamed` has the buffers that are written by non-temporal stores."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class LeafWriter:
             write(mask)
 
     def instruction(self, call: InstructionCall) -> None:
-        """Write the instruction that computes a loop, under the guards of its leaf."""
+        """Write the instruction that replaces a loop, under the guards of the loop's leaf."""
         self.text.begin_statement(None)
         self._where_guards_hold(call.leaf, lambda _: self._call(call))
 
@@ -96,7 +96,8 @@ class LeafWriter:
         self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
 
     def _operand(self, call: InstructionCall, load: Load) -> Val:
-        """Return the steps of all lanes as one vector; steps that lanes share are repeated."""
+        """Return an operand as a vector of `steps` elements per lane; shared elements are
+        repeated."""
         steps, lanes = call.instruction.steps, call.loop.extent
         first = {call.loop.var: ZERO, call.step: ZERO}
         index = tuple(i.substitute(first) for i in load.index)
@@ -119,15 +120,12 @@ class LeafWriter:
             streamed = leaf.buffer in self.streamed
             self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
             return
-        across = axis is not None and all(axis.var not in i.vars() for i in index)
-        if across:
+        if axis is not None and all(axis.var not in i.vars() for i in index):
             value = self._across_lanes(leaf, mask)
-            axis, mask = None, None
-            self.scalars.axis, saved = None, self.scalars.axis
-            old = self._old(leaf, index, axis, mask)
-            value = self.scalars.binary(leaf.reducer.op, old, value)
+            self.scalars.axis = None
+            value = self.scalars.binary(leaf.reducer.op, self._old(leaf, index, None, None), value)
             self.memory.store(leaf.buffer, index, value, None, None)
-            self.scalars.axis = saved
+            self.scalars.axis = axis
             return
         value = self._combined(leaf, mask, lambda: self._old(leaf, index, axis, mask))
         if axis is not None:
@@ -135,7 +133,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """Combine all lanes of the leaf's value; lanes outside the mask are the identity."""
+        """Reduce all lanes of the leaf's value to one; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -147,7 +145,7 @@ class LeafWriter:
     def _old(
         self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
     ) -> Val:
-        """Return the old value: the identity if this is the element's first update."""
+        """Return the element before the update, or the identity if this is its first update."""
         dtype = leaf.value.dtype
         identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
@@ -165,10 +163,8 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """Return the value that the leaf stores.
-
-        `old` is loaded after the value is computed, unless one instruction combines both.
-        """
+        """Return the value that the leaf stores. `old` loads the element: after the value is
+        computed, or before it if a multiply-add combines both."""
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -201,7 +197,7 @@ class LeafWriter:
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether the leaf is a multiplication and an addition in one instruction."""
+    """Whether multiply-add instructions compute the leaf: a sum of products, maybe conditional."""
     value = leaf.value
     if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False

@@ -17,9 +17,9 @@ from . import math_polynomials as fitted
 class FloatFormat:
     """A binary floating-point format and the constants of its range reductions.
 
-    `ln2_high` has so few significant bits that its product with any exponent is exact, fused or
-    not. `magic` is 1.5 * 2**mantissa: adding it rounds to an integer, which is then in the low
-    bits.
+    `ln2_high` has so few significant bits that its product with any exponent is exact. `magic` is
+    1.5 * 2**mantissa: adding it to a number rounds the number to an integer, and the low bits of
+    the sum are this integer.
     """
 
     element: str
@@ -78,7 +78,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """A writer of the instructions of one function. Methods return the name of their value."""
+    """A writer of the instructions of one function. Methods return the name of the result."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt
@@ -86,7 +86,7 @@ class Body:
         self.floats = self._type(fmt.element, lanes)
         self.ints = self._type(f"i{fmt.bits}", lanes)
         self._bools = self._type("i1", lanes)
-        self._lanes = lanes
+        self.lanes = lanes
         self._copies = 0
         self._suffix = (f"v{lanes}" if lanes > 1 else "") + f"f{fmt.bits}"
 
@@ -97,14 +97,14 @@ class Body:
     def const(self, value: float) -> str:
         """Return an exact float constant, written as the bits of the double with the same value."""
         text = self._bits(value)
-        return f"splat ({self.fmt.element} {text})" if self._lanes > 1 else text
+        return f"splat ({self.fmt.element} {text})" if self.lanes > 1 else text
 
     @staticmethod
     def _bits(value: float) -> str:
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
     def int_const(self, value: int) -> str:
-        return f"splat (i{self.fmt.bits} {value})" if self._lanes > 1 else str(value)
+        return f"splat (i{self.fmt.bits} {value})" if self.lanes > 1 else str(value)
 
     def _new(self, text: str) -> str:
         name = f"%v{len(self.lines)}"
@@ -130,7 +130,8 @@ class Body:
         return self._new(f"{op} {self.ints} {a}, {b}")
 
     def muladd(self, a: str, b: str, c: str) -> str:
-        """Write `a * b + c`, fused if the target can fuse; the product need not be exact."""
+        """Write `a * b + c`, with one rounding if the target has such an instruction, else with
+        two."""
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
@@ -138,67 +139,52 @@ class Body:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
     def scalef(self, x: str, n: str) -> str:
-        """Write `x * 2**floor(n)` with one rounding: an AVX-512 instruction for its vectors."""
-        t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
-        bits = self._lanes * self.fmt.bits
-        mask = f"i{max(self._lanes, 8)} -1"
-        rounding = ", i32 4" if bits == 512 else ""
-        name = f"{x86.SCALE}.{element}.{bits}"
-        return self._new(
-            f"call {t} @{name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask}{rounding})"
-        )
+        """Write `x * 2**floor(n)` with one rounding, an instruction of AVX-512."""
+        return self._avx512(x86.SCALE, x, n)
 
     def limited(self, x: str, limit: float) -> str:
-        """Write `x` limited to a magnitude of `limit`; NaN becomes `limit`.
+        """Write `x` clamped to -`limit`..`limit`, an instruction of AVX-512DQ. NaN becomes
+        `limit`."""
+        smaller_magnitude = "i32 2, "
+        return self._avx512(x86.RANGE, x, self.const(limit), smaller_magnitude)
 
-        This is an instruction of AVX-512DQ.
-        """
+    def _avx512(self, name: str, x: str, y: str, control: str = "") -> str:
+        """Write an instruction of two operands, without masking and with the current rounding."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
-        bits = self._lanes * self.fmt.bits
-        mask = f"i{max(self._lanes, 8)} -1"
-        rounding = ", i32 4" if bits == 512 else ""
-        name = f"{x86.RANGE}.{element}.{bits}"
-        smaller_magnitude = "i32 2"
-        return self._new(
-            f"call {t} @{name}({t} {x}, {t} {self.const(limit)}, {smaller_magnitude}, "
-            f"{t} zeroinitializer, {mask}{rounding})"
-        )
+        bits = self.lanes * self.fmt.bits
+        end = f"i{max(self.lanes, 8)} -1" + (", i32 4" if bits == 512 else "")
+        arguments = f"{t} {x}, {t} {y}, {control}{t} zeroinitializer, {end}"
+        return self._new(f"call {t} @{name}.{element}.{bits}({arguments})")
 
     def lookup(self, table: tuple[float, ...], index: str) -> str:
-        """Write a lookup in a table of 16 floats for each lane, by the low four bits of the index.
-
-        This is an instruction of AVX-512, only for its vectors of 16 floats.
-        """
+        """Write a lookup in a table of 16 floats by the low four bits of each lane of `index`.
+        AVX-512 has this instruction for vectors of 16 floats only."""
         t = self.floats
         entries = ", ".join(f"float {self._bits(value)}" for value in table)
         return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
 
-    @property
-    def lanes(self) -> int:
-        return self._lanes
-
     def part(self, x: str, start: int, width: int) -> str:
-        """Write `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
+        """Write `width` lanes of `x` from `start` on; lanes beyond the end of `x` are undefined."""
         element = self.fmt.element
-        if self._lanes == 1:
+        if self.lanes == 1:
             vector = f"<{width} x {element}> poison"
             return self._new(f"insertelement {vector}, {self.floats} {x}, i32 0")
         lanes = range(start, start + width)
-        return self._shuffled(x, x, self._lanes, [i if i < self._lanes else None for i in lanes])
+        return self._shuffled(x, x, self.lanes, [i if i < self.lanes else None for i in lanes])
 
     def joined(self, parts: list[str], width: int) -> str:
-        """Write the vector that `part` split into vectors of `width`."""
+        """Write the vector whose parts of `width` lanes are `parts`, the inverse of `part`."""
         element = self.fmt.element
-        if self._lanes == 1:
+        if self.lanes == 1:
             return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
         while len(parts) > 1:
             parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are undefined
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [self._shuffled(a, b, width, list(range(2 * width))) for a, b in pairs]
             width *= 2
-        if width == self._lanes:
+        if width == self.lanes:
             return parts[0]
-        return self._shuffled(parts[0], parts[0], width, list(range(self._lanes)))
+        return self._shuffled(parts[0], parts[0], width, list(range(self.lanes)))
 
     def _shuffled(self, a: str, b: str, lanes: int, chosen: Sequence[int | None]) -> str:
         t = f"<{lanes} x {self.fmt.element}>"
@@ -206,12 +192,8 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """Rename a body and return its lines and the name of its result, without appending the
-        lines.
-
-        `lines` is a body with argument `%x` and result `result`. Its values get new names, and `x`
-        becomes the argument.
-        """
+        """Return the lines of another body and the name of its result, with new names; write
+        nothing. The body computes `result` from `%x`, which `x` replaces."""
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -226,7 +208,8 @@ class Body:
         return self._new(f"select {self._bools} {condition}, {self.floats} {a}, {self.floats} {b}")
 
     def at_least(self, x: str, low: str) -> str:
-        """Write `max(x, low)` that keeps a NaN: one `maxps` on x86 with this operand order."""
+        """Write max(x, low), or NaN if `x` is NaN. With this operand order it is one `maxps` on
+        x86."""
         return self.select(self.compare("ogt", low, x), low, x)
 
     def at_most(self, x: str, high: str) -> str:
@@ -239,7 +222,7 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Write Horner's rule: fewest operations; other vectors of the loop hide its latency."""
+        """Write Horner's rule, which has the fewest operations; other vectors hide its latency."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
@@ -247,15 +230,13 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """Return a body's `lines` and `result` with the argument `x`.
+    """Return a body's `lines` and `result` with `x` as its argument, and `suffix` appended to the
+    names of its values."""
 
-    `suffix` is appended to the names of all values of the body.
-    """
-
-    def anew(text: str) -> str:
+    def replaced(text: str) -> str:
         return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)
 
-    return [anew(line) for line in lines], anew(result)
+    return [replaced(line) for line in lines], replaced(result)
 
 
 def round_to(fmt: FloatFormat, value: float) -> float:

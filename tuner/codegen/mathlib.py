@@ -26,14 +26,12 @@ from .sine import sine
 class MathFunction:
     """A function `define internal VECTOR @name(VECTOR %x)`, always inlined.
 
-    `lines` are its instructions and `result` is the name of its result. Emit `text` once per
-    module, after the functions in `needs`. The intrinsics that it calls need no declaration: LLVM's
-    parser knows them.
+    `text` is its definition, `lines` are its instructions and `result` is the name of its result.
+    The intrinsics that it calls need no declaration: LLVM's parser knows them.
     """
 
     name: str
     text: str
-    needs: tuple[MathFunction, ...] = ()
     lines: tuple[str, ...] = ()
     result: str = ""
 
@@ -44,9 +42,9 @@ def math_function(
 ) -> MathFunction:
     """Return `op` on `lanes` values of f32 or f64: `<lanes x float>`, or `float` for one lane.
 
-    `target` matters if it lacks an instruction (FLOOR before SSE4.1); None assumes that it has all
-    instructions. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for
-    types other than f32 and f64: narrow floats are computed in f32.
+    `target` selects the instructions; None is a target that can round to integers and has no
+    AVX-512. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for types
+    other than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
@@ -67,14 +65,12 @@ def math_function(
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
-    return MathFunction(name, "\n".join(lines) + "\n", (), tuple(body.lines), result)
+    return MathFunction(name, "\n".join(lines) + "\n", tuple(body.lines), result)
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
-    """Write the function that `emit` writes for vectors of `width`, for any number of lanes.
-
-    Instructions of the vectors alternate, so that their dependence chains overlap.
-    """
+    """Write, for any number of lanes, a function that `emit` writes only for vectors of `width`.
+    Instructions of the vectors alternate, so that their dependence chains overlap."""
     if body.lanes == width:
         return emit(body, x)
     one = Body(body.fmt, width)
@@ -97,20 +93,18 @@ def _scales(target: Target, dtype: DType, lanes: int) -> bool:
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:
-    """Whether one instruction looks up a table of 16 floats in a register.
-
-    If so, exp uses it for every number of lanes, because result bits must not depend on that
-    number.
-    """
+    """Whether one instruction looks up a table of 16 floats in a register. If so, exp uses it for
+    every number of lanes, because the bits of a result must not depend on that number."""
     return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
     """Return `(sign * p, z)` with exp(sign * x) = 2**n * (1 + p); the low bits of z are n + offset.
 
-    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 after n ln 2 is subtracted in two parts (Cody
-    and Waite, 1980); p = r + r^2 q(r). With sign = -1 everything is computed on -r with other
-    constants: LLVM would move a negated argument into the clamp before it and undo its `minps`.
+    n is round(sign * x / ln 2). n ln 2 is subtracted in two steps (Cody and Waite, 1980), which
+    leaves |r| <= ln(2)/2, and p is r + r^2 q(r). If sign is -1, -r and -p are computed, with
+    negated constants: LLVM would move the negation of x into the preceding clamp and lose its
+    `minps`.
     """
     f = b.fmt
     magic = b.const(f.magic + offset)
@@ -123,10 +117,7 @@ def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
 
 
 def _reduced(b: Body, x: str) -> tuple[str, str]:
-    """Return `(p, n)` with exp(x) = 2**n * (1 + p), as in `_reduce`.
-
-    n is a float, and p is finite for every x.
-    """
+    """Return `(p, n)` with exp(x) = 2**n * (1 + p). n is a float, and p is finite for every x."""
     f = b.fmt
     magic = b.const(f.magic)
     n = b.sub(b.muladd(x, b.const(round_to(f, 1 / math.log(2))), magic), magic)
@@ -135,10 +126,8 @@ def _reduced(b: Body, x: str) -> tuple[str, str]:
 
 
 def _remainder(b: Body, x: str, n: str, step: float) -> str:
-    """Return x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`.
-
-    If x is too large or NaN, the result is a finite value of that size.
-    """
+    """Return x - n ln 2; n is the multiple of `step` nearest to x / ln 2. If x is NaN or too large
+    for n, the result is limited to about step * ln(2) / 2."""
     f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
@@ -168,22 +157,21 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """Write exp with one instruction that scales by a power of two, with one rounding at the ends.
+    """Write exp with the instruction that scales by a power of two; the bits equal `_exp_in_range`.
 
-    The result has the same bits as with two factors. Beyond the ends only n decides whether the
-    result is 0, infinity or NaN, provided that the scaled number is finite; therefore r is limited
-    instead of x.
+    Outside the range of finite results, n alone selects 0, infinity or NaN if the scaled number is
+    finite. Therefore the remainder is clamped instead of x.
     """
     p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
 
 
 def _exp_by_table(b: Body, x: str) -> str:
-    """Write exp as `_exp_scaled` does, with n in steps of 1/16 and 2**(j/16) from a table in a
-    register.
+    """Write exp as `_exp_scaled` does, but with n in steps of 1/16.
 
-    For |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7. n is rounded to sixteenths as
-    in `_reduce`: its low four bits are j, and `scalef` uses floor(n).
+    For |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7. The low four bits of z are j,
+    the number of sixteenths in n: 2**(j/16) is read from a table in a register, and `scalef` uses
+    floor(n).
     """
     f = b.fmt
     magic = b.const(f.magic / len(_SIXTEENTHS))
@@ -205,24 +193,22 @@ def _exp(b: Body, x: str) -> str:
 
 
 def _sigmoid(b: Body, x: str) -> str:
-    """Write c / (c + c exp(-x)) with c = 2**-sigmoid_shift.
-
-    c keeps the exponential finite for all x with a result above 0, so small and denormal results
-    are right, and the power of two is a normal number over the whole range.
-    """
+    """Write c / (c + c exp(-x)) with c = 2**-sigmoid_shift. Because of c, the exponential is finite
+    for all x with a result above 0, so small and denormal results are accurate, and the power of
+    two is a normal number for all x."""
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
-    sign_bit = 2 * (f.bias + 1)  # of the factor: the factor and p both become negated
+    sign_bit = 2 * (f.bias + 1)  # makes the factor negative, as p is
     p, z = _reduce(b, clamped, f.bias - f.sigmoid_shift + sign_bit, sign=-1)
     scale, c = _power_of_two(b, z), b.const(2.0**-f.sigmoid_shift)
     return b.div(c, b.sub(b.muladd(p, scale, c), scale))
 
 
 def _tanh(b: Body, x: str) -> str:
-    """Write t / (t+2) with t = expm1(2|x|); no cancellation occurs, as 2**n - 1 is exact.
+    """Write t / (t + 2) with t = expm1(2|x|); no cancellation occurs, because 2**n - 1 is exact.
 
-    The roundings of t, t+2 and the division may add up to 2.5 units in the last place for small
-    |x|. f32, whose limit is 2 units, uses x + x^3 p(x^2) there.
+    For small |x|, the roundings of t, t + 2 and the quotient may add up to 2.5 units in the last
+    place. The limit of f32 is 2 units, so for small |x| f32 uses x + x^3 p(x^2).
     """
     f = b.fmt
     size = b.intrinsic("fabs", x)
@@ -239,7 +225,7 @@ def _tanh(b: Body, x: str) -> str:
 
 
 def _erf(b: Body, x: str) -> str:
-    """Write x + x p(x^2) near zero and 1 - exp(p(|x|)) beyond, and select one of them."""
+    """Write x + x p(x^2) near zero and 1 - exp(p(|x|)) for larger |x|, and select one of them."""
     f = b.fmt
     magnitude = b.intrinsic("fabs", x)
     square = b.mul(magnitude, magnitude)
@@ -254,11 +240,10 @@ def _erf(b: Body, x: str) -> str:
 
 
 def _log_parts(b: Body, x: str) -> tuple[str, str]:
-    """Return `(k, f)` with x = 2**k * (1+f), sqrt(1/2) <= 1+f < sqrt(2), for x > 0, denormal or
-    not.
+    """Return `(k, f)` with x = 2**k * (1+f) and sqrt(1/2) <= 1+f < sqrt(2), for every x > 0.
 
-    k is converted by writing the exponent into the mantissa of 2**mantissa: conversions and
-    arithmetic shifts of 64-bit integers are slow or missing before AVX-512.
+    The exponent is converted to a float by writing it into the mantissa of 2**mantissa: conversions
+    and arithmetic shifts of 64-bit integers are slow or missing before AVX-512.
     """
     f = b.fmt
     smallest = b.const(2.0 ** (1 - f.bias))
@@ -277,10 +262,8 @@ def _log_parts(b: Body, x: str) -> tuple[str, str]:
 
 
 def _log(b: Body, x: str) -> str:
-    """Write k ln 2 + log(1+f).
-
-    The results of zero, negative, infinite and NaN arguments are selected at the end.
-    """
+    """Write k ln 2 + log(1+f), then select the results of zero, negative, infinite and NaN
+    arguments."""
     k, f = _log_parts(b, x)
     finite = _log_of_parts_f32(b, k, f) if b.fmt.bits == 32 else _log_of_parts_f64(b, k, f)
     zero, infinity = b.const(0.0), b.const(math.inf)

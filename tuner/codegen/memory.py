@@ -29,7 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """Return the element number for the current copy; flatten it once for all copies."""
+        """Return the element number of `index` in the current unrolled copy."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -43,7 +43,8 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """Load the element, or one per lane if its index depends on `axis`; 0 outside `where`."""
+        """Load one element, or one per lane if the index depends on `axis`. In memory, lanes whose
+        bit in `where` is false access no element and are zero."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -85,11 +86,9 @@ class BufferAddresses:
         where: Val | None,
         streamed: bool = False,
     ) -> None:
-        """Store `value`, one per lane if the index depends on `axis`, in the lanes whose bit in
-        `where` is set.
-
-        If `streamed`, stores are non-temporal if the address is aligned at run time.
-        """
+        """Store `value`, one element per lane if the index depends on `axis`, in lanes whose bit in
+        `where` is set. If `streamed`, stores are non-temporal if the address is aligned at run
+        time."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -106,10 +105,10 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """Return the outermost level at which the element may be loaded in advance.
+        """Return the lowest nesting level at which the element may be loaded.
 
-        No statement inside that level writes the buffer, and the element is inside the buffer in
-        all iterations. If the index depends on `axis`, this applies to the contiguous elements of
+        No loop or branch above that level writes the buffer, and the element is inside the buffer
+        in all iterations. If the index depends on `axis`, this holds for the contiguous elements of
         all lanes.
         """
         depth, place = self.text.depth, self.places[tensor]
@@ -127,10 +126,8 @@ class BufferAddresses:
         return depth
 
     def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
-        """Whether the element is inside the buffer in all iterations, regardless of conditions.
-
-        If so, loading it is always safe.
-        """
+        """Whether the element is inside the buffer in all iterations, so that any load of it is
+        safe."""
         place = self.places[tensor]
         if isinstance(place, Registers):
             return False
@@ -138,7 +135,7 @@ class BufferAddresses:
         return reach.lo >= 0 and reach.hi < place.buffer.elements
 
     def forget(self, tensor: str) -> None:
-        """Drop the values that were loaded from `tensor` before."""
+        """Forget the registers of values that were loaded from `tensor`."""
         for level in self.text.levels:
             for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
                 del level.loaded[key]

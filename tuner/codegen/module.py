@@ -1,5 +1,4 @@
-"""The LLVM module of a kernel: declarations, math functions, a page of zeros, and the final text
-with the memory that the caller must provide."""
+"""The LLVM module of a kernel: functions, declarations, constants, and the memory it needs."""
 
 from __future__ import annotations
 
@@ -18,16 +17,12 @@ from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
-"""The size of the constant to which masked loads are redirected: the widest vector, 64 lanes of 8
-bytes."""
+"""Size of the constant that masked loads read in place of an array: 64 lanes of 8 bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""The number of instructions of math functions in a module up to which they are inlined at each
-use.
-
-Beyond it they are called, because LLVM's time grows faster than the size of a block.
-"""
+"""The greatest number of instructions of math functions that a module inlines. If it has more, it
+calls these functions, because LLVM's time grows faster than the size of a block."""
 
 
 @dataclass(slots=True)
@@ -58,23 +53,14 @@ class ModuleText:
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
         """Define the vector function that computes `op`; return its name with the `@`."""
-
-        def define(function: object) -> str:
-            name, text = function.name, function.text  # type: ignore[attr-defined]
-            for needed in function.needs:  # type: ignore[attr-defined]
-                define(needed)
-            self.definitions.setdefault(name, text)
-            return f"@{name.lstrip('@')}"
-
         function = math_function(op, dtype, lanes, self.target)
         self.math_lines += len(function.lines)
-        return define(function)
+        self.definitions.setdefault(function.name, function.text)
+        return f"@{function.name}"
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """Return the instructions that compute `op` of `x`, split into two halves.
-
-        `number` is unique in the function.
-        """
+        """Return the instructions that compute `op` of `x`, in two halves. `number` is unique in
+        the function."""
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
@@ -108,10 +94,8 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """The LLVM IR text of one kernel and the memory that its caller must provide.
-
-    The last two sizes are for the entry with packed constant inputs.
-    """
+    """The LLVM IR text of one kernel, and the memory in bytes that its callers must provide. The
+    last two sizes are for the function that computes from packed constant inputs."""
 
     text: str
     workspace_bytes: int

@@ -1,7 +1,5 @@
 """Conversions between f32 and the bits of narrow float types, which are used only for storage.
-
-Rounding is to nearest, ties to even; NaN stays NaN.
-"""
+Rounding is to nearest, ties to even; NaN stays NaN."""
 
 from __future__ import annotations
 
@@ -52,11 +50,8 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """Convert by the target's instruction, or by integer operations on the bits.
-
-    The exponent is shifted, and corrected if it is the least or the greatest exponent (denormal
-    numbers, infinity and NaN).
-    """
+    """Convert by the target's instruction, or by integer operations on the bits: the bias of the
+    exponent changes, and denormal numbers, infinity and NaN are corrected."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
@@ -75,11 +70,9 @@ def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """Convert by the target's instruction, or by integer operations on the bits.
-
-    Below 2**-14, adding 1/2 rounds to multiples of 2**-24; from 65520 on the result is infinite.
-    Source: F. Giesen, "Float to half done quic", 2012.
-    """
+    """Convert by the target's instruction, or by integer operations on the bits. Below 2**-14,
+    adding 1/2 rounds to multiples of 2**-24; from 65520 on the result is infinite. Source: F.
+    Giesen, "Float to half done quic", 2012."""
     w, assign, narrow = _Words(text, x.lanes), text.assign, type_text(DType.F16, x.lanes)
     if module.instructions.halves:
         half = assign(f"fptrunc {x.typed} to {_half(x.lanes)}")
@@ -100,11 +93,11 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
-    """Return an f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does.
+    """Return an f32 that, rounded to the narrow float `to`, gives the same bits as `x`, an f64 or
+    integer. Return None if the nearest f32 has this property.
 
     The f32 is `x` rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
-    sums: proved algorithms using rounding to odd", IEEE Trans. Comput. 57 (2008)). Return None if
-    conversion to f32 cannot change the result.
+    sums: proved algorithms using rounding to odd", IEEE Trans. Comput. 57 (2008)).
     """
     if x.dtype is DType.F64:
         return _f64_to_odd_f32(text, x)
@@ -118,11 +111,9 @@ def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
 
 
 def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
-    """Return `x` rounded to odd: `x` if it is an f32 (also infinity or NaN).
-
-    Otherwise the result is the f32 next to `x` whose last bit is set. Denormal numbers have enough
-    bits; beyond the range of f32 the result is its largest number.
-    """
+    """Return `x` rounded to odd: `x` itself if it is an f32 (also infinity and NaN), otherwise the
+    neighbouring f32 whose last bit is set. Beyond the range of f32, this is its largest number.
+    Denormal results have enough bits for the narrow types."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     bools = type_text(DType.BOOL, x.lanes)
     near = assign(f"fptrunc {x.typed} to {floats}")
@@ -141,11 +132,9 @@ def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
 
 
 def _i64_in_53_bits(text: FunctionText, x: Val) -> Val:
-    """Return an integer of at most 53 significant bits that rounds to fewer bits as `x` does.
-
-    Up to 2**53 it is `x`. Above, its last 12 bits are zero, and the last remaining bit is set if
-    the removed bits were not zero.
-    """
+    """Return an integer of at most 53 significant bits that rounds to the same narrow float as `x`.
+    Up to 2**53 it is `x`. Above 2**53 its last 12 bits are zero, and the bit before them is set if
+    the removed bits were not zero."""
 
     def number(value: int) -> str:
         return literal(value, x.dtype, x.lanes).name

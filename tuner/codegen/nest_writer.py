@@ -1,8 +1,7 @@
 """From a loop nest to LLVM IR.
 
 Serial loops become loops, unrolled loops become copies, vectorised loops become lanes. A parallel
-loop becomes a separate function, which OpenMP's runtime calls on every thread with a share of the
-iterations.
+loop becomes a function, which every thread of OpenMP's runtime calls for a range of iterations.
 """
 
 from __future__ import annotations
@@ -44,15 +43,9 @@ from .values import Val, literal, scalar_type
 
 
 class NestWriter:
-    """A writer of the kernel function; a separate writer writes each of its parallel regions."""
+    """A writer of one function: a kernel, a part of a kernel, or a parallel region."""
 
-    def __init__(
-        self,
-        nest: Nest,
-        module: ModuleText,
-        symbol: str,
-        storage: Storage,
-    ) -> None:
+    def __init__(self, nest: Nest, module: ModuleText, symbol: str, storage: Storage) -> None:
         self.nest = nest
         self.module = module
         self.symbol = symbol
@@ -94,10 +87,8 @@ class NestWriter:
         self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
 
     def write_part(self) -> None:
-        """Add the function `symbol`, which other functions of the module call.
-
-        It checks no memory and has the parameters `parameters()`.
-        """
+        """Add the internal function `symbol` with the parameters `parameters()`. It checks no
+        memory."""
         self._place_arguments()
         self.statements(self.nest.body)
         self._finish_streams()
@@ -108,11 +99,12 @@ class NestWriter:
         )
 
     def parameters(self) -> list[str]:
-        """Return the parameters of a part: arguments, packed memory if any, workspace."""
+        """Return the parameters of an internal function: arguments, any packed memory,
+        workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self, always: bool = False) -> None:
-        """Write a fence after non-temporal stores, once per thread's share."""
+        """Write a fence if the module has non-temporal stores, or if `always`."""
         if always or self.module.uses_streams:
             fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
@@ -176,7 +168,7 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
-        """Write a loop, entered only if its bounds that do not depend on its variable hold."""
+        """Write a loop, entered only if all bounds without the loop's variable hold."""
         condition: Val | None = None
         for bound in loop.bounds:
             if loop.var in bound.index.vars():
@@ -233,7 +225,7 @@ class NestWriter:
         return Val(trips, DType.I64)
 
     def _limit(self, name: str, bound: Cond) -> str:
-        """Return the number of values 0, 1, ... of `name` that `bound` allows, or less than 0."""
+        """Return how many values 0, 1, ... of `name` satisfy `bound`; this may be negative."""
         assert isinstance(bound, Ge0)
         step = -bound.index.coefficient(name)
         rest = self.indices.resolve(bound.index + var(name) * step)
@@ -248,7 +240,8 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """Write a loop from `start` to below `stop`, without an entry test if it surely runs."""
+        """Write a loop from `start` to `stop` - 1. A constant `stop` needs no test before the
+        loop."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
@@ -274,10 +267,8 @@ class NestWriter:
         text.start_block(done)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
-        """Write a loop on pointers that begin at a cache line of its output.
-
-        Both ends are then computed with the original pointers.
-        """
+        """Write a loop on pointers shifted to a cache line (see `shifted`), then its last and first
+        iteration on the original pointers."""
         text = self.text
         address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
         behind = text.assign(f"sub i64 0, {address}", "w")
@@ -311,11 +302,9 @@ class NestWriter:
         self.memory.forget_all()
 
     def _parallel(self, loop: For, pointers: list[str] | None = None, trips: str = "") -> str:
-        """Call the runtime with a record of all values that the region's threads need.
-
-        Return the region's name. `pointers` replace the arguments of the kernel if given; `trips`
-        replaces the loop's extent as the number of iterations if given.
-        """
+        """Write a parallel region and its call, which passes a record of values to the threads;
+        return the region's name. If given, `pointers` replace the kernel's arguments, and `trips`
+        the extent."""
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
@@ -328,7 +317,7 @@ class NestWriter:
             slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
             self.text.add(f"  store {type_} {value}, ptr {slot}, align 8")
         if self.streamed & written_alone(self.nest.body):
-            # this thread's stores complete before other threads begin
+            # The stores of this thread must complete before other threads begin.
             self._finish_streams(always=True)
         threads = self.module.target.threads
         run = self.module.intrinsic("GOMP_parallel", "void", ("ptr", "ptr", "i32", "i32"))
@@ -336,16 +325,9 @@ class NestWriter:
         self.module.uses_openmp = True
         self.memory.forget_all()
         self._write_region(loop, name, [v for v, _ in outer])
-        self.module.functions.append(
-            thread_function(
-                self.module,
-                self.workspace,
-                name,
-                len(arguments),
-                len(outer),
-                None if trips else loop.extent,
-            )
-        )
+        extent = None if trips else loop.extent
+        counts = (len(arguments), len(outer), extent)
+        self.module.functions.append(thread_function(self.module, self.workspace, name, *counts))
         return name
 
     def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:

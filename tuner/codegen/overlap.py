@@ -16,7 +16,7 @@ from typing import TypeAlias
 Lines: TypeAlias = list["str | Lines"]
 
 MOST_AHEAD = 4
-"""The greatest number of statements by which a first half is early: enough to cover its latency."""
+"""The greatest number of statements by which a first half is written early to hide its latency."""
 
 REGISTERS_FOR_OTHERS = 12
 """Vector registers reserved for constants and intermediate values."""
@@ -27,12 +27,9 @@ _SLOT = re.compile(r"%slot\d+")
 
 @dataclass(slots=True)
 class LineGroup:
-    """Lines that stay together.
-
-    A `head` may move earlier, to a position at which its operands exist, because it reads nothing
-    that is written in between. `live_registers` is the number of registers that contain its values
-    until the statement continues.
-    """
+    """Lines that stay together. `is_head` marks the first half of a divided statement. It may move
+    earlier, because it reads no buffer that the statements write. `live_registers` is the number of
+    registers that its values occupy until the second half."""
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
@@ -41,11 +38,9 @@ class LineGroup:
 
 @dataclass(slots=True)
 class Statements:
-    """A sequence of statements that is being written, at one depth of loops and branches.
-
-    `writes` are the buffers that the statements write. `divisible` applies to the current
-    statement.
-    """
+    """A sequence of statements that is being written, at one nesting level. `writes` has the
+    buffers that the statements write. `divisible` says whether the current statement may be
+    divided."""
 
     depth: int
     writes: frozenset[str]
@@ -104,7 +99,7 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
         return [piece.lines for piece in pieces]
     missing = {name for piece in pieces for name in _defined_in(piece)}
     order: Lines = []
-    passed = placed = 0  # numbers of heads in the old and in the new order
+    passed = placed = 0  # heads passed in the old order, and placed in the new order
     for piece in pieces:
         if piece.is_head:
             passed += 1
@@ -121,10 +116,8 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """Return the number of statements by which heads may be early.
-
-    Their values, and all values that are in registers throughout, must leave some registers free.
-    """
+    """Return by how many statements heads can be early: registers that they occupy longer must be
+    free."""
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}

@@ -1,12 +1,12 @@
-"""The entries of a kernel with constant inputs: packing in every call, or once before all calls.
+"""The exported functions of a kernel with constant inputs.
 
     NAME(inputs, outputs, workspace)                      packs into the workspace, then computes
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both ways call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are
-equal. The parameters depend only on the workload: a constant input that the schedule does not pack
-is copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
+They call the same two internal functions, `NAME_pack` and `NAME_main`, so results with and without
+prepacking are equal. The parameters depend only on the workload: a constant input that the schedule
+does not pack is copied into `packed`, so `NAME_prepacked` needs no constant input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """Return the module of a nest with constant inputs: its entries and internal functions."""
+    """Return the module of a nest with constant inputs: its exported and internal functions."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -56,11 +56,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """A writer of the exported functions.
-
-    `own_bytes` is the size of the main part's workspace. In the entry that packs inside the call,
-    the packed data follows this workspace.
-    """
+    """A writer of the exported functions. `own_bytes` is the size of the workspace of `NAME_main`;
+    in the workspace of NAME, the packed data follow it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

@@ -23,19 +23,15 @@ class Registers:
 
 
 class RegisterAccess:
-    """A writer of loads and stores of register arrays in one function.
-
-    Indices are constants after unrolling.
-    """
+    """A writer of loads and stores of register arrays in one function. After unrolling, all indices
+    are constants."""
 
     def __init__(self, text: FunctionText) -> None:
         self.text = text
 
     def load(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
-        """Load the element at `offset`, or one element per lane of `axis`.
-
-        If lanes have a stride above 1, it must be a multiple of the slot's lanes.
-        """
+        """Load the element at `offset`, or one element per lane of `axis`. A stride of the lanes
+        above 1 must be a multiple of `place.lanes`."""
         dtype, lanes = place.buffer.dtype, place.lanes
         if axis is not None:
             step = offset.coefficient(axis.var)
@@ -55,11 +51,8 @@ class RegisterAccess:
         return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
 
     def _load_transposed(self, place: Registers, start: int, step: int, count: int) -> Val:
-        """Load one lane of each of `count` slots at distance `step`.
-
-        The slots form the rows of a block, which is transposed once; the result is a column of the
-        block.
-        """
+        """Load one lane of each of `count` slots at distance `step`. The slots are the rows of a
+        block, which is transposed once; the result is one of its columns."""
         first, lane = divmod(start, place.lanes)
         numbers = tuple(range(first, first + step * count, step))
         blocks = self.text.levels[-1].transposed
@@ -82,10 +75,8 @@ class RegisterAccess:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> None:
-        """Store the element at `offset`, or one element per lane of `axis`.
-
-        Lanes whose bit in the mask `where` is false keep their old value.
-        """
+        """Store the element at `offset`, or one element per lane of `axis`. Lanes whose bit in the
+        mask `where` is false keep their old value."""
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:

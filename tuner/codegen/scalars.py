@@ -42,7 +42,7 @@ from .values import Val, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:
-    """A writer of scalar expressions in one function, for one setting of the unrolled loops."""
+    """A writer of scalar expressions in one function, for the current values of unrolled loops."""
 
     def __init__(
         self, text: FunctionText, indices: Indices, memory: BufferAddresses, module: ModuleText
@@ -55,11 +55,8 @@ class Scalars:
         self._is_before_jump = False
 
     def value(self, node: Scalar, where: Val | None = None) -> Val:
-        """Return the value of `node`.
-
-        Elements are loaded only in lanes whose bit in the mask `where` is set, or in all lanes if
-        None.
-        """
+        """Return the value of `node`. If `where` is given, elements are loaded only in its set
+        lanes."""
         match node:
             case Const(value, dtype):
                 return literal(value, dtype)
@@ -68,7 +65,7 @@ class Scalars:
             case IndexValue(index, dtype):
                 return self._index_value(self.indices.resolve(index), dtype)
             case Unary(op, x):
-                if op in _SLOW and (not self._is_moving(x) or self._is_settled(x)):
+                if op in _SLOW and (not self._is_moving(x) or self._is_invariant(x)):
                     return self._once(node, where)
                 with self._before_jump(op is UnaryOp.FLOOR):
                     return self._unary(op, self.value(x, where))
@@ -92,16 +89,14 @@ class Scalars:
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:
-        """In this context quotients are rounded once if `jumps`.
-
-        Before a discontinuous function, for example floor, 3/3 must not be below 1.
-        """
+        """In this context, quotients are correctly rounded if `jumps`: before a discontinuous
+        function such as floor, 3/3 must not be below 1."""
         before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
         yield
         self._is_before_jump = before
 
     def all_of(self, node: All) -> Val | bool:
-        """Return the conjunction of the conditions: a known truth value, an i1, or a mask."""
+        """Return the conjunction of the conditions: a bool if constant, an i1, or a mask."""
         result: Val | bool = True
         for cond in node.conds:
             index = self.indices.resolve(cond.index)
@@ -127,7 +122,7 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """Return `combine` of the true branch in lanes with the condition, else `otherwise`."""
+        """Select `combine` of the true branch in lanes with the condition, else `otherwise`."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):
             return combine(node.on_true, where) if cond else otherwise
@@ -169,11 +164,8 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Whether all loads in `node` are inside their buffers regardless of the condition.
-
-        An unconditional load is cheaper and can be shared. Selects inside `node` still apply their
-        conditions.
-        """
+        """Whether all loads in `node` are inside their buffers even if the condition is false.
+        Unconditional loads are cheaper and can be shared. Selects inside `node` still apply."""
         return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
@@ -231,8 +223,7 @@ class Scalars:
         dtype, lanes = a.dtype, a.lanes
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             if dtype.is_float:
-                # A comparison with NaN is false and selects `b`: with a constant as `a`, a NaN is
-                # returned.
+                # A comparison with NaN is false and selects `b`, so a constant must be `a`.
                 if not b.name.startswith("%"):
                     a, b = b, a
                 test = "fcmp ogt" if op is BinaryOp.MAX else "fcmp olt"
@@ -246,7 +237,7 @@ class Scalars:
 
     def _quotient(self, node: Binary, where: Val | None) -> Val:
         a = self.value(node.a, where)
-        shared = not self._is_moving(node.b) or self._is_settled(node.b)
+        shared = not self._is_moving(node.b) or self._is_invariant(node.b)
         if not shared or a.lanes == 1 or not a.dtype.is_float or self._is_before_jump:
             return self.binary(node.op, a, self.value(node.b, where))
         if isinstance(node.b, Const) and self.module.instructions.multiply_add:
@@ -257,7 +248,8 @@ class Scalars:
         return Val(name, a.dtype, a.lanes)
 
     def _by_constant(self, a: Val, divisor: float) -> Val:
-        """Return `a / divisor`. LLVM replaces a division by a power of two by a multiplication."""
+        """Multiply by the reciprocal in two parts, or divide if there is none (see
+        `reciprocal_of`)."""
         parts = reciprocal_of(divisor, a.dtype)
         if parts is None:
             return self.binary(BinaryOp.DIV, a, literal(divisor, a.dtype))
@@ -265,11 +257,12 @@ class Scalars:
         return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """Return `(s, r)` with x / node = (x * s) * r for all dividends x.
+        """Return `(s, r)` with x / node = (x * s) * r for all dividends x, computed as far outside
+        as possible.
 
-        Both are computed at the outermost possible level. Two roundings are within the error bound
-        of a division. s is a power of two that brings the divisor near 1, so neither r nor a
-        product with it overflows or loses bits unless the quotient does.
+        The two roundings are within the error bound of a division. s is a power of two: it scales
+        very large and small divisors so that r and x * s overflow or lose bits only if the quotient
+        does.
         """
         home = self._home(node)
         where = where if home == self.text.depth else None
@@ -295,12 +288,12 @@ class Scalars:
         """Whether `node` differs between lanes."""
         return self.axis is not None and self.axis.var in vars_of(node)
 
-    def _is_settled(self, node: Scalar) -> bool:
+    def _is_invariant(self, node: Scalar) -> bool:
         """Whether `node` is the same in every iteration of the current loop."""
         return self._home(node) < self.text.depth
 
     def _home(self, node: Scalar) -> int:
-        """Return the outermost level at which `node` can be computed for the current lanes."""
+        """Return the lowest nesting level at which `node` can be computed for the current lanes."""
         level = 0
         for part in walk(node):
             match part:
@@ -317,7 +310,7 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """Compute a slow operation at the outermost possible level, to share its result."""
+        """Compute a slow operation at the lowest possible nesting level, to share its result."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
@@ -365,7 +358,7 @@ class Scalars:
         return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
 
     def _divided(self, op: UnaryOp, x: Val) -> Val:
-        """Return a math function's value; its first half may be written before other statements."""
+        """Write a math function in two halves; the first one may move before other statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
@@ -386,7 +379,7 @@ class Scalars:
         )
 
     def cast(self, x: Val, to: DType) -> Val:
-        """Convert `x` to `to`; float to integer truncates and saturates, NaN gives 0."""
+        """Convert `x` to `to`. Floats become integers by truncation and clamping, NaN becomes 0."""
         if x.dtype is to:
             return x
         if x.dtype.is_narrow_float:
@@ -396,11 +389,7 @@ class Scalars:
             return NARROWED[to](self.text, self.module, wide)
         target = type_text(to, x.lanes)
         if to is DType.BOOL:
-            test = (
-                f"fcmp une {x.typed}, {_zero(x)}"
-                if x.dtype.is_float
-                else (f"icmp ne {x.typed}, {_zero(x)}")
-            )
+            test = f"{'fcmp une' if x.dtype.is_float else 'icmp ne'} {x.typed}, {_zero(x)}"
             return Val(self.text.assign(test, "c"), to, x.lanes)
         if x.dtype.is_float and not to.is_float:
             sign = "s" if to.is_signed else "u"
@@ -423,7 +412,7 @@ class Scalars:
         return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
-        """Combine all lanes into one value, as a tree as long as their number is even."""
+        """Combine all lanes to one value, by halves while their number is even, then one by one."""
         lanes, current = vector.lanes, vector
         while lanes > 1 and lanes % 2 == 0:
             half = lanes // 2
@@ -450,7 +439,7 @@ class Scalars:
 
 
 def is_zero(node: Scalar) -> bool:
-    """Whether `node` is a constant zero of either sign, which a sum may omit."""
+    """Whether `node` is the constant zero, of either sign, so that a sum may omit it."""
     return isinstance(node, Const) and node.value == 0
 
 

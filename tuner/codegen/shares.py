@@ -1,4 +1,4 @@
-"""The function that OpenMP's runtime calls on every thread; it computes the thread's share."""
+"""The function that OpenMP's runtime calls on every thread: it runs a part of the iterations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """Return `name_thread`, which unpacks the record and runs this thread's share of `trips`
+    """Return the text of `name_thread`, which calls `name` for this thread's part of the
     iterations.
 
-    If `trips` is None, the last value of the record is the number of iterations. The record has
-    `arguments` pointers, the workspace and `outer` loop variables. The share depends on the number
-    of threads that the runtime provides, so a nested or limited caller still gets the whole output.
+    Its argument is a record of `arguments` pointers, the workspace, `outer` loop variables and, if
+    `trips` is None, the number of iterations. The iterations are divided by the number of threads
+    that the runtime provides, so a caller with fewer threads still gets the whole output.
     """
     text = FunctionText()
     call: list[str] = []
@@ -41,9 +41,8 @@ def thread_function(
     me = text.assign("call i32 @omp_get_thread_num()", "t")
     count = text.assign("call i32 @omp_get_num_threads()", "t")
     me, count = (text.assign(f"sext i32 {x} to i64", "t") for x in (me, count))
-    shared, private = plan.shared_bytes, plan.private_bytes
-    own = text.assign(f"mul i64 {me}, {private}", "t")
-    own = text.assign(f"add i64 {own}, {shared}", "t")
+    own = text.assign(f"mul i64 {me}, {plan.private_bytes}", "t")
+    own = text.assign(f"add i64 {own}, {plan.shared_bytes}", "t")
     mine = text.assign(f"getelementptr i8, ptr {workspace}, i64 {own}", "p")
     call.insert(arguments + 1, f"ptr {mine}")
     for position in (me, text.assign(f"add i64 {me}, 1", "t")):

@@ -3,9 +3,9 @@
 If every access of a loop has the same element number in its array, shifting all arrays by some
 elements only shifts the result. Therefore the loop runs on pointers that begin at the first whole
 cache line of the output, with one iteration less. Two more iterations with the original pointers
-then compute both ends; they store some elements again, with the same values. Vectors are then
-aligned if the arrays have equal alignment, as usual with one allocator, and the output may be
-stored non-temporally.
+compute both ends; they store some elements again, with the same values. If all arrays have the same
+offset from a cache line, as is usual with one allocator, the vectors of the loop are then aligned,
+and the output may be stored non-temporally.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement,
 
 LINE_BYTES = 64
 LEAST_TRIPS = 8
-"""The least trip count for which two more iterations are profitable."""
+"""The smallest trip count for which two additional iterations are profitable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The positions of the arguments shifted with a loop, and of the argument it writes."""
+    """The positions of the arguments that are shifted, and of the one that the loop writes."""
 
     arguments: frozenset[int]
     output: int
@@ -34,9 +34,9 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
     """Return the shift of `loop`, a top-level statement of the nest, or None if it cannot be
     shifted.
 
-    A loop can be shifted if it has a single store, its loops together write an argument's elements
-    in order, each iteration writes whole cache lines, and every value depends only on constants and
-    the same element of other arguments.
+    A loop can be shifted if it contains one statement, a store without guards. Its loops must write
+    the elements of an argument in order, and each iteration must write whole cache lines. The value
+    may depend only on constants and on the same element of other arguments.
     """
     if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
         return None
@@ -72,10 +72,8 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
 
 
 def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
-    """Return the loops inside `loop`, outermost first, and the only store.
-
-    Return None if there are other statements or any loop has bounds.
-    """
+    """Return the loops inside `loop`, outermost first, and its only store, or None if there are
+    other statements or any loop has bounds."""
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]

@@ -2,9 +2,9 @@
 
 The argument is reduced to f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R.
 Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x the products with the first digits are
-multiples of two, so a few selects by the exponent of x leave a window of significant digits. Digits
-have so few bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f) is
-computed by a Taylor polynomial; it has two terms more than the best fit and needs no fitting.
+multiples of two, so a few selects by the exponent of x choose the significant digits. Digits have
+so few bits that their products are exact. Then sin(x) = (-1)**n sin(pi f) is computed by a Taylor
+polynomial; it has two terms more than the best fit and needs no fitting.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from .math_body import FORMATS, Body
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The digits of 1/pi, of `bits` bits each, and the digits that are significant for an argument.
+    """The digits of 1/pi, of `bits` bits each, and the choice of the significant digits of an
+    argument.
 
     From |x| = 2**`first` on, and again every `bits` binary orders, one leading digit is dropped.
-    Digits are dropped in `steps`; `count` digits remain for each part of x. The product of a part
-    with its first digit is below 2**`tops`, with the next digit below 2**(`tops` - `bits`).
-    Constants are scaled by 2**`scale` and the argument by its inverse, so that no digit is
-    denormal.
+    `steps` has the number of digits that each select drops; `count` digits remain for each part of
+    x. `tops` has an entry per part: its product with the first digit is below 2**top, with the next
+    digit below 2**(top - `bits`). Digits are multiplied by 2**`scale` and the argument by its
+    inverse, so that no digit is denormal.
     """
 
     bits: int
@@ -65,11 +66,8 @@ def _of_f32(b: Body, x: str) -> str:
 
 
 def _of_f64(b: Body, x: str) -> str:
-    """Write sin of an f64.
-
-    pi f is a sum of two numbers: a single number, up to pi / 2, would have the largest rounding
-    error.
-    """
+    """Write sin of an f64. pi f is a sum of two numbers, because rounding it to one number would be
+    the largest error."""
     high = _without_low_half(b, x)
     turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
     turns_high = _without_low_half(b, turns)
@@ -121,7 +119,8 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
 
 
 def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
-    """Return the significant digits of 1/pi for the magnitude of `x`, times 2**scale."""
+    """Select the digits of 1/pi that are significant for |x|, each times 2**`w.scale`.
+    `leading_zeros` zeros are placed before the first digit."""
     left = sum(w.steps)
     wanted = w.count + leading_zeros
     values = (0.0,) * leading_zeros + _inverse_pi(w.bits, wanted + left, w.scale)
@@ -173,14 +172,14 @@ def _rounded(b: Body, x: str) -> tuple[str, str]:
 
 
 def _two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
-    """Return x + y and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return x + y rounded, and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
     total = b.add(x, y)
     virtual = b.sub(total, x)
     return total, b.add(b.sub(x, b.sub(total, virtual)), b.sub(y, virtual))
 
 
 def _without_low_half(b: Body, x: str) -> str:
-    """Return the upper 26 bits of the significand of `x`."""
+    """Return `x` with only the upper 26 bits of its significand."""
     return b.from_bits(b.int_op("and", b.to_bits(x), b.int_const(~_LOW_HALF)))
 
 

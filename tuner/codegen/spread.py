@@ -1,4 +1,4 @@
-"""Strided lanes: the whole vectors that contain them, and their positions in these vectors."""
+"""Loads of lanes at a stride: the whole vectors to load, and each lane's position in them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ MAX_LANE_STRIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The vectors to load for strided lanes.
-
-    The vectors begin at the elements `starts`, counted from the element of lane 0. `lanes_of` has
-    the lane of each of their elements, or None for an unused element.
-    """
+    """The vectors to load for strided lanes. They begin at the elements `starts`, counted from the
+    element of lane 0. `lanes_of` has the lane of each of their elements, or None for an unused
+    element."""
 
     starts: tuple[int, ...]
     lanes_of: tuple[tuple[int | None, ...], ...]
 
     @classmethod
     def of(cls, step: int, lanes: int) -> Spread | None:
-        """Return the vectors for lanes at stride `step`, which may be negative.
-
-        The vectors do not extend beyond the first and last lane. Return None if there are fewer
-        than two lanes, or if the stride is 0, 1 or too large.
-        """
+        """Return the vectors for lanes at stride `step`, which may be negative, or None if there is
+        one lane or the stride is 0, 1 or too large. The vectors do not extend beyond the outer
+        lanes."""
         if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
         last = step * (lanes - 1)
@@ -38,10 +34,7 @@ class Spread:
     @classmethod
     def shared(cls, step: int, lanes: int, phase: int) -> Spread:
         """Return the vectors for lanes at stride `step` > 1, with lane 0 at element `phase` of the
-        vectors.
-
-        The vectors are the same for every phase below `step`.
-        """
+        vectors. The vectors are the same for every phase below `step`."""
         every = [divmod(n, step) for n in range(step * lanes)]
         lane_of = [lane if at == phase else None for lane, at in every]
         starts = tuple(n * lanes for n in range(step))

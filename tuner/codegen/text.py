@@ -34,7 +34,7 @@ class OpenBlock:
 
 
 class FunctionText:
-    """A function that is being written. Level 0 is its entry; loops and branches add levels."""
+    """A function that is being written. Its nesting level is 0; open loops and branches add 1."""
 
     def __init__(self) -> None:
         self.allocas: Lines = []
@@ -85,12 +85,9 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """In this context values (no branches) are written at `level`, as if it were the deepest
-        level.
-
-        That position is inside a statement, before a loop or branch of the statement, so a
-        statement of a sequence cannot be divided there, even if the sequence is at `level`.
-        """
+        """In this context values (no branches) are written at `level`, as if it were the current
+        level. No statement is divided there: the position is in a statement, before one of its
+        loops."""
         if level >= self.depth:
             yield
             return
@@ -103,18 +100,16 @@ class FunctionText:
         self.levels.pop()
 
     def alloca(self, type_: str, align: int) -> str:
-        """Return a stack slot in the entry block; slots of single values become registers later."""
+        """Return a stack slot of the entry block; LLVM keeps slots of single values in
+        registers."""
         name = self.new("slot")
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """In this context statements form a sequence, in which first halves of chains may move
-        earlier.
-
-        `writes` are all buffers that the statements write.
-        """
+        """In this context statements form a sequence, in which first halves may move earlier.
+        `writes` has all buffers that the statements write."""
         if self._sequence() is not None:  # part of a longer sequence
             yield
             return
@@ -144,7 +139,7 @@ class FunctionText:
         self.here = sequence.divide(live_registers)
 
     def _sequence(self) -> Statements | None:
-        """Return the sequence of the current loop or branch."""
+        """Return the sequence of the current loop or branch, or None if it has none."""
         found = self.statements
         return found if found is not None and found.depth == self.depth else None
 
@@ -154,9 +149,7 @@ class FunctionText:
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
         """Code that is written in this context runs only if `condition` holds; None means always.
-
-        `writes` are the buffers that the code writes.
-        """
+        `writes` has the buffers that the code writes."""
         if condition is None:
             yield
             return

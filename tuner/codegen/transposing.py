@@ -1,10 +1,9 @@
 """Transposition of a block of registers: vectors of rows become vectors of columns.
 
-It is a network of two-operand shuffles, log2(n) for each of n vectors. First, neighbouring vectors
-are interleaved in growing pieces within 128 bits; then whole 128-bit parts are sorted. Shuffles
-within 128 bits are one cheap instruction on every x86; the other shuffles only move whole 128-bit
-parts. The network is simulated on labels, so a column is found by its contents instead of by a
-formula.
+It is a network of two-operand shuffles, log2(n) for each of n vectors. First, groups of 1, 2, ...
+elements of two vectors are interleaved within 128 bits; then 128-bit parts are exchanged. Shuffles
+within 128 bits are one cheap instruction on every x86. The network is simulated on labels, so a
+column is found by its contents instead of by a formula.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""
 
 Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""The lanes of a pair of vectors that form its two results."""
+"""The lanes that form the two results of a pair of vectors."""
 
 PART_BITS = 128
 
@@ -64,11 +63,11 @@ def network(size: int, bits: int) -> Network:
         return len(held) - 1
 
     piece = 1
-    while piece < part:  # interleave pieces within each part
+    while piece < part:  # interleave within each part
         current = _paired(current, piece, apply, _interleaved(size, part, piece))
         piece *= 2
     unit = part
-    while unit < size:  # even parts of two vectors, and their odd parts
+    while unit < size:  # separate even and odd parts
         current = _paired(current, unit, apply, _parted(size, part))
         unit *= 2
     wanted = [tuple((r, c) for r in range(size)) for c in range(size)]
@@ -77,10 +76,8 @@ def network(size: int, bits: int) -> Network:
 
 
 def _interleaved(size: int, part: int, piece: int) -> Halves:
-    """Return the lanes of alternating pieces of two vectors.
-
-    The first result is from the lower half of each part, the second from the upper half.
-    """
+    """Return the lanes that alternate groups of `piece` elements of two vectors. The first result
+    has the lower half of each 128-bit part, the second the upper half."""
     low: list[int] = []
     high: list[int] = []
     for start in range(0, size, part):
@@ -91,7 +88,7 @@ def _interleaved(size: int, part: int, piece: int) -> Halves:
 
 
 def _parted(size: int, part: int) -> Halves:
-    """Return the lanes of the even parts of two vectors, and of the odd parts."""
+    """Return the lanes of the even parts of two vectors, and the lanes of the odd parts."""
     parts = [tuple(range(start, start + part)) for start in range(0, 2 * size, part)]
     even = tuple(lane for p in parts[0::2] for lane in p)
     odd = tuple(lane for p in parts[1::2] for lane in p)
@@ -114,7 +111,7 @@ def _paired(
 
 
 class Transposed:
-    """Columns of `rows`, vectors of one type. Shuffles are written when a column needs them."""
+    """The columns of `rows`, vectors of one type. A shuffle is written when a column needs it."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign
