@@ -24,18 +24,15 @@ _CPUID_CODE = bytes.fromhex(
     "5bc3"  # pop %rbx; ret
 )
 _XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
-# LLVM has no intrinsic for CPUID, and inline assembly needs an assembler for the target, which
-# llvmlite has only for the host. Therefore the machine code of these two functions of the System V
-# ABI is given as bytes, and an object contains the same bytes on whichever machine it is built.
+# LLVM has no intrinsic for CPUID, and llvmlite can assemble inline assembly only for the host.
+# These two functions (System V ABI) are given as machine code, so that an object contains the same
+# bytes on every machine that builds it.
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchVariant:
-    """One variant, with the functions `symbol`, `symbol_prepack` and so on.
-
-    `needs` are the features to detect. It is empty if every CPU of the target has the features, or
-    if they cannot be detected.
-    """
+    """One variant, with the functions `symbol`, `symbol_prepack` and so on. `needs` has the
+    features to detect: none if every CPU of the target has them, or if they cannot be detected."""
 
     label: str
     symbol: str
@@ -108,10 +105,8 @@ class _Writer:
         self.parts.append(f"define i64 @{name}() nounwind {{\n  ret i64 {size_bytes}\n}}")
 
     def forward(self, suffix: str, name: str, pointers: int) -> None:
-        """Define the function `name` with `pointers` parameters.
-
-        It calls the function of the chosen variant that has this suffix.
-        """
+        """Define the function `name` with `pointers` parameters. It calls the function of the
+        chosen variant that has this suffix."""
         types = ", ".join(["ptr"] * pointers)
         parameters = ", ".join(f"ptr %a{n}" for n in range(pointers))
         bodies = []
@@ -139,10 +134,7 @@ class _Writer:
     def _define(
         self, result: str, name: str, parameters: str, bodies: Sequence[str], unsupported: str
     ) -> None:
-        """Define the function `name`, which switches to the body of the chosen variant.
-
-        Variants are numbered from 1.
-        """
+        """Define the function `name`, a switch over the variants, which are numbered from 1."""
         head = f"define {result} @{name}({parameters}) nounwind {{\nentry:\n"
         if not self.asks:
             self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
@@ -158,11 +150,9 @@ class _Writer:
         self.parts.append(head + "\n".join(lines) + "\n}")
 
     def _chosen(self) -> str:
-        """Return the IR of the function that returns the number of the chosen variant.
-
-        The number is determined once. 0 means undetermined; one more than the number of variants
-        means that the CPU supports none.
-        """
+        """Return the IR of the function that returns the number of the chosen variant, determined
+        once. 0 means undetermined; one more than the number of variants means that none is
+        supported."""
         choice = f"ptr @{self.symbol}.choice"
         return f"""define internal i32 @{self.symbol}.chosen() alwaysinline nounwind {{
 entry:
@@ -180,10 +170,8 @@ done:
 
     def _detected(self) -> str:
         """Return the IR of the function that finds the first variant that CPU and system can run.
-
-        CPUID of an unsupported leaf returns the highest supported leaf, so bits of a leaf count
-        only if the CPU has that leaf.
-        """
+        CPUID returns the highest supported leaf for an unsupported one, so bits of a leaf are used
+        only if the CPU has that leaf."""
         lines = [
             "  %out = alloca [4 x i32], align 16",
             *self._cpuid_leaf("l0", 0, 0),
@@ -250,11 +238,9 @@ done:
 
 
 def _serial_after_fork(symbol: str) -> str:
-    """Return the IR of `symbol.watch`, which is called before every kernel.
-
-    After the first call, forked children run OpenMP regions with one thread. A child has none of
-    the threads of its parent's libgomp pool and would wait for them forever.
-    """
+    """Return the IR of `symbol.watch`, which is called before every kernel. After its first call,
+    forked children run OpenMP regions with one thread: a child has no threads of its parent's
+    libgomp pool and would wait for them forever."""
     watched = f"ptr @{symbol}.watched"
     return f"""declare i32 @pthread_atfork(ptr, ptr, ptr)
 

@@ -47,10 +47,8 @@ class BuiltVariant:
 
 @dataclass(frozen=True, slots=True)
 class EmittedKernel:
-    """Object code for other programs, and the memory that its callers must provide.
-
-    Sizes are the maximum over all variants. `variants` are in order of preference.
-    """
+    """Object code for other programs, and the memory that its callers must provide. Sizes are the
+    maximum over all variants. `variants` are in order of preference."""
 
     object_bytes: bytes
     symbol: str
@@ -69,14 +67,13 @@ class EmittedKernel:
 
 
 Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
-"""A builder of object code from the document of `emit_kernel`.
-
-It also returns the features of each variant.
-"""
+"""A function that builds object code from the document of `emit_kernel`. It also returns the CPU
+features that each variant needs."""
 
 
 def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Compile the variants of `document` and link them with the dispatching functions."""
+    """Compile the variants of `document` and link them with the dispatching functions. Return the
+    object code and the features of each variant."""
     parts = [(part["text"], Target.from_json(part["target"])) for part in document["parts"]]
     first = parts[0][1]
     needs, modules = [], []
@@ -110,11 +107,8 @@ def emit_kernel(
     symbol: str,
     build: Build = build_object,
 ) -> EmittedKernel:
-    """Return the object that defines `symbol`, with `variants` in order of preference.
-
-    The same arguments give the same bytes on every machine. Raise ScheduleError if a trace is not
-    legal.
-    """
+    """Return the object that defines `symbol`, with `variants` in order of preference. The same
+    arguments give the same bytes on every machine. Raise ScheduleError if a trace is not legal."""
     names = [f"{symbol}.{number}" for number, _ in enumerate(variants)]
     modules = [
         generated(workload, variant.trace, variant.target, name)
@@ -158,11 +152,8 @@ def emit_kernel(
 
 
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
-    """Return the sorted CPU features that `target`'s code for `ir_text` uses.
-
-    With only these features LLVM generates the same instructions. Return None if that could not be
-    shown, or if the CPU is not x86-64.
-    """
+    """Return the sorted CPU features that `target`'s code for `ir_text` uses, or None if `target`
+    is not x86-64 or LLVM generates other instructions if it has only these features."""
     if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)

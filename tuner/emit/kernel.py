@@ -20,7 +20,7 @@ from .object_code import emit_assembly, emit_object
 SYMBOL = "kernel"
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""A compiler of LLVM IR text for a target."""
+"""A function that compiles LLVM IR text for a target to object code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class CompiledKernel:
     `symbol(in0, ..., out0, ..., workspace)` returns 0. `argument_bytes` are in the order of the
     arguments. `workspace_bytes` is the size for up to `threads` threads and may be 0.
 
-    `constants` are the positions of constant inputs. If there are any, the object can also pack
-    them once, into `packed_bytes` bytes, and then be called without them (see `prepack`).
+    `constants` has the positions of constant inputs. If there are any, the object also has
+    functions that pack them into `packed_bytes` bytes and compute from them (see `prepack`).
     """
 
     object_bytes: bytes
@@ -47,7 +47,7 @@ class CompiledKernel:
 
     @property
     def needs(self) -> Needs:
-        """The memory that callers of the entries must provide."""
+        """The memory that callers must provide."""
         return Needs(
             self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
         )

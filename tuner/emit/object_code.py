@@ -1,8 +1,8 @@
 """From LLVM IR text to object code or assembly, through llvmlite.
 
-The generated text already has its final loop structure, so the pass list is short and explicit:
-stack slots become values, common subexpressions are eliminated, control flow is simplified. No
-auto-vectoriser and no unroller runs: only the schedule decides.
+The generated text already has its final loop structure, so the pass list is short: stack slots
+become values, common subexpressions are eliminated, control flow is simplified. LLVM neither
+vectorises nor unrolls; the schedule has decided both.
 """
 
 from __future__ import annotations
@@ -84,10 +84,8 @@ def machine_for(triple: str, cpu: str, features: Sequence[str], opt: int = 3) ->
 
 
 def optimised(ir_text: str, target: Target) -> Any:
-    """Return the parsed, verified and simplified module for `target`.
-
-    Raise RuntimeError with LLVM's message if the text is not valid.
-    """
+    """Return the parsed, verified and simplified module for `target`. Raise RuntimeError with
+    LLVM's message if the text is not valid."""
     return cleaned(ir_text, target_machine(target))
 
 
@@ -102,11 +100,9 @@ def cleaned(ir_text: str, machine: Any) -> Any:
 
 
 def linked(modules: Sequence[Any], machine: Any) -> bytes:
-    """Link several modules to one and return its object code.
-
-    The code is for `machine`, except for functions with CPU attributes. Only symbols of the first
-    module are exported. The modules are consumed.
-    """
+    """Link several modules to one and return its object code. The modules are consumed. The code is
+    for `machine`, except for functions with CPU attributes. Only symbols of the first module are
+    exported."""
     first, *others = modules
     exported = [
         f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
@@ -145,8 +141,7 @@ def _pass_manager(machine: Any) -> tuple[Any, Any]:
 
 
 def emit_object(ir_text: str, target: Target) -> bytes:
-    """Return position-independent object code (ELF on Linux). The same text gives the same
-    bytes."""
+    """Return position-independent object code (ELF on Linux), the same bytes for the same text."""
     return bytes(target_machine(target).emit_object(optimised(ir_text, target)))
 
 

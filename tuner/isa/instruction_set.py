@@ -18,8 +18,7 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """The vector operations that are single instructions of a target, as far as code depends on
-    them.
+    """The vector operations that are single instructions of a target, if code depends on them.
 
     - `multiply_add`: `a * b + c` with one rounding
     - `floor`: `llvm.floor` of every lane
@@ -80,11 +79,8 @@ def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """Return LLVM's feature string for code that uses only `features`.
-
-    LLVM enables all features of a CPU by its name; features that the description of an x86-64 CPU
-    omits are disabled.
-    """
+    """Return LLVM's feature string for code that uses only `features`. LLVM enables all features of
+    a named CPU, so for x86-64 the string disables the other ones."""
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)

@@ -1,4 +1,4 @@
-"""Features of x86 CPUs: those that code may use, those that it uses, and how to query the CPU.
+"""Features of x86 CPUs: which of them code may use and does use, and how to query the CPU.
 
 Names are LLVM's. Only features that code generation uses for arithmetic are listed: generated code
 never contains instructions of other features (encryption, cache control, locks, ...).
@@ -32,8 +32,8 @@ SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.mask.range",
     "llvm.x86.avx512.permvar.sf.512",
 )
-"""Intrinsics of AVX-512: `x * 2**floor(n)` with one rounding; the value of smaller magnitude (DQ);
-lookup in a table of sixteen floats."""
+"""Intrinsics of AVX-512: scale by a power of two, `x * 2**floor(n)`, with one rounding; select the
+value of smaller magnitude (AVX-512DQ); look up a table of sixteen floats."""
 
 
 class Word(IntEnum):
@@ -94,8 +94,8 @@ OSXSAVE_BIT = 27
 """The bit of `Word.LEAF1_ECX` that states that XCR0 may be read."""
 
 YMM_STATE, ZMM_STATE = 0x6, 0xE6
-"""Bits of XCR0 for state that the system saves: xmm and ymm registers; in addition masks, zmm
-registers and the upper sixteen registers."""
+"""Bits of XCR0 for the registers that the system saves: xmm and ymm; also masks, zmm and the upper
+sixteen registers."""
 
 _IMPLIES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),
@@ -180,10 +180,8 @@ def closed(features: Iterable[str]) -> frozenset[str]:
 
 
 def essential(features: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted `features` without those that others of them imply.
-
-    AVX-512F is always listed, because it names the family.
-    """
+    """Return `features`, sorted, without features that other ones imply. AVX-512F is always listed,
+    because it names the family."""
     names = set(features)
     implied = {name for feature in names for name in closed(_IMPLIES.get(feature, ()))}
     return tuple(sorted(names - (implied - {"avx512f"})))
@@ -192,9 +190,9 @@ def essential(features: Iterable[str]) -> tuple[str, ...]:
 def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
     """Return the features of `available` that instructions of `assembly` (AT&T syntax) may need.
 
-    Features that a generation of CPUs always has together (AVX with AVX2, the five of x86-64-v4)
-    are returned together. The caller must prove that none is missing, by compiling with only the
-    returned features.
+    Features that CPUs always have together (AVX and AVX2, the five AVX-512 features of x86-64-v4)
+    are returned together. The caller must prove that no feature is missing, by compiling with only
+    these.
     """
     instructions = {(found[1], found[2]) for found in _INSTRUCTION.finditer(assembly)}
     mnemonics = {name for name, _ in instructions}
@@ -215,10 +213,8 @@ def switches(needed: Iterable[str]) -> str:
 
 
 def required_bits(needed: Iterable[str]) -> dict[Word, int]:
-    """Return the bits that each word must have so that code with these features can run.
-
-    They include the bits for the state that the operating system must save.
-    """
+    """Return the bits that each word must have so that code with these features can run, including
+    bits for the state that the operating system must save."""
     masks: dict[Word, int] = {}
     allowed = closed(needed)
     for name in allowed:
@@ -238,11 +234,9 @@ def vector_shape(features: frozenset[str]) -> tuple[int, int]:
 
 
 def masked_load_bits(features: frozenset[str]) -> int | None:
-    """Return the widest masked load that LLVM does not split, or None without a limit.
-
-    If masks are in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and reads
-    all elements of a half whose mask is a constant without set bits.
-    """
+    """Return the widest masked load that LLVM does not split, or None without a limit. If masks are
+    in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and reads all elements
+    of a half whose mask is a constant without set bits."""
     return 256 if "avx" in features and "avx512f" not in features else None
 
 
@@ -253,8 +247,6 @@ def scaled_bits(features: frozenset[str]) -> frozenset[int]:
 
 
 def asks_cpu(target: Target) -> bool:
-    """Whether an object can query the CPU's features itself, as in `emit.dispatch`.
-
-    This requires x86-64 with the System V calling convention.
-    """
+    """Whether an object can query the CPU's features itself, as in `emit.dispatch`: on x86-64 with
+    the System V calling convention."""
     return target.architecture == X86_64 and "windows" not in target.triple
