@@ -36,12 +36,11 @@ def parse(
     """Parse `text` as a workload, as on the command line.
 
     `text` is an operator ("matmul:M=512,N=512,K=512"), the path of a JSON document, or index
-    notation ("C[i,j] += A[i,k] * B[k,j]") over `tensors` ("A=f32[512,512]", in argument order),
-    with extents that no shape determines in `ranges` ("r=3"). `constants` names inputs whose values
-    do not change between calls. `allow_error` permits rewrites that change rounding, up to that
-    relative error. `name` is the workload's name in reports.
-
-    Raise WorkloadError, whose message names the error, its position and the accepted forms.
+    notation ("C[i,j] += A[i,k] * B[k,j]"). Index notation needs `tensors` ("A=f32[512,512]", in
+    argument order), and `ranges` ("r=3") for extents that no shape determines. `constants` names
+    inputs whose values do not change between calls. `allow_error` permits rewrites that change
+    rounding, up to that relative error. `name` is the workload's name in reports. Raise
+    WorkloadError, whose message names the error, its position and the accepted notation.
     """
     from tilewright.schedules.spelling import parse_workload
 
@@ -75,20 +74,20 @@ def tune(
     """Search for the fastest correct schedule of `workload` on `target`, and store every trial.
 
     `workload` may be text ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
-    machine), or the path of a target file; `threads` (default: those of the target) is how many
-    threads a kernel may use. `budget` defaults to 64 trials; trials of earlier runs count, so a
-    second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
+    machine), or the path of a target file; `threads` (default: the number of the target) is how
+    many threads a kernel may use. `budget` defaults to 64 trials; trials of earlier runs count, so
+    a second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
     "simulated:FILE", "dask:ADDRESS", or a factory.
 
     `database` is a URL or path, an open store, or ":memory:" to store nothing; the default is
-    `TILEWRIGHT_DB`, else the user's own database, as on the command line. `fresh` ignores the
-    measurements of earlier runs. `on_event` is called with every trial once it is stored;
-    `should_stop` is polled between trials.
+    `TILEWRIGHT_DB`, or the user's own database if that is not set. `fresh` ignores the measurements
+    of earlier runs. `on_event` is called with every trial once it is stored; `should_stop` is
+    polled between trials.
 
     Raise WorkloadError or TargetError for invalid arguments, StrategyError or MeasurerError for an
-    unknown name. Failures on the machine are counted in the report, whose `best` is None if no
-    candidate passed.
+    unknown name. The report counts candidates that failed; its `best` is None if none passed.
     """
+    from tilewright.schedules.trace import Trace
     from tilewright.service.answers.publish import publish
     from tilewright.service.jobs.tuning import check_measurable, register
     from tilewright.service.resolve import targets
@@ -126,7 +125,7 @@ def tune(
             control=control,
         )
         if store is not None and report.best is not None and control.killed_in_secs > 0.0:
-            trace = _trace(report.best.trace)
+            trace = Trace.from_json(list(report.best.trace))
             publish(store, workload, target, report.best.record_key, trace)
     return report
 
@@ -139,12 +138,12 @@ def build(
     trace: Trace | Sequence[Any] | None = None,
     database: Store | str | Path | None = None,
 ) -> Kernel:
-    """Build a callable kernel of `workload` for this process: `kernel(a, b, out=c)` on NumPy
+    """Build a kernel of `workload` for this process, to be called as `kernel(a, b, out=c)` on NumPy
     arrays.
 
-    Its schedule is `trace` if given (`report.best.trace`), else the best record in `database` for
-    this target, else the schedule chosen without measuring. `workload`, `target`, `threads` and
-    `database` are as in `tune`.
+    Its schedule is `trace` if given (`report.best.trace`), otherwise the best record for this
+    target in `database`, otherwise the default schedule, which needs no measurement. `workload`,
+    `target`, `threads` and `database` are as in `tune`.
 
     Raise ScheduleError if `trace` is not legal; LoadError if the kernel was made for another
     machine, or OpenMP's runtime is missing; DeadlineError if LLVM takes too long.
@@ -167,11 +166,9 @@ def build(
 
 
 def open_database(url: str | Path | None = None, *, create: bool = True) -> Store:
-    """Open the database at `url`: a path, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
-
-    The default is `TILEWRIGHT_DB`, else the user's own database. Without `create`, raise
-    StoreMissing if it does not exist. Close the database, or use it in a `with` statement.
-    """
+    """Open the database at `url`: a path, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`. The
+    default is `TILEWRIGHT_DB`, or the user's own database if that is not set. Without `create`,
+    raise StoreMissing if it does not exist. Close the database, or use it in a `with` statement."""
     from tilewright.db import open_store
 
     return open_store(_url(url), create=create)
@@ -179,12 +176,6 @@ def open_database(url: str | Path | None = None, *, create: bool = True) -> Stor
 
 def _workload(spelled: Workload | str) -> Workload:
     return parse(spelled) if isinstance(spelled, str) else spelled
-
-
-def _trace(steps: Sequence[Any]) -> Trace:
-    from tilewright.schedules.trace import Trace
-
-    return Trace.from_json(list(steps))
 
 
 def _url(database: Store | str | Path | None) -> str | None:
@@ -195,8 +186,7 @@ def _url(database: Store | str | Path | None) -> str | None:
 
 @contextmanager
 def _opened(database: Store | str | Path | None) -> Iterator[Store | None]:
-    """The store of a call, or None if nothing is stored. A store that was passed open stays
-    open."""
+    """Yield the store of a call, or None if nothing is stored. The caller's store stays open."""
     if database == IN_MEMORY:
         yield None
     elif database is None or isinstance(database, str | Path):

@@ -41,8 +41,7 @@ def tilewright_replay() -> MockedTuner:
 def tilewright_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceUnderTest]:
-    """A complete service with a separate database and a simulated machine; `TILEWRIGHT_URL` is its
-    address while the test runs."""
+    """A complete service with its own database and a simulated machine, at `TILEWRIGHT_URL`."""
     from tilewright.service.testing import running_service
 
     folder = tmp_path / "tilewright"
