@@ -81,8 +81,8 @@ def test_a_way_that_is_none_at_other_sizes_has_no_dispatch() -> None:
     inputs = Oracle(workload, 0).quick.inputs
     asked = NumpyPeer(workload, inputs).chosen
     assert NumpyPeer(workload, inputs, like=asked).chosen == asked
-    with pytest.raises(NoPeerError, match="no way of this name"):
+    with pytest.raises(NoPeerError, match="no variant of this name"):
         NumpyPeer(workload, inputs, like=ChosenVariants(asked.steps[:1]))
     other = ChosenVariants(tuple(replace(step, variant="by hand") for step in asked.steps))
-    with pytest.raises(NoPeerError, match="no way of this name"):
+    with pytest.raises(NoPeerError, match="no variant of this name"):
         NumpyPeer(workload, inputs, like=other)

@@ -1,9 +1,9 @@
 """Times the best kernel and its peers in alternation, for the command `bench`.
 
 Every side has its own process. One process runs while the others are stopped, because the threads
-of a pool spin for up to a tenth of a second after a call, on a core that another side needs. Time
-is measured in blocks, one per side in turn, and a speed-up is the median of the ratios of
-neighbouring blocks: a disturbance longer than a block slows both.
+of a pool spin for up to a tenth of a second after a call, on a core that another side needs. Sides
+take turns in short blocks. A speed-up is the median of the ratios of neighbouring blocks, because a
+disturbance longer than a block slows both.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from .variants import COMPILE_SECS
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
-"""Name of the side that is the kernel itself, packing its constant inputs in every call."""
+"""Name of the side that runs the kernel and packs its constant inputs in every call."""
 
 MISALIGNED = "on misaligned arrays"
-"""Name of the side that is the kernel itself on arrays not aligned to a cache line."""
+"""Name of the side that runs the kernel on arrays not aligned to a cache line."""
 
 LINE_BYTES = 64
 
 _BLOCK_SECS, _MIN_BLOCKS, _MAX_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
 _SPIN_SECS = 0.15  # how long threads of a pool may spin after a call
-# Enough for the scheduler to place each thread on its own core, which may take a call or two.
+# With several threads, the scheduler needs a call or two to place each on its own core.
 _MIN_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
 _DETAILS = (
@@ -60,16 +60,15 @@ _DETAILS = (
 
 
 class BenchError(TilewrightError):
-    """The kernel itself cannot be built or gives a wrong result."""
+    """An argument is invalid, or the kernel cannot be built or gives a wrong result."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTiming:
-    """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
+    """One side's time. `speedup` is how many times faster the kernel is, with a 95 % interval.
+    Times are None if the side could not take part, and `detail` has the reason. For a library:
 
-    All are None if the side could not take part, and `detail` says why. For a library:
-
-    - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that raced
+    - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that were raced
     - `compiled_secs`: seconds of PyTorch's calls (`eager`) and of the compiler's code (`compiled`)
     - `dropped`: the variants that did not work, with reasons
     - `libraries`: versions, and the code that the library chose for this processor
@@ -93,12 +92,12 @@ class PeerTiming:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """`run_secs` is the kernel's; `against` has one entry per side, in the order requested.
+    """`run_secs` is the time of a kernel call; `against` has one entry per side, in the order
+    requested.
 
-    `packed_ahead`: inputs are constant, and `run_secs` is the time of calls with inputs that are
-    already packed; `run_secs_with_packing` is the time of calls that pack them. `run_secs` is
-    measured on arrays aligned to a cache line, `run_secs_misaligned`, if requested, on arrays that
-    begin `bytes_behind_line` bytes after one.
+    `packed_ahead`: there are constant inputs, and `run_secs` is the time of calls on packed inputs;
+    `run_secs_with_packing` includes packing. `run_secs` is measured on arrays aligned to a cache
+    line, `run_secs_misaligned`, if requested, on arrays `bytes_behind_line` bytes after one.
     """
 
     run_secs: float
@@ -110,7 +109,7 @@ class BenchReport:
     run_secs_misaligned: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `bench --json`; a side that took no part has only nulls and
+        """Return the document of `bench --json`. A side that took no part has nulls and
         `detail`."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
@@ -137,13 +136,13 @@ def bench(
     compile_secs: float = COMPILE_SECS,
     lock_path: Path | None = None,
 ) -> BenchReport:
-    """Time the kernel of `trace` and its peers for about `seconds`.
+    """Time the kernel of `trace` and its peers for about `seconds`. Every side's result is checked
+    before it is timed. Raise BenchError if the kernel's result is wrong.
 
-    `against` names "numpy", "torch" and "default", the schedule chosen without measurement. Unless
-    `bytes_behind_line` is 0, the kernel is also timed on arrays that begin that many bytes (at most
-    63, rounded down to whole elements) behind a cache line. PyTorch's compiler may take
-    `compile_secs` before timing; 0 omits it. Every side's result is checked before it is timed.
-    Raise BenchError if the kernel's result is wrong.
+    `against` names "numpy", "torch" and "default", the default schedule. If `bytes_behind_line` is
+    not 0, the kernel is also timed on arrays that begin that many bytes (at most 63, rounded down
+    to whole elements) after a cache line. PyTorch's compiler may take `compile_secs` before timing;
+    0 excludes it.
     """
     if not 0 <= bytes_behind_line < LINE_BYTES:
         raise BenchError(
@@ -151,7 +150,7 @@ def bench(
         )
     unknown = [name for name in against if name not in PEERS]
     if unknown:
-        raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
+        raise BenchError(f"against must be one of {', '.join(PEERS)}; got {unknown[0]!r}")
     traces = {"kernel": trace}
     if "default" in against:
         traces["default"] = default_trace(workload, target)
@@ -207,8 +206,8 @@ def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict
 
 
 def _alternate(contenders: list[_ContenderProcess], seconds: float) -> list[NDArray[np.float64]]:
-    """Time blocks of each contender in turn; return each block's fastest sample, in seconds per
-    call."""
+    """Time blocks of each contender in turn. Return the fastest sample of each block, in seconds
+    per call."""
     end = time.monotonic() + seconds
     blocks: list[list[float]] = [[] for _ in contenders]
     while len(blocks[0]) < _MAX_BLOCKS:
@@ -253,18 +252,15 @@ def _report(
 def speedup_interval(
     ratios: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Return the lower end, median and upper end of `ratios`: the percentile bootstrap's 95 %
-    interval.
-
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
-    """
+    """Return the lower end, median and upper end of `ratios`, a 95 % interval of the percentile
+    bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13)."""
     drawn = rng.choice(ratios, (_RESAMPLES, ratios.size))
     low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
     return float(low), float(np.median(ratios)), float(high)
 
 
 class _ContenderProcess:
-    """The parent's side of a `contender` process. Use as a context manager."""
+    """The parent's side of a `contender` process, a context manager."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -273,9 +269,8 @@ class _ContenderProcess:
 
     def __enter__(self) -> _ContenderProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
-        # The signal of a parent's death depends on the thread that started the process (see
-        # runner_client). A process without that signal is not stopped, or it might stay stopped for
-        # ever.
+        # The signal at a parent's death is sent at the end of the thread that started the process
+        # (see runner_client). A process without it is not stopped: it might stay so for ever.
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         self._process = subprocess.Popen(
@@ -323,8 +318,7 @@ class _ContenderProcess:
         return None
 
     def block(self) -> list[float]:
-        """Return one block's samples, in seconds per call. Raise BenchError if the process
-        ended."""
+        """Return one block's samples in seconds per call. Raise BenchError if the process ended."""
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
         self._process.send_signal(signal.SIGCONT)
         answer = self._ask(Frame(request))
@@ -334,7 +328,7 @@ class _ContenderProcess:
         return [float(s) for s in answer["samples"]]
 
     def _pause(self) -> None:
-        """Stop the process's threads until its next block."""
+        """Stop the process until its next block, or wait until its threads do not spin any more."""
         if self._dies_with_us:
             self._process.send_signal(signal.SIGSTOP)
         else:
@@ -347,7 +341,7 @@ class _ContenderProcess:
 
     def _ask(self, frame: Frame) -> dict[str, Any] | None:
         """Send `frame` and return the reply, or None if the process ended. Raise WorkloadError if
-        the workload cannot be verified, RuntimeError for a bug of ours."""
+        the workload cannot be verified, RuntimeError if the contender has a bug."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

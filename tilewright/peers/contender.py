@@ -36,8 +36,8 @@ from .variants import NoPeerError, seconds_a_call
 Array = NDArray[Any]
 
 ROUNDING = 1e-4
-"""Tolerance relative to the largest element: float32 sums of a million terms in two orders differ
-by that much."""
+"""Tolerance relative to the largest element: float32 sums of a million terms differ by that much if
+their orders differ."""
 
 
 class Contender(Protocol):
@@ -48,14 +48,13 @@ class Contender(Protocol):
         ...
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        """Return the seconds per call in each of `rounds` rounds of `calls` calls, without
-        overhead."""
+        """Return the seconds per call in each of `rounds` rounds of `calls` calls."""
         ...
 
 
 @dataclass(frozen=True)
 class KernelContender:
-    """A compiled kernel on buffers like those of tuning, with constant inputs packed beforehand."""
+    """A compiled kernel on buffers like those of tuning, with constant inputs packed before."""
 
     launch: Launch
     clock: Clock
@@ -72,11 +71,8 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable. The time of an empty Python call is subtracted; the library's dispatch
-    counts.
-
-    `details` is reported with its time: see `LibraryPeer`.
-    """
+    """A Python callable. Its time includes the library's dispatch, not an empty Python call.
+    `details` is reported with the time: see `LibraryPeer`."""
 
     call: Callable[[], object]
     results: Callable[[], Sequence[Array]]
@@ -125,8 +121,7 @@ def _peer(document: dict[str, Any], workload: Workload, case: Case) -> Contender
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
-    """Return the contender and the reply: seconds of one call, or, without a contender, the
-    reason."""
+    """Return the contender, with a reply of the seconds of one call; or None, with the reason."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
     case = Oracle(workload, document["seed"], rewrites, timeouts.REFERENCE_SECS).quick

@@ -21,12 +21,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LibraryPeer:
-    """`call` computes the workload, `outputs` returns the results of the last call.
+    """`call` computes the workload, `outputs` returns the results of the last call. `details` has:
 
-    `details` is reported with its time: the chosen variant (`way`), `ways_secs` of each variant
-    that raced, `dropped` variants with reasons, `dispatch_secs` (seconds of a call of the same
-    variants on the shrunken workload, None if impossible), `libraries` with versions, and for
-    PyTorch `compiled_secs`.
+    - `way`: the chosen variant; `ways_secs`: the seconds of each variant that was raced
+    - `dropped`: the other variants, with reasons
+    - `dispatch_secs`: the seconds of a call of the same variants on the shrunken workload, or None
+    - `libraries`: their versions; for PyTorch also `compiled_secs`
     """
 
     call: Call
@@ -59,12 +59,9 @@ def torch_peer(
     *,
     copy: bool = True,
 ) -> LibraryPeer:
-    """Return the workload in PyTorch. Raise NoPeerError without PyTorch, or if it cannot compute
-    the workload.
-
-    `torch.compile` may take `compile_secs` and takes no part at 0. Unless `copy`, the inputs' own
-    memory is read.
-    """
+    """Return the workload in PyTorch. Raise NoPeerError without PyTorch, or if PyTorch cannot
+    compute the workload. `torch.compile` may take `compile_secs`; 0 excludes it. Without `copy`,
+    PyTorch reads the memory of `inputs`."""
     from .torch_peer.peer import TorchPeer  # Start-up: PyTorch takes seconds or is absent
 
     peer = TorchPeer(workload, inputs, threads, copy=copy, compile_secs=compile_secs)
@@ -89,8 +86,8 @@ def _dispatch_secs(
     chosen: ChosenVariants,
     small: Callable[[Workload, Sequence[Array], ChosenVariants], Call],
 ) -> float | None:
-    """Return the seconds of the variants `chosen` on the shrunken workload, or None if it cannot be
-    shrunk or a variant does not work on it."""
+    """Return the seconds of a call of the variants `chosen` on the shrunken workload, or None if
+    the workload cannot be shrunk or a variant does not work on it."""
     cut = shrunken(workload)
     if cut is None:
         return None

@@ -1,6 +1,6 @@
 """The versions of NumPy and PyTorch, and the code they chose for this processor.
 
-A speed-up over a library is meaningful only with these: OpenBLAS computes a product twice as fast
+A speed-up over a library has no meaning without them: OpenBLAS computes a product twice as fast
 with its AVX-512 kernels as with its Haswell kernels, and the environment may select either.
 """
 
@@ -18,8 +18,7 @@ _AFFIXES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", 
 
 
 def numpy_libraries() -> dict[str, str]:
-    """Return NumPy's version, and the version, core type and threads of its BLAS if that is
-    OpenBLAS."""
+    """Return the versions of NumPy and its BLAS; for OpenBLAS also the core type."""
     import numpy as np
 
     found = {"numpy": np.__version__}
@@ -60,8 +59,7 @@ def torch_libraries() -> dict[str, str]:
 
 
 def described(libraries: dict[str, str]) -> str:
-    """Format `numpy_libraries()` or `torch_libraries()` as one line: each library's version with
-    its instruction set."""
+    """Format the result of `numpy_libraries` or `torch_libraries` as one line."""
     parts = []
     if "numpy" in libraries:
         core = f" with {libraries['core']} kernels" if "core" in libraries else ""
@@ -88,8 +86,8 @@ def _mapped(word: str) -> list[str]:
 
 
 def _text(library: ctypes.CDLL, name: str) -> str | None:
-    """Return the text of one of OpenBLAS's functions without arguments, or None if it does not
-    exist."""
+    """Return the text that OpenBLAS's function `name` returns, or None if there is no such
+    function."""
     for prefix, suffix in _AFFIXES:
         function = getattr(library, f"{prefix}openblas_{name}{suffix}", None)
         if function is not None:
@@ -100,8 +98,7 @@ def _text(library: ctypes.CDLL, name: str) -> str | None:
 
 
 def _first_words_of_onednn(torch: Any) -> str:
-    """Return the lines that oneDNN prints to the C library's stdout when its log is first
-    enabled."""
+    """Return the lines that oneDNN prints to C's stdout when its log is first enabled."""
     c_library = ctypes.CDLL(None)
     one = torch.ones(4, 4)
     with tempfile.TemporaryFile() as file:

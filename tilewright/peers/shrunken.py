@@ -1,5 +1,4 @@
-"""Shrinks a workload to tiny tensors: the time of such a workload is the cost of calling a
-library."""
+"""Shrinks a workload to tiny tensors, so that its time is the cost of calling a library."""
 
 from __future__ import annotations
 
@@ -17,19 +16,17 @@ the workload small enough is used. A last extent of a vector's length lets a lib
 code."""
 
 LITTLE_FLOPS, MOST_FLOPS = 100_000, 300_000
-"""The operations of one or two microseconds of arithmetic, and the number above which the time no
-longer measures the cost of calling."""
+"""The number of operations that take one or two microseconds, and the number above which the time
+no longer measures the cost of a call."""
 
 Dim = tuple[str, int]
-"""A tensor's name and dimension, or (a stage's name and axis, -1)."""
+"""(tensor name, dimension), or ("stage.axis", -1) for an axis of a stage."""
 
 
 def shrunken(workload: Workload) -> Workload | None:
     """Return `workload` with its extents reduced if indices allow it, or None if it is still large.
-
-    Stages, types, order of dimensions, windows, strides and groups are unchanged. Values that use a
-    number derived from an extent, such as means, differ.
-    """
+    Stages, types, order of dimensions, windows, strides and groups are unchanged. Results that use
+    a constant derived from an extent, such as means, differ."""
     classes = _ExtentClasses(workload)
     small = [_cut(workload, classes, innermost, others) for innermost, others in SHRUNKEN_EXTENTS]
     found = next((each for each in small if each.flops <= LITTLE_FLOPS), small[-1])
@@ -60,8 +57,7 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 def _smaller(
     tensor: Tensor, workload: Workload, extents: Mapping[str, Mapping[str, int]]
 ) -> Tensor:
-    """Return an input as large as the part of it that the reduced workload reads, with its
-    padding."""
+    """Return an input whose dimensions shrink by as much as the largest index that is read."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
         before = {a.name: a.extent for a in stage.all_axes}
@@ -85,8 +81,7 @@ def _last(index: Affine, extents: Mapping[str, int]) -> int:
 
 
 class _ExtentClasses:
-    """The dimensions of tensors and axes of stages that have equal extents, and those that can be
-    reduced."""
+    """Classes of tensor dimensions and stage axes with equal extents, and which can be reduced."""
 
     def __init__(self, workload: Workload) -> None:
         self._parent: dict[Dim, Dim] = {}
@@ -120,9 +115,9 @@ class _ExtentClasses:
         return min(axis.extent, innermost if inner else others)
 
     def _read(self, stage: Stage, dim: Dim, index: Affine, is_made: bool) -> None:
-        """Record an index. An axis alone has the dimension's extent. Of a window only the sliding
-        axis is reduced. Axes in a division are not reduced, nor windows of an earlier stage's
-        result, whose extent follows from the stage."""
+        """Record the index of one dimension in a read. An index of one axis gives the dimension
+        this axis's extent. In a window, only the spatial axis can be reduced. Axes in divisions,
+        and in windows over an earlier stage's result (`is_made`), cannot be reduced."""
         names = sorted(index.vars())
         if len(index.terms) == 1 and not index.const and index.terms[0] == (Var(names[0]), 1):
             self._join(_axis(stage, names[0]), dim)

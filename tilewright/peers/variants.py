@@ -1,8 +1,8 @@
 """Variants of one computation in one library: all are checked and raced, and the fastest is used.
 
 A variant that the library does not have, or that returns another result, is dropped and reported.
-The others take turns, in alternating order, so that a slow moment of the machine slows all of them;
-a variant that is far slower leaves the race early.
+The others take turns, in alternating order, so that a disturbance of the machine slows all of them.
+A variant that is far slower than the fastest one is timed only a few times.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SAMPLE_SECS = 2e-4
 _WARMUP_CALLS_MAX, _WARMUP_SECS = 5, 0.01
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 25
 _ONE_CALL_CUTOFF, _ROUNDS_CUTOFF = 3.0, 1.5
-"""A variant leaves the race at this many times the fastest variant's seconds: after one call, and
-after _MIN_ROUNDS rounds."""
+"""A variant leaves the race if it takes this many times the fastest variant's seconds: after one
+call, and after _MIN_ROUNDS rounds."""
 
 _WARM_CALLS, _DISPATCH_CALLS, _DISPATCH_ROUNDS = 20, 50, 20
 
@@ -36,8 +36,7 @@ class NoPeerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeerVariant:
-    """A variant. `prepare` returns the call that is timed; `prepare` itself is not timed. `name` is
-    shown."""
+    """A variant. `prepare`, which is not timed, returns the call that is timed. `name` is shown."""
 
     name: str
     prepare: Callable[[], Call]
@@ -45,8 +44,8 @@ class PeerVariant:
 
 @dataclass(frozen=True, slots=True)
 class FastestVariant:
-    """The winner of a race. `secs` has the median seconds of each variant that raced, by name;
-    `dropped` has the reason for each of the others."""
+    """The winner of a race. `secs` has the median seconds of each variant that was raced, by name;
+    `dropped` has the reasons for the other variants."""
 
     name: str
     call: Call
@@ -59,7 +58,7 @@ class FastestVariant:
 
 @dataclass(frozen=True, slots=True)
 class StepVariant:
-    """The next `stages` stages of a workload, computed together by the variant of this name."""
+    """The next `stages` stages of a workload, which the variant of this name computes together."""
 
     stages: int
     variant: str
@@ -67,15 +66,14 @@ class StepVariant:
 
 @dataclass(frozen=True, slots=True)
 class ChosenVariants:
-    """The variant of each step in order, or `whole`, the one variant that computes all steps
-    together."""
+    """The variant of each step, or `whole`, one variant that computes all steps together."""
 
     steps: tuple[StepVariant, ...]
     whole: str | None = None
 
 
 def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
-    """Return median seconds by the variant's name, with the number of its step if there are
+    """Return median seconds by the variant's name, preceded by the step's number if there are
     several."""
     several = len(choices) > 1
     return {
@@ -87,7 +85,7 @@ def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
 
 def prepared(variant: PeerVariant) -> tuple[Call | None, Any, str | None]:
     """Prepare and call the variant once. Return (call, first result, None), or (None, None, error)
-    if it does not work."""
+    if the variant does not work."""
     try:
         call = variant.prepare()
         return call, call(), None
@@ -95,6 +93,11 @@ def prepared(variant: PeerVariant) -> tuple[Call | None, Any, str | None]:
     except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         return None, None, f"{type(error).__name__}: {first_line[:120]}"
+
+
+def ready(name: str, call: Callable[..., Any]) -> PeerVariant:
+    """Return a variant that needs no preparation."""
+    return PeerVariant(name, lambda: call)
 
 
 def transformed(
@@ -116,37 +119,37 @@ def choose(
 
     Raise NoPeerError if no variant works.
     """
-    ready: dict[str, Call] = {}
+    calls: dict[str, Call] = {}
     dropped: dict[str, str] = {}
     for variant in variants:
         call, result, problem = prepared(variant)
         if call is not None:
             problem = check(result)
         if call is not None and problem is None:
-            ready[variant.name] = call
+            calls[variant.name] = call
         else:
             dropped[variant.name] = problem or ""
-    if not ready:
+    if not calls:
         reasons = "; ".join(f"{name}: {why}" for name, why in dropped.items())
-        raise NoPeerError(reasons or "the library has no way of this name")
-    if len(ready) == 1:
-        ((name, call),) = ready.items()
+        raise NoPeerError(reasons or "the library has no variant of this name")
+    if len(calls) == 1:
+        ((name, call),) = calls.items()
         return FastestVariant(name, call, {}, dropped)
-    secs = _race(ready, seconds)
+    secs = _race(calls, seconds)
     best = min(secs, key=secs.__getitem__)
-    return FastestVariant(best, ready[best], secs, dropped)
+    return FastestVariant(best, calls[best], secs, dropped)
 
 
 def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:
-    """Return the seconds per call in each of `rounds` rounds of `calls`, less the time of an empty
-    Python call. The library's own dispatch is included."""
+    """Return the seconds per call in each of `rounds` rounds of `calls` calls, without the time of
+    an empty Python call. The library's own dispatch is included."""
     empty_secs = min(_sample(_nothing, calls) for _ in range(5))
     return [max(_sample(call, calls) - empty_secs, 1e-9) for _ in range(rounds)]
 
 
 def dispatch_secs(call: Call) -> float:
-    """Return the least seconds of a call; on a shrunken workload, the cost of calling the
-    library."""
+    """Return the least seconds of a call. On a shrunken workload this is the library's call
+    overhead."""
     for _ in range(_WARM_CALLS):
         call()
     return min(seconds_a_call(call, _DISPATCH_CALLS, _DISPATCH_ROUNDS))

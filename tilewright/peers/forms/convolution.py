@@ -26,22 +26,21 @@ from tilewright.schedules.workload.tensors import Stage
 class ConvolutionForm:
     """A convolution of a data tensor with a weight tensor, zero outside the data.
 
-    - `data_order` permutes data to (batch..., channel..., spatial...), which fold to one batch and
-      one channel, `data_sides`
-    - `weight_order` permutes weights to (out channel..., channel..., window...), which fold to
-      `weight_sides`; with the first two exchanged if `transposed`: the output is then larger than
-      the data, by `stride`
-    - `has_taps`: whether each window has a dimension of the weights; a window of one element needs
-      none
+    - `data_order` permutes data to (batch..., channel..., spatial...); `data_sides` has the extents
+      of the folded batch and the folded channel
+    - `weight_order` permutes weights to (out channel..., channel..., window...); `weight_sides` has
+      the extents of the two folded channels. They are exchanged if `transposed`: the output is then
+      larger than the data, by `stride`
+    - `has_taps`: whether each window has a dimension of the weights; one element needs none
     - `weight_flips`: dimensions along which the weights are reversed
     - `groups`: number of groups of channels that are convolved separately
-    - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` the same
-      unfolded, which `output_order` permutes to the stage's axes
+    - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` is the same
+      before folding, and `output_order` permutes it to the stage's axes
     - `channel_axis`: the axis of the out channels, None if they are not one axis
     - `spans`: the least and greatest coordinate of the data that is read; for a transposed
       convolution, of the library's output before its edges are cropped
 
-    Conditions are not examined: the caller compares the result.
+    The conditions of padding are not examined: the caller must compare the results.
     """
 
     data: str
@@ -73,7 +72,7 @@ class ConvolutionForm:
         return reshaped(turned, (*self.data_sides, *turned.shape[-len(self.stride) :]))
 
     def kernel(self, weight: Any) -> Any:
-        """Return the weights as (out channel, channel, window...), the first two exchanged if
+        """Return the weights as (out channel, channel, window...), with the channels exchanged if
         transposed."""
         if self.weight_flips:
             weight = flipped(weight, self.weight_flips)
@@ -84,7 +83,7 @@ class ConvolutionForm:
         return reshaped(turned, (*self.weight_sides, *taps))
 
     def unfolded(self, result: Any) -> Any:
-        """Return a library's result, cropped at the end, in the order of the stage's axes."""
+        """Return a library's result with its end cropped, in the order of the stage's axes."""
         cut = result[tuple(slice(0, n) for n in self.output_shape)]
         return permuted(reshaped(cut, self.output_axes), self.output_order)
 
@@ -95,9 +94,9 @@ def permuted(x: Any, order: Sequence[int]) -> Any:
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return `x` with the shape `shape`. If it already has that shape, `x` itself is returned,
-    because PyTorch's reshape may change the strides of dimensions of one element, and PyTorch then
-    no longer detects the channels-last memory format."""
+    """Return `x` with the shape `shape`, or `x` itself if it has that shape: PyTorch's reshape may
+    change the strides of dimensions of one element, and then hide the channels-last memory
+    format."""
     return x if tuple(x.shape) == shape else x.reshape(shape)
 
 
@@ -109,12 +108,11 @@ def flipped(x: Any, dims: Sequence[int]) -> Any:
 
 
 def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm | None:
-    """Match `stage` as a convolution with at least one window axis, or return None if it is not
-    one.
+    """Match `stage` as a convolution with at least one window axis, or return None.
 
-    With `promoted`, axes along which no window slides, except the first, become spatial axes with a
-    window of one element (up to three spatial axes in total) instead of parts of the batch. A
-    product then also matches, as a convolution of an image with weights without a window.
+    With `promoted`, axes without a window, except the first, become spatial axes with a window of
+    one element (up to three spatial axes in total) instead of parts of the batch. A product then
+    also matches, as a convolution of an image with weights without a window.
     """
     loads = _factors(stage)
     if loads is None:
@@ -125,9 +123,8 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
         form = None if roles is None else roles.form(data.tensor, weight.tensor, promoted)
         if form is not None:
             found.append(form)
-    # A transposed convolution by definition also matches as one that slides over the weights, and
-    # one of stride 1 that slides over the data also matches as transposed: neither match is
-    # intended.
+    # A transposed convolution written as a sum over the data also matches as a convolution over the
+    # weights, and a convolution of stride 1 also matches as transposed: both are not intended.
     found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
     return found[0] if found else None
 
@@ -152,7 +149,7 @@ def bare(node: Scalar) -> Scalar:
 
 
 def _factors(stage: Stage) -> tuple[Load, Load] | None:
-    """Return the two reads of a sum of products, without their padding, or None for another sum."""
+    """Return the two reads of a sum of products, without padding, or None for any other stage."""
     body = bare(stage.body)
     if not stage.reduces_by(Reducer.SUM) or not isinstance(body, Binary):
         return None
@@ -164,10 +161,11 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """The index of dimension `dim` of the data, `stride * x + dilation * w + offset`.
+    """How a window slides along dimension `dim` of the data: output x and window axis w read index
+    stride * x + dilation * w + offset. w is None if the window has one element.
 
-    x and w are axes; w is None if the window has one element. For a transposed convolution: the
-    elements of `dim` with `stride * dim + dilation * w == x + offset`.
+    In a transposed convolution, output x reads each index i with stride * i + dilation * w == x +
+    offset. If w is no axis, but follows from i and x, it indexes dimension `tap` of the weights.
     """
 
     dim: int
@@ -182,7 +180,7 @@ class SlidingWindow:
 def window_of(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
 ) -> SlidingWindow | None:
-    """Match `index` as a window that slides along one of the axes `spatial`."""
+    """Match `index` as a window that slides along one of the axes `spatial`, or return None."""
     names = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(names) != len(index.terms):
         return None
@@ -198,9 +196,9 @@ def window_of(
 class _Roles:
     """The role of each axis in the convolution of `data` with `weight`.
 
-    `plain` and `weights` map the name of an axis to the dimension of data or weight that only this
-    axis indexes; `positions` are axes of the data that a transposed convolution by definition sums
-    over.
+    `plain` and `weights` map an axis to the dimension of data or weight that it alone indexes.
+    `positions` has the axes of the data over which a transposed convolution sums. `grouped` has the
+    axis of the out channels and the number of groups.
     """
 
     stage: Stage
@@ -216,7 +214,7 @@ class _Roles:
         return {a.name: a.extent for a in self.stage.all_axes}
 
     def form(self, data: str, weight: str, promoted: bool) -> ConvolutionForm | None:
-        """Return all axes by their roles, or None if an axis has no role."""
+        """Return the convolution with these roles, or None if an axis has no role."""
         extent, outer = self.extent, [a.name for a in self.stage.axes]
         batch = [n for n in self.plain if n in outer and n not in self.weights]
         shared = [n for n in self.plain if n in outer and n in self.weights]
@@ -278,7 +276,7 @@ def _has_tap(window: SlidingWindow) -> bool:
 
 
 def _tap(window: SlidingWindow, weights: Mapping[str, int]) -> int:
-    """Return the dimension of the weights that the window's axis indexes."""
+    """Return the dimension of the weights that the window indexes."""
     if window.tap is not None:
         return window.tap
     assert window.w is not None
@@ -295,8 +293,7 @@ def _span(window: SlidingWindow, extent: Mapping[str, int], transposed: bool) ->
 
 
 def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
-    """Return the roles that the indices of the two reads determine, or None if an index does not
-    occur in convolutions."""
+    """Return the roles of the axes, or None if an index does not occur in convolutions."""
     found = _Roles(stage)
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
     turned = 0
@@ -309,7 +306,7 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
                 return None
             found.plain[name] = dim
             continue
-        window = _turned_window(dim, index, spatial, summed)
+        window = _transposed_window(dim, index, spatial, summed)
         turned += window is not None
         window = window or window_of(dim, index, spatial, summed)
         if window is None:
@@ -322,7 +319,7 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
                 return None
             found.weights[name] = dim
             continue
-        window = _by_definition(dim, index, found.plain, spatial, summed)
+        window = _window_over_weights(dim, index, found.plain, spatial, summed)
         if window is None:
             return None
         turned += 1
@@ -340,15 +337,15 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
     return found
 
 
-def _by_definition(
+def _window_over_weights(
     dim: int,
     index: Affine,
     plain: Mapping[str, int],
     spatial: Sequence[str],
     summed: Sequence[str],
 ) -> SlidingWindow | None:
-    """Match an index `x + pad - stride * i` of the weights, where only i indexes the data: a
-    transposed convolution that sums over the data."""
+    """Match an index `x + pad - stride * i` of the weights, where only i indexes the data. It
+    occurs in a transposed convolution that is written as a sum over the data."""
     found = window_of(dim, index, spatial, summed)
     if found is None or found.w is None or found.w not in plain:
         return None
@@ -371,7 +368,7 @@ def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, in
     return plain[0], (out, extent[out] // division.divisor)
 
 
-def _turned_window(
+def _transposed_window(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
 ) -> SlidingWindow | None:
     """Match `(x - d*w + pad) // stride` with a stride of more than 1."""

@@ -15,8 +15,7 @@ _MOST_FACTORS = 5
 
 @dataclass(frozen=True, slots=True)
 class EinsumForm:
-    """The sum of products of `tensors`; `factors` and `output` have the letters of their
-    dimensions."""
+    """The sum of products of `tensors`; `factors` and `output` have a letter per dimension."""
 
     tensors: tuple[str, ...]
     factors: tuple[str, ...]
@@ -28,8 +27,7 @@ class EinsumForm:
 
 
 def einsum_form(stage: Stage) -> EinsumForm | None:
-    """Match `stage` as an `EinsumForm`, or return None if it is not a sum of products of two or
-    more reads."""
+    """Match `stage` as a sum of products of two or more reads, or return None."""
     axes = [axis.name for axis in stage.all_axes]
     if not stage.reduces_by(Reducer.SUM) or not stage.tensor.dtype.is_float:
         return None

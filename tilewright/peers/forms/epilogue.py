@@ -1,4 +1,4 @@
-"""Recognises the epilogue of a sum of products that other libraries compute in the same call.
+"""Recognises the epilogue of a sum of products that libraries compute in the same call.
 
 The final activation is recognised by its values, not by its expression: a rectifier may be a
 maximum, a select or half of `x + abs(x)`.
@@ -54,8 +54,8 @@ _KNOWN: dict[str, Callable[[Values], Values]] = {
 
 @dataclass(frozen=True, slots=True)
 class EpilogueForm:
-    """The epilogue `activation(product + bias + added)`: names of tensors, and one of ACTIVATIONS
-    in `torch_peer/products.py` or "". The bias has one entry per element of the channel axis."""
+    """The epilogue `activation(product + bias + added)`: tensor names, and one of ACTIVATIONS in
+    `torch_peer/products.py` or "". The bias has one entry per element of the channel axis."""
 
     bias: str | None
     added: str | None
@@ -63,8 +63,8 @@ class EpilogueForm:
 
 
 def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | None:
-    """Match `stage` as the epilogue of tensor `product`, with a bias along the stage's axis
-    `channel`."""
+    """Match `stage` as the epilogue of tensor `product` with a bias along axis `channel`, or return
+    None."""
     if not stage.is_elementwise:
         return None
     total = _sum_with(stage.body, product)
@@ -91,7 +91,7 @@ def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | No
 
 
 def _sum_with(node: Scalar, product: str) -> Scalar | None:
-    """Return the outermost sum of plain reads that contains a read of `product`."""
+    """Return the outermost sum of plain reads that includes `product`, or None."""
     leaves = list(_leaves(node))
     if leaves:
         return node if any(load.tensor == product for load in leaves) else None
@@ -99,7 +99,7 @@ def _sum_with(node: Scalar, product: str) -> Scalar | None:
 
 
 def _leaves(node: Scalar) -> Iterator[Load]:
-    """Yield the reads of a sum that consists of reads only; nothing for any other node."""
+    """Yield the reads of a sum if it consists of reads only, otherwise nothing."""
     match node:
         case Load():
             yield node
@@ -122,8 +122,8 @@ def _parts(node: Scalar) -> tuple[Scalar, ...]:
 
 
 def _values(node: Scalar, total: Scalar, x: Values) -> Values | None:
-    """Evaluate `node` as a function of `total`, at `x`; return None if it depends on anything
-    else."""
+    """Evaluate `node` as a function of `total`, at `x`; return None if it depends on other
+    values."""
     if node == total:
         return x
     if isinstance(node, Const):

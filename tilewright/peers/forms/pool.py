@@ -15,10 +15,8 @@ from .convolution import SlidingWindow, permuted, reshaped, window_of
 @dataclass(frozen=True, slots=True)
 class PoolForm:
     """A reduction over windows of `data`, which `order` permutes to (others..., spatial...).
-
-    `spans`: the least and greatest coordinates read along each spatial axis. `axes`: extents of the
-    output as (others..., spatial...), which `back` permutes to the stage's axes.
-    """
+    `spans` has the least and greatest coordinates read along each spatial axis. `axes` has the
+    extents of the output (others..., spatial...), which `back` permutes to the stage's axes."""
 
     data: str
     reducer: Reducer
@@ -44,8 +42,7 @@ class PoolForm:
 
 
 def pool_form(stage: Stage) -> PoolForm | None:
-    """Match `stage` as a reduction over windows of one tensor, optionally scaled, or return
-    None."""
+    """Match `stage` as a reduction over windows of one tensor, maybe scaled, or return None."""
     found = loads(stage.body)
     if not isinstance(stage.kind, Reduction) or len(found) != 1:
         return None

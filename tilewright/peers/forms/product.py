@@ -15,7 +15,7 @@ from .convolution import convolution_form
 
 
 def contraction_of(stage: Stage) -> Contraction | None:
-    """Match `stage` as a sum of products that libraries have a call for, including matrix times
+    """Match `stage` as a sum of products for which libraries have a call, also matrix times
     vector."""
     plan = recognise(stage)
     if plan is not None:
@@ -26,8 +26,8 @@ def contraction_of(stage: Stage) -> Contraction | None:
 
 
 def is_product(stage: Stage) -> bool:
-    """Return whether `stage` is a product of matrices, of a matrix and a vector, or a
-    convolution."""
+    """Return whether `stage` is a convolution, or a product of matrices or of a matrix and a
+    vector."""
     if not stage.tensor.dtype.is_float:
         return False
     if convolution_form(stage) is not None:
@@ -37,8 +37,7 @@ def is_product(stage: Stage) -> bool:
 
 
 def _is_plain(factor: Scalar) -> bool:
-    """Return whether `factor` is a read that indexes every dimension by a single, different
-    axis."""
+    """Return whether `factor` is a read that indexes each dimension by another axis."""
     if not isinstance(factor, Load):
         return False
     names = [index.terms[0][0] for index in factor.index if index == _first(index)]
@@ -52,7 +51,8 @@ def _first(index: Affine) -> Affine | None:
 
 @dataclass(frozen=True, slots=True)
 class ProductForm:
-    """A contraction as a product of two matrices, or of stacks of them."""
+    """A contraction as a product of two matrices, or of stacks of them. `back` permutes its axes of
+    extents `folded` to the stage's axes."""
 
     left: Scalar
     right: Scalar
@@ -91,8 +91,8 @@ class ProductForm:
 
 
 def product_form(plan: Contraction) -> ProductForm | None:
-    """Return the product with the factor that has the later axis on the right, as libraries expect
-    weights, or None if a sum over one factor alone is computed first."""
+    """Return the product, or None if one factor is first summed separately. The factor that has the
+    later axis is the right one, as libraries expect of weights."""
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod(a.extent for a in axes)

@@ -1,7 +1,7 @@
 """Convolutions in NumPy as an experienced user writes them.
 
-A convolution gathers columns (im2col) and computes one product per group; a transposed convolution
-is a product of all taps, whose parts are added at their positions.
+A convolution gathers columns (im2col) and computes one product per group. A transposed convolution
+computes one product for all taps and adds each tap's part at its positions.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from .padding import at, framed
 
 Array = NDArray[Any]
 MOST_BYTES = 1 << 30
-"""The limit on the bytes of gathered columns, or of parts to add."""
+"""The limit on the bytes of gathered columns, or of the parts of all taps."""
 
 
 def convolution_variants(
     form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array
 ) -> Iterator[PeerVariant]:
-    """Yield variants that write the convolution of `data()` with weights of any memory order to
-    `out`."""
+    """Yield variants that write the convolution of `data()` with `weight` to `out`."""
     prepare = _transposed if form.transposed else _columns
     name = "product, taps added" if form.transposed else "columns and np.matmul for each group"
     yield PeerVariant(name, lambda: prepare(form, data, weight, out))
@@ -81,7 +80,7 @@ def _columns(form: ConvolutionForm, data: Callable[[], Array], weight: Array, ou
 
 
 def _taps(form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array) -> Call:
-    """Return a call with one multiplication and addition per tap, over the whole image, for groups
+    """Return a call with one multiplication and addition per tap over the whole image, for groups
     of one channel."""
     kernel = form.kernel(weight)
     if kernel.shape[0] != form.groups:
@@ -91,7 +90,7 @@ def _taps(form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: 
     windows = _windows(form, padded, kernel.shape[2:])
     target = out.transpose(np.argsort(form.output_order)).reshape(form.output_shape)
     if not np.shares_memory(target, out):
-        raise ValueError("the output is no view")
+        raise ValueError("the output is not a view")
     part = np.empty_like(target)
     weights = kernel[:, 0].reshape(1, form.groups, *[1] * rank, *kernel.shape[2:])
     (first, *others) = product(*map(range, kernel.shape[2:]))
@@ -110,7 +109,7 @@ def _transposed(
     form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array
 ) -> Call:
     if form.groups > 1:
-        raise ValueError("groups of a transposed convolution are not asked for")
+        raise ValueError("a transposed convolution with groups is not supported")
     kernel = form.kernel(weight)  # [C, O, *taps]
     image = form.image(data())
     (batch, channels, *sizes), taps = image.shape, kernel.shape[2:]

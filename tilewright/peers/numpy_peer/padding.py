@@ -16,8 +16,8 @@ Array = NDArray[Any]
 def framed(
     image: Callable[[], Array], spans: Sequence[tuple[int, int]], outside: float = 0.0
 ) -> tuple[Call, Array]:
-    """Return an array with the part of `image()` between `spans`, surrounded by `outside`, and the
-    call that fills it. `spans` are the least and greatest coordinates along the last dimensions."""
+    """Return an array of the part of `image()` between `spans`, `outside` beyond the image, and the
+    call that fills it. `spans` has the least and greatest coordinates of the last dimensions."""
     first = image()
     rank = len(spans)
     sizes = [hi - lo + 1 for lo, hi in spans]

@@ -2,8 +2,8 @@
 
 The structure of the expression decides the calls: sums of products become `np.matmul` on views,
 other reductions `ufunc.reduce`, the rest ufuncs with preallocated outputs. Arithmetic uses the
-workload's own types. Everything independent of values (views, masks, temporaries) is prepared once,
-so that a call consists of NumPy's computation only.
+workload's own types. Views, masks and temporaries do not depend on values and are prepared once, so
+that a call consists of NumPy's computation only.
 """
 
 from __future__ import annotations
@@ -64,18 +64,16 @@ from .pooling import pool_by_taps
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
-"""A callable whose array broadcasts to the axes it was made for."""
+"""A callable that returns an array, which broadcasts to the axes for which it was made."""
 
 _MOST_BYTES = 8 << 30
 _MOST_STEPS = 1024
 
 
 class NumpyPeer:
-    """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`.
-
-    `like` has the variants chosen for the same computation at other sizes, which are used without a
-    race. Raise NoPeerError if NumPy lacks a type or would need arrays of more than 8 GiB.
-    """
+    """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`. `like` has the
+    variants chosen for the same computation at other sizes, which are used without a race. Raise
+    NoPeerError if NumPy lacks a type or would need arrays of more than 8 GiB."""
 
     def __init__(
         self, workload: Workload, inputs: Sequence[Array], *, like: ChosenVariants | None = None
@@ -136,8 +134,8 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """Return a temporary array. The steps of one reduction share the same temporaries, in the
-        order of their requests."""
+        """Return a temporary array. All steps of a reduction share temporaries, in request
+        order."""
         if self._shared is None:
             return self._allocated(shape, dtype)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1
@@ -189,7 +187,7 @@ class NumpyPeer:
         return self._fastest([*variants, *self._named_variants(stage)], out)
 
     def _named_variants(self, stage: Stage) -> list[PeerVariant]:
-        """Return variants of the stage as a convolution, pooling or an `einsum`."""
+        """Return variants of the stage as a convolution, a pooling or an `einsum`."""
         out = self._tensors[stage.name]
         if not stage.tensor.dtype.is_float:
             return []
@@ -227,8 +225,8 @@ class NumpyPeer:
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
-        """Return one step over the whole result per value of the reduced axis, so that temporaries
-        stay in the caches."""
+        """Return a call that combines one index of the reduced axis at a time, over the whole
+        result, so that temporaries stay in the caches."""
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
         ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []
@@ -247,8 +245,8 @@ class NumpyPeer:
         return call
 
     def _contraction(self, plan: Contraction, out: Array) -> list[PeerVariant]:
-        """Return variants of `np.matmul` on both factors as stacks of matrices, into `out` if a
-        view allows it."""
+        """Return variants of `np.matmul` on both factors as stacks of matrices, into `out` if
+        possible."""
 
         def size(axes: tuple[Axis, ...]) -> int:
             return prod(a.extent for a in axes)
@@ -261,7 +259,7 @@ class NumpyPeer:
 
         def factor(value: Value, shape: list[int]) -> Value:
             if shape[-1] == 1:
-                return partial(_reshaped, value, shape[:-1])
+                return lambda: value().reshape(shape[:-1])
             return lambda: value().reshape(shape).sum(axis=-1, dtype=out.dtype)
 
         a, b = factor(left, left_shape), factor(right, right_shape)
@@ -403,8 +401,7 @@ class NumpyPeer:
 def _product_variants(
     a: Value, b: Value, out: Array, left_constant: bool, right_constant: bool
 ) -> list[PeerVariant]:
-    """Return variants of a product of matrices or stacks; constant factors may be transposed in
-    memory."""
+    """Return variants of a product of matrices or stacks. Constant factors may be transposed."""
 
     def variant(name: str, call: Call) -> PeerVariant:
         return PeerVariant(name, lambda: call)
@@ -431,10 +428,6 @@ def _product_variants(
 def _turned(matrix: Array) -> Array:
     """Return the same matrix in the other memory order."""
     return np.asfortranarray(matrix) if matrix.flags.c_contiguous else np.ascontiguousarray(matrix)
-
-
-def _reshaped(value: Value, shape: list[int]) -> Array:
-    return value().reshape(shape)
 
 
 def _cast(x: Value, out: Array) -> Array:

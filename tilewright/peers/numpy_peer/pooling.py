@@ -22,10 +22,10 @@ Array = NDArray[Any]
 
 
 def pool_by_taps(form: PoolForm, stage: Stage, tensors: Mapping[str, Array], out: Array) -> Call:
-    """Return a call that writes the pooling of one of `tensors` to `out`, with the expression's
-    value outside the tensor."""
+    """Return a call that writes the pooling of one of `tensors` to `out`. Outside the tensor,
+    elements have the constant of the expression."""
     if not isinstance(stage.body, Load | Select):
-        raise ValueError("more is done to an element than to select it")
+        raise ValueError("the elements are changed before they are reduced")
     outside = [n.on_false.value for n in walk(stage.body) if isinstance(n, Select)
                and isinstance(n.on_false, Const)]  # fmt: skip
     data, rank = tensors[form.data], len(form.taps)

@@ -36,8 +36,7 @@ def compiled_variants(
     limit_secs: float,
     modes: Sequence[str] = MODES,
 ) -> list[PeerVariant]:
-    """Return one variant per mode, whose call returns the outputs. `values` has the inputs by
-    name."""
+    """Return a variant per mode; its call returns the outputs. `values` has the inputs by name."""
     end: list[float] = []
 
     def variant(mode: str) -> PeerVariant:
@@ -63,7 +62,7 @@ def _compiled(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     if not any(map(which, COMPILERS)):
-        raise TorchCompileError(f"no C++ compiler is there: {', '.join(COMPILERS)} would do")
+        raise TorchCompileError(f"no C++ compiler was found ({', '.join(COMPILERS)})")
     inputs = [values[tensor.name] for tensor in workload.inputs]
     function = _Traced(workload, values)
     with (
@@ -99,13 +98,13 @@ class _Traced:
 
 @contextmanager
 def _limited(end: float, limit_secs: float) -> Iterator[None]:
-    """Raise CompileError at `end`, on the monotonic clock, if the block is still running."""
+    """Raise TorchCompileError if the block still runs at `end`, a monotonic time."""
     left_secs = end - time.monotonic()
-    late = f"compiling takes more than the {limit_secs:g} s it may"
+    late = f"compiling takes more than the limit of {limit_secs:g} s"
     if left_secs <= 0:
         raise TorchCompileError(late)
     if threading.current_thread() is not threading.main_thread():
-        raise TorchCompileError("compiling is only bounded on the main thread")
+        raise TorchCompileError("the time of compiling can be limited only in the main thread")
     passed = []
 
     def interrupt(*_: object) -> None:

@@ -18,7 +18,7 @@ from .tensors import TorchTensors
 
 
 def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Return the step in every convolution form of its first stage; empty if it has none."""
+    """Return variants of a step whose first stage is a convolution; empty if it is not."""
     plain, promoted = (convolution_form(stages[0], promoted=each) for each in (False, True))
     variants = [] if plain is None else _variants_of(tensors, stages, plain)
     if promoted is not None and promoted != plain:

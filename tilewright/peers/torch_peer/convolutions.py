@@ -1,7 +1,7 @@
 """Variants of a convolution on a CPU that PyTorch offers.
 
 Images have channels last in memory (as views with channels second), so no call transposes them.
-Weights are in PyTorch's order, transposed beforehand, in both of its memory formats; constant
+Weights are permuted to PyTorch's order before timing, in both of its memory formats; constant
 weights may also be in oneDNN's blocked layout. There is no `out=`: PyTorch allocates each result.
 """
 
@@ -18,13 +18,11 @@ from .products import ProductEpilogue, Tensor, activate, onednn_words
 Read = Callable[[], Tensor]
 """A callable that returns an operand, possibly another tensor in every call."""
 
-_FUNCTIONS = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
-
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """Geometry of the windows, one entry per spatial axis. If `transposed`, the output is larger
-    than the data, and `more` is the number of elements at its end that no window reaches."""
+    than the data, and no window reaches the last `more` elements of the output."""
 
     stride: tuple[int, ...]
     pad: tuple[int, ...]
@@ -48,9 +46,9 @@ class Convolution:
 def library_convolution(
     form: ConvolutionForm, in_shape: Sequence[int], taps: Sequence[int]
 ) -> tuple[Convolution, tuple[tuple[int, int], ...]]:
-    """Return the library's parameters of `form`, for data of the spatial shape `in_shape` and
-    windows of `taps`, and the zeros to add around the data beforehand if the library cannot pad
-    that way."""
+    """Return the library's parameters of `form` for data of the spatial shape `in_shape` and
+    windows of `taps`, and the zeros to add around the data before the call, if the library cannot
+    pad that way."""
     none = ((0, 0),) * len(taps)
     if form.transposed:
         # Along each axis the library's output ends at whole - pad - 1, whole = (n - 1) s + span.
@@ -68,8 +66,7 @@ def library_convolution(
 
 
 def framed(image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
-    """Pad `image` with `value`, one (before, after) pair per spatial axis; negative entries
-    crop."""
+    """Pad `image` with `value` by (before, after) per spatial axis; negative entries crop."""
     import torch
 
     flat = [each for pair in reversed(around) for each in pair]
@@ -109,13 +106,13 @@ def convolution_variants(
 
 
 def _name(how: Convolution, rank: int) -> str:
-    return f"conv_transpose{rank}d" if how.transposed else _FUNCTIONS[rank]
+    return f"conv{'_transpose' if how.transposed else ''}{rank}d"
 
 
 def dispatched(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue
 ) -> Callable[[], Call]:
-    """Return the call that `torch.nn.functional` dispatches; the rest of the epilogue follows in
+    """Return the call that `torch.nn.functional` dispatches. The rest of the epilogue works in
     place."""
 
     def prepare() -> Call:
@@ -136,8 +133,7 @@ def dispatched(
 def _named(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
 ) -> Iterator[PeerVariant]:
-    """Yield oneDNN's calls by name, without PyTorch's dispatch, and with the epilogue in the
-    call."""
+    """Yield direct calls of oneDNN, without PyTorch's dispatch; one includes the epilogue."""
     if not how.transposed:
 
         def prepare() -> Call:
@@ -180,8 +176,7 @@ def _packed_variants(
 
 
 def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
-    """Return one call of oneDNN including the epilogue; after adding a tensor, only relu is
-    possible."""
+    """Return one call of oneDNN with the epilogue. After an added tensor, only relu is included."""
     import torch
 
     ops, words = torch.ops.mkldnn, onednn_words(e.activation)

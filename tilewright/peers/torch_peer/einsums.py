@@ -10,12 +10,11 @@ from typing import Any
 from tilewright.schedules.workload.tensors import Stage
 
 from ..forms.einsum import EinsumForm, einsum_form
-from ..variants import Call, PeerVariant
+from ..variants import Call, PeerVariant, ready
 
 
 def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iterator[PeerVariant]:
-    """Yield the einsum of all factors and, for three or more, variants that contract two factors
-    first."""
+    """Yield the einsum of all factors and, for three or more, variants that first contract two."""
     import torch
 
     form = einsum_form(stage)
@@ -23,7 +22,7 @@ def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iter
         return
     values = [value_of(name) for name in form.tensors]
     subscripts = form.subscripts
-    yield _variant("einsum", lambda: torch.einsum(subscripts, *(value() for value in values)))
+    yield ready("einsum", lambda: torch.einsum(subscripts, *(value() for value in values)))
     if len(values) == 2:
         yield from _vector_products(form, values)
         return
@@ -37,9 +36,9 @@ def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iter
         others = [form.factors[n] for n in rest]
         then = f"{','.join([between, *others])}->{form.output}"
         in_turn = partial(_in_turn, values, pair, rest, first, then)
-        yield _variant(f"einsum {first}, einsum {then}", in_turn)
+        yield ready(f"einsum {first}, einsum {then}", in_turn)
         if len(rest) == 1 and set(others[0]) <= set(between):
-            yield _variant(f"einsum {first}, mul_, sum", partial(
+            yield ready(f"einsum {first}, mul_, sum", partial(
                 _multiplied, values, pair, rest[0], first, (between, others[0], form.output)
             ))  # fmt: skip
 
@@ -56,8 +55,8 @@ def _in_turn(
 def _multiplied(
     values: Sequence[Call], pair: tuple[int, int], last: int, first: str, letters: Sequence[str]
 ) -> Any:
-    """Return the product of two factors, times the last one in place, summed over axes not in the
-    output."""
+    """Return the product of two factors, multiplied in place by the last one, and summed over the
+    axes that are not in the output."""
     import torch
 
     between, factor, output = letters
@@ -84,11 +83,7 @@ def _vector_products(form: EinsumForm, values: Sequence[Call]) -> Iterator[PeerV
     def rows(value: Call) -> Any:
         return value().reshape((*value().shape[: len(form.output)], -1))
 
-    yield _variant("vecdot", lambda: torch.linalg.vecdot(rows(a), rows(b)))
-    yield _variant("torch.bmm of rows", lambda: torch.bmm(
+    yield ready("vecdot", lambda: torch.linalg.vecdot(rows(a), rows(b)))
+    yield ready("torch.bmm of rows", lambda: torch.bmm(
         rows(a).flatten(0, -2)[:, None], rows(b).flatten(0, -2)[:, :, None]
     ).view(rows(a).shape[:-1]))  # fmt: skip
-
-
-def _variant(name: str, call: Call) -> PeerVariant:
-    return PeerVariant(name, lambda: call)

@@ -14,12 +14,11 @@ from .step_variants import library_variants
 from .tensors import TorchTensors
 
 _MAX_COMPARED_STAGES = 12
-"""Longer runs of stages are not searched for functions of PyTorch."""
+"""The longest run of stages that is searched for functions of PyTorch."""
 
 
 def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
-    """Yield the stages in order, grouped by steps: a product with its epilogue, or a run of other
-    stages."""
+    """Yield the stages in order, grouped by steps: a product with its epilogue, or other stages."""
     run: list[Stage] = []
     stages = list(tensors.workload.stages)
     while stages:
@@ -44,8 +43,8 @@ def repartitioned(workload: Workload, steps: Sequence[StepVariant]) -> Iterator[
 
 
 def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
-    """Divide a run into as few steps as PyTorch's functions allow. Stages without a function form
-    one step, unless a tensor between them is read elsewhere."""
+    """Divide a run into as few steps as PyTorch's functions allow. Stages without such a function
+    form one step, unless stages outside the step read their intermediate tensors."""
     if not run:
         return
     _evaluate(tensors, run)
@@ -57,8 +56,7 @@ def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
 
 
 def _evaluate(tensors: TorchTensors, run: Sequence[Stage]) -> None:
-    """Compute every stage by plain calls, for comparison; stop at the first stage for which that is
-    impossible."""
+    """Compute the stages by plain calls, for comparison, until one has no plain call."""
     try:
         for stage in run:
             tensors.values[stage.name] = tensors.plain.stage(stage)()

@@ -37,11 +37,11 @@ class TorchPeer:
 
     Stages form one step if PyTorch has one call for them: sums of products with their epilogue, and
     functions of rows (softmax, layer norm and similar). Every variant of a step is tried, and the
-    fastest with the same result is chosen. With `compile_secs`, the code that `torch.compile`
-    generates for the whole workload within that time races with the steps. `like` has the variants
-    chosen for the same computation at other sizes, which are used without a race. Raise NoPeerError
-    if PyTorch is not installed or cannot compute the workload. Unless `copy`, the computation uses
-    the memory of the inputs.
+    fastest with the same result is chosen. If `compile_secs` is not 0, the code that
+    `torch.compile` generates for the whole workload within that time is raced with the steps.
+    `like` has the variants chosen for the same computation at other sizes, which are used without a
+    race. Without `copy`, the computation uses the memory of `inputs`. Raise NoPeerError if PyTorch
+    is not installed or cannot compute the workload.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class TorchPeer:
 
     @property
     def ways_secs(self) -> dict[str, float]:
-        """Median seconds of each variant of each step that raced, and of all steps together if they
-        raced with the compiler's code."""
+        """Median seconds of each variant that was raced: of each step, and of all steps
+        together."""
         whole = {} if self._whole is None else dict(self._whole.secs)
         return {**variant_secs(self._choices), **whole}
 
     @property
     def compiled_secs(self) -> dict[str, float]:
         """Median seconds of all steps, `eager`, and of the compiler's fastest variant, `compiled`;
-        empty if they did not race."""
+        empty if they were not raced."""
         secs = {} if self._whole is None else dict(self._whole.secs)
         eager = secs.pop(self._steps_variant, None)
         return {} if eager is None or not secs else {"eager": eager, "compiled": min(secs.values())}
@@ -128,8 +128,8 @@ class TorchPeer:
     def _raced_with_compiler(
         self, threads: int, compile_secs: float, wanted: str | None
     ) -> FastestVariant:
-        """Race the steps with `torch.compile` of the whole workload; or return the variant `wanted`
-        without a check."""
+        """Race the steps with `torch.compile` of the whole workload, or return variant `wanted`
+        unchecked."""
         outputs, values = self._workload.outputs, self._tensors.values
         self._call_steps()
         expected = [values[name].clone() for name in outputs]
@@ -157,8 +157,8 @@ class TorchPeer:
         return choice
 
     def _chosen(self, stages: list[Stage], wanted: str | None = None) -> Value:
-        """Return the fastest variant of a step that agrees with the plain one; or the variant
-        `wanted` without a check."""
+        """Return the fastest variant of a step that agrees with the plain one, or variant `wanted`
+        unchecked."""
         variants = step_variants(self._tensors, stages)
         expected: list[Any] = []
         allowed = tolerance(stages)

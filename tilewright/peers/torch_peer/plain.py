@@ -55,12 +55,12 @@ MOST_BYTES = 4 << 30
 
 
 class PlainTorch:
-    """Translates stages and nodes to plain calls of PyTorch on `values`, tensors by name.
+    """Translates stages and nodes to plain calls of PyTorch on `values`, tensors by name, which may
+    change between calls except those in `fixed`. Raise NoPeerError if PyTorch has no plain call.
 
-    Tensors may change between calls, except `fixed` ones. Raise NoPeerError if PyTorch has no plain
-    call for a node. `traced`: the calls are for a compiler, so they write to no existing tensor,
-    and convolutions are calls of PyTorch's convolutions. `multiply_adds`: a sum with a product as
-    operand is one call.
+    If `traced`, the calls are for a compiler: they write to no existing tensor, and convolutions
+    are calls of PyTorch's convolutions. If `multiply_adds`, a sum with a product as operand is one
+    call.
     """
 
     def __init__(
@@ -94,13 +94,12 @@ class PlainTorch:
         self._buffers_used = 0
 
     def stage(self, stage: Stage) -> Value:
-        """Return a call of one stage, as a product of matrices or element by element, which returns
-        a tensor of the stage's shape."""
+        """Return a call that computes a stage, as a matrix product or element by element."""
         form = convolution_form(stage) if self._traced and stage.tensor.dtype.is_float else None
         if form is not None:
             return self._convolution(form)
         plan = contraction_of(stage)
-        # Products of vectors alone are summed in pairs: the error of matmul grows with their
+        # A product of two vectors is summed pairwise, because the error of matmul grows with its
         # length, and all other variants are compared with this one.
         is_product = plan is not None and bool(plan.rows or plan.columns)
         if plan is not None and is_product and stage.tensor.dtype.is_float:
@@ -139,7 +138,7 @@ class PlainTorch:
         return convolve
 
     def _contraction(self, plan: Contraction) -> Value | None:
-        """Return one `matmul`, or None if no plain one computes this sum of products."""
+        """Return one `matmul`, or None if a single one cannot compute this sum of products."""
         product = product_form(plan)
         if product is None:
             return None
@@ -158,17 +157,19 @@ class PlainTorch:
         return multiply
 
     def value(self, node: Scalar, axes: tuple[Axis, ...]) -> Value:
-        """Return a node over `axes`, with extent 1 along axes it does not depend on."""
+        """Return a node over `axes`, with extent 1 along axes on which it does not depend."""
         torch = self._torch
         match node:
             case Const():
                 constant = torch.from_numpy(np.asarray(node.value).astype(node.dtype.numpy))
                 return lambda: constant
             case IndexValue():
-                indices = index_values(node.index, full_box(axes)).astype(node.dtype.numpy)
-                return partial(_same, torch.from_numpy(indices))
+                found = index_values(node.index, full_box(axes)).astype(node.dtype.numpy)
+                indices = torch.from_numpy(found)
+                return lambda: indices
             case All():
-                return partial(_same, torch.from_numpy(conditions_hold(node.conds, full_box(axes))))
+                mask = torch.from_numpy(conditions_hold(node.conds, full_box(axes)))
+                return lambda: mask
             case Load():
                 return self.read(node, axes)
             case Cast():
@@ -192,8 +193,7 @@ class PlainTorch:
                 assert_never(node)
 
     def _written(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """Return the value of a whole tensor, copied if it is a view of another or needs
-        broadcasting."""
+        """Return the value of a whole tensor, copied if it is a view or needs broadcasting."""
         first = value()
         mine = all(
             first.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
@@ -205,8 +205,7 @@ class PlainTorch:
         return lambda: out.copy_(value().expand(shape))
 
     def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
-        """Return a binary operation. Constants stay Python numbers; a product and a sum may be one
-        call."""
+        """Return a binary operation. Constants stay Python numbers."""
         torch, a, b = self._torch, node.a, node.b
         if node.op in _COMMUTES and isinstance(a, Const):
             a, b = b, a
@@ -226,14 +225,13 @@ class PlainTorch:
         return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
 
     def _function(self, op: UnaryOp) -> Any:
-        """Return PyTorch's function of this name."""
         if not hasattr(self._torch, op.value):
             raise NoPeerError(f"PyTorch has no {op}")
         return getattr(self._torch, op.value)
 
     def _into(self, function: Any, nodes: Sequence[Scalar], axes: tuple[Axis, ...]) -> Value:
-        """Return `function` with a preallocated output: the memory of an operand if it has the same
-        size and no other use."""
+        """Return `function` with a preallocated output. An operand's memory is used if it has the
+        same size and no other use."""
         values = [self.value(node, axes) for node in nodes]
         if self._traced:
             return lambda: function(*(value() for value in values))
@@ -253,8 +251,7 @@ class PlainTorch:
         return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
-        """Return memory for a result. Steps of one reduction share it, in the order of the
-        requests."""
+        """Return memory for a result. Steps of one reduction share it, in the order of requests."""
         if self._shared is None:
             return self._torch.empty_like(like)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1
@@ -265,15 +262,14 @@ class PlainTorch:
         return known if same else self._torch.empty_like(like)
 
     def _is_padded(self, node: Select, axes: tuple[Axis, ...]) -> bool:
-        """Return whether the read alone provides the zeros of padding."""
+        """Return whether a plain read with zero padding equals the select."""
         load = node.on_true
         if not isinstance(load, Load) or not is_strided(load):
             return False
         return is_zero_padding(node, self._values[load.tensor].shape, axes)
 
     def read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
-        """Return a read, as a view if strides allow one; computed once for tensors that do not
-        change."""
+        """Return a read. For a fixed tensor it is a view if strides allow one."""
         whole = self._values[node.tensor]
         part = reader(self._torch, node, whole.shape, axes)
         if node.tensor in self._fixed:
@@ -285,7 +281,3 @@ class PlainTorch:
 
 def _with_number(function: Any, number: float) -> Any:
     return lambda x, **out: function(x, number, **out)
-
-
-def _same(value: Any) -> Any:
-    return value

@@ -17,11 +17,9 @@ from .tensors import TorchTensors
 def product_step_variants(
     tensors: TorchTensors, stages: list[Stage], plan: Contraction
 ) -> list[PeerVariant]:
-    """Return products of two matrices, or of stacks of them, with the epilogue of `stages`.
-
-    The right matrix is a view of an input or, without an epilogue, computed in every call; the left
-    matrix may also be the result of an earlier stage. Empty if the plan is not such a product.
-    """
+    """Return products of two matrices, or of stacks of them, with the epilogue of `stages`; empty
+    if the plan is not such a product. The right matrix is a view of an input or, without an
+    epilogue, computed in every call. The left matrix may also be the result of an earlier stage."""
     product = product_form(plan)
     if product is None:
         return []
@@ -48,7 +46,7 @@ def product_step_variants(
 
 
 def _right_computed(tensors: TorchTensors, product: ProductForm, left: Any) -> list[PeerVariant]:
-    """Return variants that compute the right matrix into separate memory in every call."""
+    """Return variants that first compute the right matrix, into its own memory, in every call."""
     if len(product.right_shape) != 2:
         return []
     value = tensors.plain.value(product.right, product.right_axes)
@@ -82,7 +80,7 @@ def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
 
 
 def _stacked_variants(tensors: TorchTensors, product: ProductForm) -> list[PeerVariant]:
-    """Return products of stacks that are not a single stack in memory, such as attention heads
+    """Return products of stacks that are not contiguous stacks in memory, such as attention heads
     stored between rows and columns."""
     a = tensors.plain.value(product.left, product.left_axes)
     b = tensors.plain.value(product.right, product.right_axes)

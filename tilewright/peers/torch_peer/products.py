@@ -1,7 +1,7 @@
 """Variants of a matrix product on a CPU that PyTorch offers.
 
-`torch.mm` calls MKL, `torch.ops.mkldnn` calls oneDNN. Which of them is faster, by up to a factor of
-two, depends more on the processor than on the sizes. Constant weights may be packed beforehand.
+`torch.mm` calls MKL, `torch.ops.mkldnn` calls oneDNN. One may be twice as fast as the other, which
+depends more on the processor than on the sizes. Constant weights may be packed before timing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..variants import Call, PeerVariant
+from ..variants import Call, PeerVariant, ready
 
 Tensor = Any
 
@@ -30,18 +30,16 @@ ACTIVATIONS = tuple(name for name in _ONEDNN if name)
 
 @dataclass(frozen=True, slots=True)
 class ProductEpilogue:
-    """The epilogue of a sum of products: `activation(sum + bias + added)`.
-
-    `bias` has one entry per column (output channel), `added` has the result's shape.
-    """
+    """The epilogue of a sum of products: `activation(sum + bias + added)`. `bias` has one entry per
+    column (output channel), `added` has the result's shape."""
 
     bias: Tensor | None = None
     added: Tensor | None = None
     activation: str = ""
 
     def after(self, y: Tensor, *, bias: bool = True) -> Tensor:
-        """Apply the epilogue to `y` in place, one operation per call. `bias` is False if `y`
-        already contains the bias."""
+        """Apply the epilogue to `y` in place, by one call per operation. Without `bias`, omit
+        it."""
         if bias and self.bias is not None:
             y.add_(self.bias)
         if self.added is not None:
@@ -67,7 +65,7 @@ def activate(y: Tensor, activation: str) -> Tensor:
 
             how = "tanh" if activation == "gelu" else "none"
             return torch.ops.aten.gelu_(y, approximate=how)
-    raise ValueError(f"no PyTorch spelling of the epilogue {activation!r}")
+    raise ValueError(f"PyTorch has no function for the epilogue {activation!r}")
 
 
 def onednn_words(activation: str) -> tuple[str, list[float], str]:
@@ -83,11 +81,9 @@ def product_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Return variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both.
-
-    `y` has the result's shape and may be written. `constant`: b never changes, so any layout may be
-    prepared. A callable `a` returns another tensor each time and is not a stack.
-    """
+    """Return variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both. `y` has the
+    result's shape and may be written. If `constant`, b never changes and may be prepared in any
+    layout. A callable `a` returns another matrix in each call."""
     if callable(a):
         return [
             *_plain_variants(a, b, y, epilogue),
@@ -105,9 +101,8 @@ def product_variants(
 
 
 def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[PeerVariant]:
-    """Return variants of a @ b for stacks over several dimensions that are not a single stack in
-    memory: copied by the library, one call per index of the first dimension, or one call per
-    matrix."""
+    """Return variants of a @ b for stacks over several dimensions that are not contiguous stacks:
+    copied by the library, one call per index of the first dimension, or one call per matrix."""
     import torch
 
     words = onednn_words("")
@@ -126,12 +121,12 @@ def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> li
         return unfolded(out)
 
     return [
-        _variant("torch.matmul of views", lambda: unfolded(torch.matmul(a(), b()))),
-        _variant("torch.matmul of copies", lambda: unfolded(
+        ready("torch.matmul of views", lambda: unfolded(torch.matmul(a(), b()))),
+        ready("torch.matmul of copies", lambda: unfolded(
             torch.matmul(a().contiguous(), b().contiguous())
         )),
-        _variant("torch.bmm for each", each),
-        _variant("oneDNN linear for each", by_onednn),
+        ready("torch.bmm for each", each),
+        ready("oneDNN linear for each", by_onednn),
     ]  # fmt: skip
 
 
@@ -147,11 +142,11 @@ def _plain_variants(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterat
 
     bias = e.bias
     if bias is None:
-        yield _variant("torch.mm", lambda: e.after(torch.mm(a(), b, out=y)))
+        yield ready("torch.mm", lambda: e.after(torch.mm(a(), b, out=y)))
     else:
-        yield _variant("torch.addmm", lambda: e.after(torch.addmm(bias, a(), b, out=y), bias=False))
+        yield ready("torch.addmm", lambda: e.after(torch.addmm(bias, a(), b, out=y), bias=False))
     turned = b.t()
-    yield _variant(
+    yield ready(
         "linear", lambda: e.after(torch.nn.functional.linear(a(), turned, e.bias), bias=False)
     )
     if 1 in y.shape:
@@ -166,13 +161,13 @@ def _plain_variants(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterat
                 torch.mv(turned, a()[0], out=flat)
             return e.after(y, bias=y.shape[1] == 1)
 
-        yield _variant("torch.mv", by_vector)
+        yield ready("torch.mv", by_vector)
 
 
 def _onednn_variants(
     a: Call, b: Tensor, y: Tensor, e: ProductEpilogue, constant: bool
 ) -> Iterator[PeerVariant]:
-    """Yield oneDNN's calls by name; weights are [N, K] with any strides."""
+    """Yield direct calls of oneDNN; weights are [N, K] with any strides."""
     turned = b.t()
     yield PeerVariant("oneDNN linear", lambda: _linear(a, turned, e))
     if constant:
@@ -203,8 +198,8 @@ def _packed(a: Call, weight: Tensor, e: ProductEpilogue, batch: int | None) -> C
 
 
 def _linear(a: Call, weight: Tensor, e: ProductEpilogue) -> Call:
-    """Return one call of oneDNN including the epilogue; with an added tensor, the activation is a
-    separate call."""
+    """Return one call of oneDNN with the epilogue; after an added tensor, the activation is
+    separate."""
     import torch
 
     linear = torch.ops.mkldnn._linear_pointwise
@@ -221,11 +216,11 @@ def _stack_variants(a: Tensor, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iter
     import torch
 
     if y.is_contiguous():
-        yield _variant("torch.bmm", lambda: e.after(torch.bmm(a, b, out=y)))
+        yield ready("torch.bmm", lambda: e.after(torch.bmm(a, b, out=y)))
     else:
-        yield _variant("torch.matmul", lambda: e.after(y.copy_(torch.matmul(a, b))))
+        yield ready("torch.matmul", lambda: e.after(y.copy_(torch.matmul(a, b))))
     pairs = list(zip(a, b, y, strict=True))
-    yield _variant("torch.mm for each", lambda: e.after(_each(torch.mm, pairs, y)))
+    yield ready("torch.mm for each", lambda: e.after(_each(torch.mm, pairs, y)))
     turned = [(left, right.t(), out) for left, right, out in pairs]
     words = onednn_words("")
 
@@ -235,14 +230,10 @@ def _stack_variants(a: Tensor, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iter
             out.copy_(linear(left, right, None, *words))
         return e.after(y)
 
-    yield _variant("oneDNN linear for each", by_onednn)
+    yield ready("oneDNN linear for each", by_onednn)
 
 
 def _each(multiply: Any, parts: Sequence[tuple[Tensor, Tensor, Tensor]], y: Tensor) -> Tensor:
     for left, right, out in parts:
         multiply(left, right, out=out)
     return y
-
-
-def _variant(name: str, call: Call) -> PeerVariant:
-    return PeerVariant(name, lambda: call)

@@ -1,4 +1,4 @@
-"""Reads by affine indices as calls of PyTorch: views if strides allow them, else gathers."""
+"""Reads by affine indices as calls of PyTorch: views if strides allow them, otherwise gathers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ MAX_GATHER_ELEMENTS = 1 << 28
 """The limit on the elements of a gather's index tensor."""
 
 View = Callable[[Any], Any]
-"""A function that returns the elements read from a whole tensor, with extent 1 along axes they do
-not depend on."""
+"""A function from a whole tensor to the elements read, with extent 1 along other axes."""
 
 
 def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -> View:
     """Return the read `node` over `axes` of a tensor of `shape`. Raise NoPeerError for too many
-    indices.
-
-    Outside the tensor the read returns zero, or any element if the index is not a sum of axes with
-    positive factors.
-    """
+    indices. Elements outside the tensor are zero, or undefined if the index is not a sum of axes
+    with positive factors."""
     if not is_strided(node):
         return _gather(torch, node, shape, axes)
     spans = [_span(index, axes) for index in node.index]
@@ -77,8 +73,8 @@ def _slices(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Return one slice per dimension, permuted, if each dimension depends on at most one axis and
-    no two on the same axis."""
+    """Return a permuted slice of the tensor. Each dimension depends on at most one axis, and each
+    axis occurs once."""
     at: list[Any] = []
     places = []
     for each, span, (before, _) in zip(index, spans, pads, strict=True):
@@ -101,8 +97,8 @@ def _strides(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Return a view by strides, for windows and diagonals: several axes share a dimension, or one
-    axis indexes several dimensions."""
+    """Return a view by strides, for windows (several axes in a dimension) and diagonals (one axis
+    in several dimensions)."""
     factors = [[each.coefficient(axis.name) for each in index] for axis in axes]
     first = [each.const + before for each, (before, _) in zip(index, pads, strict=True)]
     shape = tuple(a.extent if any(f) else 1 for a, f in zip(axes, factors, strict=True))

@@ -1,7 +1,7 @@
 """PyTorch's functions of whole tensors (softmax, norms, activations), recognised by their values.
 
 A run of stages over one tensor is compared with every function here that fits its shapes. A
-function with the same values is a variant, however the run was spelled.
+function with the same values is a variant, whatever expressions the stages have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 from math import prod
 from typing import Any
 
-from ..variants import PeerVariant
+from ..variants import PeerVariant, ready
 
 Value = Callable[[], Any]
 Operand = tuple[Value, tuple[int, ...]]
@@ -23,10 +23,8 @@ Dims = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class StageRun:
     """A run of stages: the tensors it reads with their shapes, the `shape` of its result, its
-    constants, and the extents it reduces over, one sorted entry per reducing stage.
-
-    `result` is the result, if known: long lists of variants are compared on a part of it first.
-    """
+    constants, and the extents over which it reduces, one sorted entry per reducing stage. If the
+    `result` is known, many variants are first compared on a part of it."""
 
     operands: Sequence[Operand]
     shape: tuple[int, ...]
@@ -64,7 +62,7 @@ def row_variants(run: StageRun) -> list[PeerVariant]:
 
 
 def _dims_reduced(whole: tuple[int, ...], run: StageRun) -> list[Dims]:
-    """Return the sets of dimensions with the extents of a reducing stage."""
+    """Return the sets of dimensions that have the extents of a reducing stage."""
     found = {
         dims
         for extents in run.reduced
@@ -84,15 +82,15 @@ def _along(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVari
         (dim,) = dims
         for name in ("softmax", "log_softmax", "cumsum"):
             function = getattr(torch, name)
-            yield _variant(f"torch.{name} along {dim}", lambda f=function, d=dim: f(x(), d))
+            yield ready(f"torch.{name} along {dim}", lambda f=function, d=dim: f(x(), d))
         softmax = torch._softmax
-        yield _variant(
+        yield ready(
             f"torch.softmax along {dim}, with out",
             lambda f=softmax, d=dim: f(x(), d, False, out=y),
         )
         for eps in run.eps:
             normalize = partial(torch.nn.functional.normalize, dim=dim, eps=eps)
-            yield _variant(f"normalize({eps:g}) along {dim}", lambda f=normalize: f(x()))
+            yield ready(f"normalize({eps:g}) along {dim}", lambda f=normalize: f(x()))
 
 
 def _activations(x: Value, run: StageRun) -> Iterator[PeerVariant]:
@@ -105,13 +103,13 @@ def _activations(x: Value, run: StageRun) -> Iterator[PeerVariant]:
     for name in ("relu", "gelu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "softplus",
                  "elu", "selu", "celu", "softsign", "logsigmoid", "sigmoid", "tanh"):  # fmt: skip
         function = getattr(functions, name)
-        yield _variant(name, lambda f=function: f(x()))
+        yield ready(name, lambda f=function: f(x()))
     tanh = partial(functions.gelu, approximate="tanh")
-    yield _variant("gelu by tanh", lambda: tanh(x()))
+    yield ready("gelu by tanh", lambda: tanh(x()))
     for slope in sorted({c for c in run.constants if 0 < abs(c) < 1}):
         for name in ("leaky_relu", "elu"):
             function = getattr(functions, name)
-            yield _variant(f"{name}({slope:g})", lambda f=function, s=slope: f(x(), s))
+            yield ready(f"{name}({slope:g})", lambda f=function, s=slope: f(x(), s))
 
 
 def _reduced(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVariant]:
@@ -137,11 +135,11 @@ def _reduced(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVa
         y = torch.empty(run.shape, dtype=x().dtype)
         for name, function in functions:
             call = partial(function, dim=dims, out=y)
-            yield _variant(f"torch.{name} along {dims}", lambda f=call: f(x()))
+            yield ready(f"torch.{name} along {dims}", lambda f=call: f(x()))
         yield from _as_products(x, whole, dims, kept, y)
         if len(dims) == 2 and len(kept) <= 2:
             call = partial(_adaptive, (*kept, *dims), run.shape)
-            yield _variant(f"adaptive_avg_pool2d along {dims}", lambda f=call: f(x()))
+            yield ready(f"adaptive_avg_pool2d along {dims}", lambda f=call: f(x()))
 
 
 def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
@@ -155,22 +153,21 @@ def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
 def _as_products(
     x: Value, whole: tuple[int, ...], dims: Dims, kept: Sequence[int], y: Any
 ) -> Iterator[PeerVariant]:
-    """Yield a sum as a product with ones, and a norm as the root of products of rows with
-    themselves."""
+    """Yield a sum as a product with ones, and a norm as the root of rows times themselves."""
     import torch
 
     said, count = f"along {dims}", prod(whole[d] for d in dims)
     if len(whole) == 2:
         ones = torch.ones(count, dtype=y.dtype)
-        yield _variant(f"torch.mv with ones {said}", lambda: torch.mv(
+        yield ready(f"torch.mv with ones {said}", lambda: torch.mv(
             x() if dims == (1,) else x().t(), ones, out=y
         ))  # fmt: skip
     if dims == tuple(range(len(kept), len(whole))):
         rows = partial(_rows, x, count)
-        yield _variant(f"vecdot {said}, sqrt_", lambda: torch.linalg.vecdot(
+        yield ready(f"vecdot {said}, sqrt_", lambda: torch.linalg.vecdot(
             rows(), rows(), out=y.view(-1)
         ).sqrt_().view(y.shape))  # fmt: skip
-        yield _variant(f"torch.bmm {said}, sqrt_", lambda: torch.bmm(
+        yield ready(f"torch.bmm {said}, sqrt_", lambda: torch.bmm(
             rows()[:, None], rows()[:, :, None]
         ).sqrt_().view(y.shape))  # fmt: skip
 
@@ -201,14 +198,14 @@ def _layer_norms(
         for eps in run.eps:
             for suffix, (scale, offset) in _parameters(others):
                 call = partial(_normed, functions.layer_norm, width, (scale, offset), eps)
-                yield _variant(f"layer_norm({eps:g}){said}{suffix}", partial(placed, call))
+                yield ready(f"layer_norm({eps:g}){said}{suffix}", partial(placed, call))
                 native = partial(_normed, _first(torch.native_layer_norm), width,
                                  (scale, offset), eps)  # fmt: skip
-                yield _variant(f"native_layer_norm({eps:g}){said}{suffix}", partial(placed, native))
+                yield ready(f"native_layer_norm({eps:g}){said}{suffix}", partial(placed, native))
             if len(others) < 2:
                 scale = others[0][0] if others else None
                 call = partial(_normed, functions.rms_norm, width, (scale,), eps)
-                yield _variant(f"rms_norm({eps:g}){said}", partial(placed, call))
+                yield ready(f"rms_norm({eps:g}){said}", partial(placed, call))
 
 
 def _normed(
@@ -232,8 +229,8 @@ def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | 
 def _channel_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Yield norms with a scale and an offset per channel: group, instance and batch norm. Channels
-    are any dimension except the first, or two neighbouring dimensions: groups and their members."""
+    """Yield norms with a scale and an offset per channel: group, instance and batch norm. The
+    channels are any dimension but the first, or two neighbouring ones: groups and their members."""
     rank = len(whole)
     for at in range(1, rank):
         for parts in (1, 2):
@@ -257,7 +254,7 @@ def _channel_norms(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """`whole` permuted to `order` and folded to `shape`, [N, C, ...], and back."""
+    """The permutation of `whole` by `order`, folded to `shape`, [N, C, ...], and its inverse."""
 
     whole: tuple[int, ...]
     order: Dims
@@ -288,7 +285,7 @@ def _grouped_norms(
             for extents in run.reduced:
                 size = prod(extents) // max(1, prod(rest))
                 if prod(extents) == batch * prod(rest) and parts == 1:
-                    yield _variant(
+                    yield ready(
                         f"batch_norm({eps:g}) along {at}, of the batch{suffix}",
                         lambda s=scale, o=offset, e=eps: layout.back(functions.batch_norm(
                             layout.there(x()), None, None, s and s(), o and o(), True, 0.0, e
@@ -296,14 +293,14 @@ def _grouped_norms(
                     )  # fmt: skip
                 if size < 1 or channels % size or size * prod(rest) != prod(extents):
                     continue
-                yield _variant(
+                yield ready(
                     f"group_norm({channels // size}, {eps:g}) along {at}{suffix}",
                     lambda g=channels // size, s=scale, o=offset, e=eps: layout.back(
                         functions.group_norm(layout.there(x()), g, s and s(), o and o(), e)
                     ),
                 )
                 if size == 1 and rest:
-                    yield _variant(
+                    yield ready(
                         f"instance_norm({eps:g}) along {at}{suffix}",
                         lambda s=scale, o=offset, e=eps: layout.back(functions.instance_norm(
                             layout.there(x()), None, None, s and s(), o and o(), True, 0.0, e
@@ -341,7 +338,7 @@ def _batch_norms(
                     found, given = norm(x()[part], few), run.result[part]
                     if not torch.allclose(found, given, rtol=1e-3, atol=1e-3, equal_nan=True):
                         continue
-                yield _variant(
+                yield ready(
                     f"batch_norm({eps:g}) along {at}, operands {order}"
                     + (", relu_" if rectified else ""),
                     lambda f=norm: f(x(), layout),
@@ -362,12 +359,8 @@ def _distances(
     for a, b, result in ((x, value, (whole[0], shape[0])), (value, x, (shape[0], whole[0]))):
         if result == run.shape:
             for order in (1.0, 2.0):
-                yield _variant(
+                yield ready(
                     f"torch.cdist({order:g})"
                     + ("" if a is run.operands[0][0] else ", operands exchanged"),
                     lambda a=a, b=b, p=order: torch.cdist(a(), b(), p=p),
                 )
-
-
-def _variant(name: str, call: Any) -> PeerVariant:
-    return PeerVariant(name, lambda: call)

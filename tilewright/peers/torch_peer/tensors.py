@@ -25,11 +25,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TorchTensors:
-    """The tensors of a workload. `values` has every tensor computed already, by name; later calls
-    replace the results of stages.
-
-    `plain` calls PyTorch operation by operation, `fused` combines a product and a sum.
-    """
+    """The tensors of a workload. `values` has every computed tensor by name; later calls replace
+    the results of stages. `plain` calls PyTorch operation by operation, `fused` combines a product
+    and a sum."""
 
     torch: Any
     workload: Workload
@@ -40,8 +38,8 @@ class TorchTensors:
 
     @staticmethod
     def of(torch: Any, workload: Workload, inputs: Sequence[Array], *, copy: bool) -> TorchTensors:
-        """Convert the inputs to tensors, on the arrays' own memory unless `copy`. Raise NoPeerError
-        for a type that is not compared with PyTorch."""
+        """Convert the inputs to tensors, in the arrays' own memory without `copy`. Raise
+        NoPeerError for a type that is not compared with PyTorch."""
         for tensor in workload.tensors.values():
             if tensor.dtype.is_narrow_float:
                 raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
@@ -63,14 +61,14 @@ class TorchTensors:
         return isinstance(node, Load) and self.inputs[node.tensor].constant
 
     def read_elsewhere(self, names: set[str], stages: Sequence[Stage]) -> bool:
-        """Return whether one of the tensors `names` is an output or read by a stage not in
+        """Return whether one of `names` is an output or is read by a stage that is not in
         `stages`."""
         others = [s for s in self.workload.stages if s not in stages]
         read = {load.tensor for s in others for load in loads(s.body)}
         return bool(names & (read | set(self.workload.outputs)))
 
     def view(self, node: Scalar, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> Any | None:
-        """Return a factor as a view of an input, or None if PyTorch would have to copy elements."""
+        """Return a factor as a view of an input, or None if elements would have to be copied."""
         if not isinstance(node, Load) or node.tensor not in self.inputs:
             return None
         whole = self.values[node.tensor]
@@ -83,11 +81,9 @@ class TorchTensors:
         return folded if shared else None
 
     def epilogue_form(self, stage: Stage, consumer: Stage) -> EpilogueForm | None:
-        """Match `consumer` as the epilogue that one call applies to the sum of products `stage`.
-
-        Return None if it does not match, or if another stage reads the sum. The bias of a product
-        is along its last axis, the bias of a convolution along its channels.
-        """
+        """Match `consumer` as the epilogue that one call applies to the sum of products `stage`, or
+        return None if another stage reads the sum or `consumer` does not match. The bias of a
+        product is along its last axis, the bias of a convolution along its channels."""
         if consumer.tensor.shape != stage.tensor.shape:
             return None
         if self.read_elsewhere({stage.name}, [consumer]):
@@ -104,11 +100,9 @@ class TorchTensors:
     def epilogue(
         self, stages: Sequence[Stage], shaped: Callable[[Any], Any]
     ) -> ProductEpilogue | None:
-        """Return the epilogue of a product, from the stages after the first one of `stages`.
-
-        `shaped` converts an added tensor to the shape of the product. Return None if the bias or
-        the added tensor is not an input of the workload.
-        """
+        """Return the epilogue of a product, from the stages after the first one of `stages`, or
+        None if the bias or the added tensor is not an input of the workload. `shaped` converts the
+        added tensor to the product's shape."""
         if len(stages) == 1:
             return ProductEpilogue()
         form = self.epilogue_form(*stages)

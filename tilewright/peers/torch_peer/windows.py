@@ -29,8 +29,7 @@ Value = Callable[[], Any]
 
 
 def pool_variants(form: PoolForm, data: Value) -> Iterator[PeerVariant]:
-    """Yield pooling with no padding or zeros outside the data; the comparison of results decides
-    which is right."""
+    """Yield pooling without padding or with zeros; the comparison of results rejects wrong ones."""
     import torch
 
     functions, rank = torch.nn.functional, len(form.taps)
@@ -69,15 +68,13 @@ def pool_variants(form: PoolForm, data: Value) -> Iterator[PeerVariant]:
     name = f"max_pool{rank}d" + (", negated" if form.reducer is Reducer.MIN else "")
     if alike:
         yield variant(name, lambda x: greatest(x, form.taps, form.stride, pad, form.dilation))
+
+    def unpadded(x: Any) -> Any:
+        return greatest(x, form.taps, form.stride, none, form.dilation)
+
     outside = -inf if form.reducer is Reducer.MAX else inf
     for value, said in ((outside, "infinity"), (0.0, "zeros")):
-        inner = partial(_pooled, greatest, form.taps, form.stride, none, form.dilation)
-        yield variant(f"pad with {said}, {name}", partial(_framed, inner, around, value))
-
-
-def _pooled(pool: Any, *how: Any) -> Any:
-    *arguments, x = how
-    return pool(x, *arguments)
+        yield variant(f"pad with {said}, {name}", partial(_framed, unpadded, around, value))
 
 
 def _negated(pool: Any, x: Any, *how: Any) -> Any:
@@ -94,8 +91,8 @@ def _framed(call: Any, around: Any, value: float, x: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StencilForm:
-    """A weighted sum of neighbours in `data`. `weights` are indexed by the offsets in the last
-    dimensions; the leading dimensions have no offsets."""
+    """A weighted sum of neighbours in `data`. `weights` has the weight of each offset in the last
+    dimensions; the first `lead` dimensions have no offsets."""
 
     data: str
     lead: int
@@ -155,8 +152,7 @@ def _combined(
 
 
 def stencil_variants(form: StencilForm, data: Value) -> Iterator[PeerVariant]:
-    """Yield the stencil as a convolution with a small constant kernel, with zeros outside the
-    data."""
+    """Yield the stencil as a convolution with a small constant kernel and zero padding."""
     import torch
 
     if () in form.weights:
