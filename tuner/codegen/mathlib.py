@@ -142,14 +142,16 @@ def _power_of_two(b: Body, biased: str) -> str:
     return b.from_bits(b.int_op("shl", biased, b.int_const(b.fmt.mantissa)))
 
 
-def _exp_in_range(b: Body, x: str) -> str:
+def _exp(b: Body, x: str) -> str:
     """Write exp for arguments clamped to exp_low..exp_high.
 
     2**n is applied as two factors, each a normal number, so that results become denormal or
     infinite with a single rounding. At the ends of the range a single factor 2**n is not
     representable.
     """
-    p, z = _reduce(b, x, 2 * b.fmt.bias)
+    f = b.fmt
+    clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(f.exp_high))
+    p, z = _reduce(b, clamped, 2 * f.bias)
     half = b.int_op("lshr", z, b.int_const(1))
     rest = b.int_op("sub", z, half)
     first = _power_of_two(b, half)
@@ -157,7 +159,7 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """Write exp with the instruction that scales by a power of two; the bits equal `_exp_in_range`.
+    """Write exp with the instruction that scales by a power of two; the bits equal those of `_exp`.
 
     Outside the range of finite results, n alone selects 0, infinity or NaN if the scaled number is
     finite. Therefore the remainder is clamped instead of x.
@@ -184,12 +186,6 @@ def _exp_by_table(b: Body, x: str) -> str:
 
 
 _SIXTEENTHS = tuple(2.0 ** (j / 16) for j in range(16))
-
-
-def _exp(b: Body, x: str) -> str:
-    f = b.fmt
-    clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(f.exp_high))
-    return _exp_in_range(b, clamped)
 
 
 def _sigmoid(b: Body, x: str) -> str:

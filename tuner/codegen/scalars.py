@@ -154,11 +154,9 @@ class Scalars:
         on_true = self.value(node.on_true, where if free else inside)
         outside = where
         if loads(node.on_false):
-            negated = Val(
-                self.text.assign(f"xor {cond.type} {cond.name}, {_ones(cond.lanes)}", "m"),
-                DType.BOOL,
-                cond.lanes,
-            )
+            ones = literal(True, DType.BOOL, cond.lanes).name
+            name = self.text.assign(f"xor {cond.typed}, {ones}", "m")
+            negated = Val(name, DType.BOOL, cond.lanes)
             outside = negated if where is None else self.both(where, negated)
         on_false = self.value(node.on_false, outside)
         return self.select(cond, on_true, on_false)
@@ -445,10 +443,6 @@ def is_zero(node: Scalar) -> bool:
 
 def _zero(x: Val) -> str:
     return literal(0, x.dtype, x.lanes).name
-
-
-def _ones(lanes: int) -> str:
-    return literal(True, DType.BOOL, lanes).name
 
 
 _SLOW = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR}
