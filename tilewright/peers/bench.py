@@ -65,8 +65,8 @@ class BenchError(TilewrightError):
 
 @dataclass(frozen=True, slots=True)
 class PeerTiming:
-    """One side's time. `speedup` is how many times faster the kernel is, with a 95 % interval.
-    Times are None if the side could not take part, and `detail` has the reason. For a library:
+    """One side's time. `speedup` is how many times faster the kernel is, with a 95 % interval. All
+    four are None if the side could not take part, and `detail` has the reason. For a library:
 
     - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that were raced
     - `compiled_secs`: seconds of PyTorch's calls (`eager`) and of the compiler's code (`compiled`)
@@ -270,7 +270,7 @@ class _ContenderProcess:
     def __enter__(self) -> _ContenderProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
         # The signal at a parent's death is sent at the end of the thread that started the process
-        # (see runner_client). A process without it is not stopped: it might stay so for ever.
+        # (see runner_client). Without this signal, a stopped process might stay stopped for ever.
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         self._process = subprocess.Popen(

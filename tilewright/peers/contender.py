@@ -54,7 +54,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class KernelContender:
-    """A compiled kernel on buffers like those of tuning, with constant inputs packed before."""
+    """A compiled kernel on buffers like those of tuning. Constant inputs are already packed."""
 
     launch: Launch
     clock: Clock
@@ -121,7 +121,7 @@ def _peer(document: dict[str, Any], workload: Workload, case: Case) -> Contender
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
-    """Return the contender, with a reply of the seconds of one call; or None, with the reason."""
+    """Return the contender and a reply with the seconds of one call, or None and the reason."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
     case = Oracle(workload, document["seed"], rewrites, timeouts.REFERENCE_SECS).quick

@@ -57,7 +57,7 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 def _smaller(
     tensor: Tensor, workload: Workload, extents: Mapping[str, Mapping[str, int]]
 ) -> Tensor:
-    """Return an input whose dimensions shrink by as much as the largest index that is read."""
+    """Return an input; each dimension shrinks by as much as the largest index that reads it."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
         before = {a.name: a.extent for a in stage.all_axes}
@@ -81,7 +81,7 @@ def _last(index: Affine, extents: Mapping[str, int]) -> int:
 
 
 class _ExtentClasses:
-    """Classes of tensor dimensions and stage axes with equal extents, and which can be reduced."""
+    """Classes of tensor dimensions and stage axes with equal extents. Some cannot be reduced."""
 
     def __init__(self, workload: Workload) -> None:
         self._parent: dict[Dim, Dim] = {}

@@ -105,12 +105,9 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """Return the lowest nesting level at which the element may be loaded.
-
-        No loop or branch above that level writes the buffer, and the element is inside the buffer
-        in all iterations. If the index depends on `axis`, this holds for the contiguous elements of
-        all lanes.
-        """
+        """Return the lowest nesting level at which the element may be loaded: no deeper loop or
+        branch writes the buffer, and the element is inside the buffer in all iterations. If the
+        index depends on `axis`, this holds for the contiguous elements of all lanes."""
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)

@@ -168,7 +168,8 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
-        """Write a loop, entered only if all bounds without the loop's variable hold."""
+        """Write a loop. It is entered only if all bounds hold that do not depend on its
+        variable."""
         condition: Val | None = None
         for bound in loop.bounds:
             if loop.var in bound.index.vars():
@@ -240,8 +241,8 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """Write a loop from `start` to `stop` - 1. A constant `stop` needs no test before the
-        loop."""
+        """Write a loop from `start` to `stop` - 1. If `stop` is a constant, the loop runs at least
+        once and needs no test before it."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")

@@ -92,7 +92,7 @@ def in_halves(lines: tuple[str, ...], result: str) -> Halves:
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
-    """Return the lines of `pieces`, with heads moved as early as `registers` allow."""
+    """Return the lines of `pieces`, with first halves moved as early as `registers` allow."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
     if ahead <= 0:
@@ -116,8 +116,8 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """Return by how many statements heads can be early: registers that they occupy longer must be
-    free."""
+    """Return by how many statements heads can be early: their values and the register arrays must
+    leave REGISTERS_FOR_OTHERS registers free."""
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}

@@ -21,7 +21,7 @@ def thread_function(
 
     Its argument is a record of `arguments` pointers, the workspace, `outer` loop variables and, if
     `trips` is None, the number of iterations. The iterations are divided by the number of threads
-    that the runtime provides, so a caller with fewer threads still gets the whole output.
+    that the runtime provides, so the output is complete even if there are fewer than requested.
     """
     text = FunctionText()
     call: list[str] = []

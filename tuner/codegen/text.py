@@ -108,8 +108,8 @@ class FunctionText:
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """In this context statements form a sequence, in which first halves may move earlier.
-        `writes` has all buffers that the statements write."""
+        """In this context statements form a sequence: the first half of a statement may move before
+        earlier statements. `writes` has all buffers that the statements write."""
         if self._sequence() is not None:  # part of a longer sequence
             yield
             return

@@ -153,7 +153,8 @@ def emit_kernel(
 
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
     """Return the sorted CPU features that `target`'s code for `ir_text` uses, or None if `target`
-    is not x86-64 or LLVM generates other instructions if it has only these features."""
+    is not x86-64, or if LLVM would generate other instructions for a CPU with these features
+    only."""
     if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)

@@ -124,7 +124,7 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
         if form is not None:
             found.append(form)
     # A transposed convolution written as a sum over the data also matches as a convolution over the
-    # weights, and a convolution of stride 1 also matches as transposed: both are not intended.
+    # weights, and a convolution of stride 1 also matches as transposed. Neither is intended.
     found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
     return found[0] if found else None
 

@@ -71,9 +71,9 @@ _MOST_STEPS = 1024
 
 
 class NumpyPeer:
-    """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`. `like` has the
-    variants chosen for the same computation at other sizes, which are used without a race. Raise
-    NoPeerError if NumPy lacks a type or would need arrays of more than 8 GiB."""
+    """`workload` in NumPy, on copies of `inputs`; `call` fills `outputs`. `like` has the variants
+    chosen for the same computation at other sizes, which are used without a race. Raise NoPeerError
+    if NumPy lacks a type or would need arrays of more than 8 GiB."""
 
     def __init__(
         self, workload: Workload, inputs: Sequence[Array], *, like: ChosenVariants | None = None
@@ -134,8 +134,7 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """Return a temporary array. All steps of a reduction share temporaries, in request
-        order."""
+        """Return a temporary array. In a reduction, every step gets the same arrays again."""
         if self._shared is None:
             return self._allocated(shape, dtype)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1

@@ -251,7 +251,7 @@ class PlainTorch:
         return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
-        """Return memory for a result. Steps of one reduction share it, in the order of requests."""
+        """Return memory for a result. In a reduction, every step gets the same memory again."""
         if self._shared is None:
             return self._torch.empty_like(like)
         place, self._buffers_used = self._buffers_used, self._buffers_used + 1

@@ -38,8 +38,8 @@ class ProductEpilogue:
     activation: str = ""
 
     def after(self, y: Tensor, *, bias: bool = True) -> Tensor:
-        """Apply the epilogue to `y` in place, by one call per operation. Without `bias`, omit
-        it."""
+        """Apply the epilogue to `y` in place, one operation per call. If `bias` is False, `y`
+        already contains the bias."""
         if bias and self.bias is not None:
             y.add_(self.bias)
         if self.added is not None:
@@ -101,8 +101,8 @@ def product_variants(
 
 
 def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[PeerVariant]:
-    """Return variants of a @ b for stacks over several dimensions that are not contiguous stacks:
-    copied by the library, one call per index of the first dimension, or one call per matrix."""
+    """Return variants of a @ b for stacks that are not contiguous: the library copies them, or is
+    called per index of the first dimension, or per matrix."""
     import torch
 
     words = onednn_words("")
