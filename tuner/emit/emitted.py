@@ -97,7 +97,8 @@ def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]
         entry["outputs"],
         uses_openmp=entry["uses_openmp"],
     )
-    base = machine_for(first.triple, BASE_CPU if asks_cpu(first) else first.cpu, _base(first))
+    cpu, features = (BASE_CPU, ()) if asks_cpu(first) else (first.cpu, first.features)
+    base = machine_for(first.triple, cpu, features)
     return linked([cleaned(text, base), *modules], base), needs
 
 
@@ -185,7 +186,3 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
 def _claimed(target: Target) -> tuple[str, ...]:
     """Return all features of the target, used if the features of the code are not known."""
     return tuple(sorted(instructions(target) if asks_cpu(target) else target.features))
-
-
-def _base(target: Target) -> tuple[str, ...]:
-    return () if asks_cpu(target) else tuple(sorted(target.features))

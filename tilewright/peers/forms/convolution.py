@@ -298,7 +298,7 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
     turned = 0
     for dim, index in enumerate(data.index):
-        name, group = _name(index), _group(index, found.extent)
+        name, group = axis_of(index), _group(index, found.extent)
         if group is not None and found.grouped is None:
             name, found.grouped = group
         if name is not None:
@@ -313,7 +313,7 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
             return None
         found.windows.append(window)
     for dim, index in enumerate(weight.index):
-        name = _name(index)
+        name = axis_of(index)
         if name is not None:
             if name in found.weights:
                 return None
@@ -362,7 +362,7 @@ def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, in
     if len(plain) != 1 or len(divided) != 1 or len(index.terms) != 2 or index.const:
         return None
     ((division, coefficient),) = divided
-    out = _name(division.numerator)
+    out = axis_of(division.numerator)
     if out is None or coefficient != extent[plain[0]] or extent[out] % division.divisor:
         return None
     return plain[0], (out, extent[out] // division.divisor)
@@ -384,8 +384,8 @@ def _transposed_window(
     return SlidingWindow(dim, found.x, found.w, division.divisor, -found.dilation, found.offset)
 
 
-def _name(index: Affine) -> str | None:
-    """Return the variable that `index` consists of, or None for any other index."""
+def axis_of(index: Affine) -> str | None:
+    """Return the axis that `index` consists of, or None for any other index."""
     names: Sequence[str] = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(index.terms) == len(names) == 1 and not index.const and index.coefficient(names[0]) == 1:
         return names[0]

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from string import ascii_letters
 
-from tilewright.schedules.algebra.affine import Var
 from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar
 from tilewright.schedules.workload.tensors import Stage
+
+from .convolution import axis_of
 
 _MOST_FACTORS = 5
 
@@ -39,13 +40,8 @@ def einsum_form(stage: Stage) -> EinsumForm | None:
     for load in found:
         if not isinstance(load, Load) or load.dtype != stage.tensor.dtype:
             return None
-        places = [index.terms[0] if len(index.terms) == 1 else None for index in load.index]
-        names = [
-            place[0].name
-            for place, index in zip(places, load.index, strict=True)
-            if place and isinstance(place[0], Var) and place[1] == 1 and not index.const
-        ]
-        if len(names) != len(load.index) or len(set(names)) != len(names):
+        names = [name for name in map(axis_of, load.index) if name is not None]
+        if len(set(names)) != len(load.index):
             return None
         factors.append("".join(letters[name] for name in names))
     if set("".join(factors)) != set(letters.values()):

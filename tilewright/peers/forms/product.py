@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.schedules.algebra.affine import Affine, Var, var
 from tilewright.schedules.algebra.scalar import Load, Scalar
 from tilewright.schedules.reference.contract import Contraction, recognise
 from tilewright.schedules.workload.tensors import Axis, Stage
 
-from .convolution import convolution_form
+from .convolution import axis_of, convolution_form
 
 
 def contraction_of(stage: Stage) -> Contraction | None:
@@ -40,13 +39,7 @@ def _is_plain(factor: Scalar) -> bool:
     """Return whether `factor` is a read that indexes each dimension by another axis."""
     if not isinstance(factor, Load):
         return False
-    names = [index.terms[0][0] for index in factor.index if index == _first(index)]
-    return len(set(names)) == len(factor.index)
-
-
-def _first(index: Affine) -> Affine | None:
-    atom = index.terms[0][0] if index.terms else None
-    return var(atom.name) if isinstance(atom, Var) else None
+    return len({*map(axis_of, factor.index)} - {None}) == len(factor.index)
 
 
 @dataclass(frozen=True, slots=True)
