@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
+from tilewright.costmodel.base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import ScheduleSpace
@@ -16,7 +16,7 @@ class PriorModel(CostModel):
     def __init__(self, space: ScheduleSpace) -> None:
         self.prior = Prior(space)
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         """Learns nothing, on purpose."""
 
     def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines import PriorModel
-from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
+from tilewright.costmodel.base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.canonical import canonical_bytes
@@ -127,7 +127,7 @@ class ShuffledModel:
     def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self.model, self.seed = BlendedModel(space), seed
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         order = np.random.default_rng([self.seed, len(samples)]).permutation(len(samples))
         pairs = zip(samples, order, strict=True)
         self.model.fit([Sample(s.candidate, samples[i].run_secs) for s, i in pairs])

@@ -27,6 +27,21 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class BorrowedSample:
+    """A measured candidate of a related workload, converted to a candidate of this space.
+
+    `log2_error` is the error of the prior there: log2 of the measured over the predicted seconds.
+    `source` (1, 2, ...) numbers the related workloads. `similarity`, in 0..1, is the expected
+    correlation between the errors of the prior for that workload and for this one.
+    """
+
+    candidate: Candidate
+    log2_error: float
+    source: int
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """Predicted run times of P settings: `log2_secs` (P,) is the mean in log2 seconds, `sigma` (P,)
     its standard deviation in the same unit."""
@@ -60,9 +75,9 @@ class CostModel(Protocol):
     predictions in any process.
     """
 
-    def fit(self, samples: Sequence[Sample]) -> None:
-        """Fit the model to all samples measured so far, not only the new ones. `samples` may be
-        empty."""
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
+        """Fit the model to all samples measured so far, not only the new ones, and to samples of
+        related workloads. Both may be empty."""
         ...
 
     def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import CostModel, Prediction, Sample, SettingFeatures
+from .base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from .gaussian import MOST_SAMPLES, GaussianModel
 from .model import ResidualModel
 
@@ -32,8 +32,8 @@ class BlendedModel(CostModel):
     def prior_trust(self) -> float | None:
         return self.process.prior_trust
 
-    def fit(self, samples: Sequence[Sample]) -> None:
-        self.process.fit(samples)
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
+        self.process.fit(samples, borrowed)
         self._share = 0.0
         if len(samples) <= MOST_SAMPLES:
             return

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import Sample, SettingFeatures
+from .base import BorrowedSample, Sample, SettingFeatures
 from .counts.table import COUNTS
 from .prior import COMPONENTS, Analysis, Prior
 
@@ -36,7 +36,10 @@ class Measured:
     """N samples in the form that models learn from. `log2_secs` (N,): measured run times; a failed
     sample is assigned `FAILED_FACTOR` times the run time of the slowest successful one. `ran` (N,):
     whether the measurement succeeded. `sketch` (N,): numbers of the sketches. `prior` (N,): log2
-    seconds predicted by the prior. `settings`: one row per sample. `features` (N, F)."""
+    seconds predicted by the prior. `settings`: one row per sample. `features` (N, F).
+    Borrowed samples follow the others; their `log2_secs` is the prior plus their error. `source`
+    (N,): number of the related workload, 0 for samples of this space. `similarity` (N,): 1 for
+    samples of this space."""
 
     log2_secs: FloatArray
     ran: BoolArray
@@ -44,6 +47,13 @@ class Measured:
     settings: list[IntArray]
     prior: FloatArray
     features: FeatureArray
+    source: IntArray
+    similarity: FloatArray
+
+    @property
+    def own(self) -> BoolArray:
+        """Whether a sample is of this space and ran successfully, shape (N,)."""
+        return np.asarray(self.ran & (self.source == 0))
 
 
 class Featuriser:
@@ -65,28 +75,43 @@ class Featuriser:
         features = np.ascontiguousarray(table.T)
         return SettingFeatures(sketch, settings, features, np.log2(analysis.secs))
 
-    def samples(self, samples: Sequence[Sample]) -> Measured | None:
-        """Return the data of all `samples` in their order, or None if no sample ran
-        successfully."""
+    def samples(
+        self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()
+    ) -> Measured | None:
+        """Return the data of all `samples` and `borrowed` samples in their order, or None if no
+        sample ran successfully and none is borrowed."""
         timed = [s.run_secs for s in samples if s.run_secs is not None]
-        if not timed:
+        if not timed and not borrowed:
             return None
-        failed = FAILED_FACTOR * max(timed)
-        sketch = np.array([s.candidate.sketch for s in samples], np.int64)
-        settings = [np.array(s.candidate.setting, np.int64) for s in samples]
-        prior = np.empty(len(samples))
-        features = np.empty((len(samples), self._columns), np.float32)
+        if not timed:
+            samples = ()
+        candidates = [s.candidate for s in samples] + [b.candidate for b in borrowed]
+        sketch = np.array([candidate.sketch for candidate in candidates], np.int64)
+        settings = [np.array(candidate.setting, np.int64) for candidate in candidates]
+        prior = np.empty(len(candidates))
+        features = np.empty((len(candidates), self._columns), np.float32)
         for number in np.unique(sketch):
             rows = np.flatnonzero(sketch == number)
             described = self(int(number), np.stack([settings[r] for r in rows]))
             prior[rows], features[rows] = described.log2_prior, described.features
+        failed = FAILED_FACTOR * max(timed, default=1.0)
+        own = np.log2([failed if s.run_secs is None else s.run_secs for s in samples])
+        ran = np.array([s.run_secs is not None for s in samples] + [True] * len(borrowed), np.bool_)
+        source = np.array([0] * len(samples) + [b.source for b in borrowed], np.int64)
+        errors = np.array([b.log2_error for b in borrowed])
+        if timed:
+            errors = _levelled(
+                errors, source[len(samples) :], (own - prior[: len(own)])[ran[: len(own)]]
+            )
         return Measured(
-            np.log2([failed if s.run_secs is None else s.run_secs for s in samples]),
-            np.array([s.run_secs is not None for s in samples]),
+            np.concatenate([own, prior[len(own) :] + errors]),
+            ran,
             sketch,
             settings,
             prior,
             features,
+            source,
+            np.array([1.0] * len(samples) + [b.similarity for b in borrowed]),
         )
 
     def _rows(
@@ -100,3 +125,13 @@ class Featuriser:
         knobs = self.space.sketches[sketch].knobs
         places = [settings[:, k] / (len(knobs[k].values) - 1) for k in self._choices[sketch]]
         return [*components, *counted, analysis.imbalance, sketch, *places]
+
+
+def _levelled(errors: FloatArray, source: IntArray, own: FloatArray) -> FloatArray:
+    """Return the borrowed `errors`, shifted by one offset per `source` so that their median is the
+    median of the `own` errors: only differences between candidates are borrowed."""
+    result = errors.copy()
+    for number in np.unique(source):
+        rows = source == number
+        result[rows] += np.median(own) - np.median(errors[rows])
+    return result

@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Knob, ScheduleSpace
 
-from .base import Prediction, Sample, SettingFeatures
+from .base import BorrowedSample, Prediction, Sample, SettingFeatures
 from .features import FEATURES, FeatureArray, Measured
 from .learned import LearnedModel
 
@@ -43,6 +43,16 @@ ones."""
 NOISE = 0.02
 """Variance of the measurement noise, relative to the variance of the random function and of the
 level."""
+
+SOURCE_LEVEL = 0.25
+"""Variance of the level of one workload relative to the variance of the random function: related
+workloads may all be slower or faster than the prior predicts."""
+
+RELATEDNESS = (0.0, 0.5, 1.0)
+"""Factors of the similarity of related workloads that are compared by their evidence."""
+
+MOST_BORROWED = 64
+"""Largest number of borrowed samples that the model learns from."""
 
 ONE_CORE_PRODUCT = 1 << 18
 """Largest number of multiplications for which OpenBLAS computes a matrix product in one thread.
@@ -95,6 +105,7 @@ class _Samples:
 
     def __init__(self, measured: Measured, places: list[list[FloatArray]]) -> None:
         self.sketch, self.settings, self.prior = measured.sketch, measured.settings, measured.prior
+        self.source, self.similarity = measured.source, measured.similarity
         self.places = places
         seen = measured.features[:, : len(FEATURES)]
         spread = seen.std(axis=0)
@@ -141,6 +152,26 @@ class _Samples:
         square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
         return np.asarray(np.exp(square * (-0.5 / (2.0 * length) ** 2)))
 
+    def tasks(
+        self, source: IntArray, similarity: FloatArray, relatedness: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return, for settings of `source` and `similarity`, both (P,), and the N samples: the
+        correlation of the random functions of their workloads, and the covariance of the levels of
+        their workloads, each (P, N)."""
+        same = source[:, None] == self.source[None, :]
+        related = np.where(same, 1.0, relatedness * np.outer(similarity, self.similarity))
+        return related, same * self.level_variance
+
+    @property
+    def relatednesses(self) -> tuple[float, ...]:
+        """The factors of `RELATEDNESS` to compare: one if all samples are of one workload."""
+        return RELATEDNESS if self.source.any() else (1.0,)
+
+    @property
+    def level_variance(self) -> float:
+        """Variance of the level of a workload. It is 0 if all samples are of one workload."""
+        return SOURCE_LEVEL * bool(self.source.any())
+
     def among_themselves(self, length: float) -> Parts:
         """Return the correlations between the samples, each (N, N)."""
         alone, together = np.zeros((2, len(self.sketch), len(self.sketch)))
@@ -153,12 +184,14 @@ class _Samples:
 
 @dataclass(frozen=True, slots=True)
 class _Posterior:
-    """A hypothesis conditioned on the samples. `inverse` (N, N) is the inverse of the Cholesky
+    """A hypothesis conditioned on the samples. `relatedness` is its factor of the similarity of
+    other workloads. `inverse` (N, N) is the inverse of the Cholesky
     factor of the kernel. `alpha` (N,) is the inverse of the kernel times the residuals left by
     slope and `level`. `scale` is the variance of the random function, `evidence` the log
     probability of the samples up to a constant."""
 
     hypothesis: Hypothesis
+    relatedness: float
     level: float
     alpha: FloatArray
     inverse: FloatArray
@@ -180,9 +213,10 @@ class GaussianModel(LearnedModel):
         self._best = self._best_prior = self._mean_prior = 0.0
         self._fitted: tuple[_Samples, _Posterior]
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         self.prior_trust = None
-        super().fit(_kept(samples))
+        kept = _kept(samples)
+        super().fit(kept, borrowed[: min(MOST_BORROWED, MOST_SAMPLES - len(kept))])
 
     def learn(self, known: Measured) -> FloatArray:
         self._best, self._best_prior = float(known.log2_secs.min()), float(known.prior.min())
@@ -196,7 +230,7 @@ class GaussianModel(LearnedModel):
         likeliest = found[0]
         self._fitted = inputs, likeliest
         left_out: FloatArray = likeliest.alpha / (likeliest.inverse**2).sum(axis=0)
-        return left_out[known.ran]
+        return left_out[known.own]
 
     def predict_learned(self, description: SettingFeatures) -> Prediction:
         assert description.features is not None
@@ -204,11 +238,14 @@ class GaussianModel(LearnedModel):
         h = posterior.hypothesis
         prior, own = map(self._seen_of_prior, (description.log2_prior, known.prior))
         knobs = known.of_knobs(description.sketch, description.settings, h.length)
-        kernel = _kernel(h, (*knobs, known.of_features(description.features, h.length)), prior, own)
+        parts = (*knobs, known.of_features(description.features, h.length))
+        count = len(prior)
+        tasks = known.tasks(np.zeros(count, np.int64), np.ones(count), posterior.relatedness)
+        kernel = _kernel(h, parts, prior, own, tasks)
         mean = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
         known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
         # variance of function and level, then of the slope
-        whole = 2.0 + h.slope_sigma**2 * prior**2
+        whole = 2.0 + known.level_variance + h.slope_sigma**2 * prior**2
         sigma = np.sqrt(posterior.scale * np.maximum(whole - known_part, 1e-4))
         return Prediction(self._best + mean, sigma)
 
@@ -218,15 +255,27 @@ class GaussianModel(LearnedModel):
         return np.asarray(_near(log2_prior - self._best_prior) - self._mean_prior)
 
 
-def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> FloatArray:
+def _kernel(
+    h: Hypothesis,
+    parts: Parts,
+    prior: FloatArray,
+    own: FloatArray,
+    tasks: tuple[FloatArray, FloatArray],
+) -> FloatArray:
     """Return the covariances (P, N) of candidates with `prior` (P,) and samples with `own` (N,),
-    without noise and divided by the variance of the random function."""
-    kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + 1.0
+    without noise and divided by the variance of the random function.
+
+    `tasks` as from `_Samples.tasks`. The product of a correlation of settings and a correlation of
+    workloads is the intrinsic coregionalisation model (Bonilla, Chai and Williams, "Multi-task
+    Gaussian Process Prediction", NIPS 2007).
+    """
+    related, levels = tasks
+    kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + 1.0 + levels
     for share, part in zip(
         (h.additive_weight, h.joint_weight, h.feature_weight), parts, strict=True
     ):
         if share:
-            kernel += share * part
+            kernel += share * part * related
     return kernel
 
 
@@ -235,16 +284,18 @@ def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_
     found: list[_Posterior] = []
     for length in LENGTHS:
         parts = known.among_themselves(length)
-        found += [
-            _posterior(h, _kernel(h, parts, prior, prior), above, prior)
-            for h in HYPOTHESES
-            if h.length == length
-        ]
+        for relatedness in known.relatednesses:
+            tasks = known.tasks(known.source, known.similarity, relatedness)
+            found += [
+                _posterior(h, relatedness, _kernel(h, parts, prior, prior, tasks), above, prior)
+                for h in HYPOTHESES
+                if h.length == length
+            ]
     return sorted(found, key=lambda p: -p.evidence)
 
 
 def _posterior(
-    h: Hypothesis, kernel: FloatArray, above: FloatArray, prior: FloatArray
+    h: Hypothesis, relatedness: float, kernel: FloatArray, above: FloatArray, prior: FloatArray
 ) -> _Posterior:
     """Return hypothesis `h` conditioned on the samples. `above` (N,) are the log2 seconds of the
     samples above the fastest one.
@@ -261,7 +312,9 @@ def _posterior(
     shape, rate = 0.5 * count, max(0.5 * float((half**2).sum()), 1e-6)
     evidence = log(h.belief) - float(np.log(np.diag(factor)).sum()) - shape * log(rate)
     scale = rate / (shape - 1.0)
-    return _Posterior(h, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence)
+    return _Posterior(
+        h, relatedness, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence
+    )
 
 
 def _trust(posterior: _Posterior, prior: FloatArray) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import CostModel, Prediction, Sample, SettingFeatures
+from .base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from .features import Featuriser, Measured
 
 MIN_SAMPLES = 8
@@ -33,12 +33,13 @@ class LearnedModel(CostModel):
     def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         return self.featurise(sketch, settings)
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         self.left_out, self._offset = None, 0.0
-        known = self.featurise.samples(samples)
+        known = self.featurise.samples(samples, borrowed)
         if known is None:
             return
-        self._offset = float(np.median((known.log2_secs - known.prior)[known.ran]))
+        shown = known.own if known.own.any() else known.ran
+        self._offset = float(np.median((known.log2_secs - known.prior)[shown]))
         if known.ran.sum() >= MIN_SAMPLES:
             self.left_out = self.learn(known)
 

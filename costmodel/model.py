@@ -52,7 +52,7 @@ class ResidualModel(LearnedModel):
             booster = _grown(xgboost, known.features[shown], residual[shown])
             missed[hidden] -= booster.inplace_predict(known.features[hidden])
             self._boosters.append(booster)
-        return missed[known.ran]
+        return missed[known.own]
 
     def predict_learned(self, description: SettingFeatures) -> Prediction:
         votes = np.stack(

@@ -19,6 +19,7 @@ from .records.best import BestStore
 from .records.blobs import FileStore
 from .records.claims import ClaimStore
 from .records.records import RecordStore
+from .records.related import RelatedStore
 from .records.works import WorkStore
 from .whole.catalogue import Catalogue
 from .whole.check import CheckStore
@@ -31,6 +32,7 @@ from .whole.transfer import TransferStore
 class Store(
     WorkStore,
     RecordStore,
+    RelatedStore,
     BestStore,
     ClaimStore,
     FileStore,

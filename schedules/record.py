@@ -122,7 +122,9 @@ class TuningRecord:
 
     `trace` is the candidate's trace as JSON data. `verified_level` is "quick" after the check
     before timing, and "full" after a rebuild and check in a fresh process. `created_at` is an RFC
-    3339 time in UTC; it is not part of the key.
+    3339 time in UTC; it is not part of the key. `setting` names the trace's sketch and the values
+    of its knobs (`NamedSetting` as JSON data), and `prior_secs` is the time in seconds that the
+    analytic prior predicted for it; both are None for records of older versions.
     """
 
     workload_key: str
@@ -136,6 +138,8 @@ class TuningRecord:
     verified_level: str = "quick"
     object_sha256: str | None = None
     created_at: str = field(default="", compare=False)
+    setting: dict[str, Any] | None = None
+    prior_secs: float | None = None
     version: int = RECORD_VERSION
 
     @cached_property
@@ -156,6 +160,10 @@ class TuningRecord:
     def _document(self, trace: list[Any]) -> dict[str, Any]:
         """Return the JSON data of this record, with the given `trace`."""
         document = {name.name: getattr(self, name.name) for name in fields(self)}
+        for name in ("setting", "prior_secs"):
+            if document[name] is None:
+                # Omitted instead of null, so that keys of older records do not change.
+                del document[name]
         parts = {"result": self.result.to_json(), "toolchain": asdict(self.toolchain)}
         return document | parts | {"trace": trace}
 

@@ -73,7 +73,8 @@ class Base(DeclarativeBase):
 
 
 class WorkloadRow(Base):
-    """One computation. `document` is canonical JSON text, `name` is for display."""
+    """One computation. `document` is canonical JSON text, `name` is for display. `structure` is the
+    key of its structure (`schedules.workload.structure`); None if it was not computed."""
 
     __tablename__ = "workload"
 
@@ -83,6 +84,7 @@ class WorkloadRow(Base):
     document: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime]
     row_sha256: Mapped[str] = mapped_column(String(64))
+    structure: Mapped[str | None] = mapped_column(String(64), index=True)
 
 
 class TargetRow(Base):

@@ -78,6 +78,7 @@ def check_record(record: TuningRecord) -> None:
     _check_count("trial", record.trial, 0, 2**31)
     _check_count("seed", record.seed, 0, 2**63)
     _check_count("toolchain.codegen_version", record.toolchain.codegen_version, 0, 2**31)
+    _check_setting(record)
     if not isinstance(record.trace, list):
         raise InvalidRecord(f"trace: must be a list, got {type(record.trace).__name__}")
     for name, text, limit in (
@@ -89,6 +90,21 @@ def check_record(record: TuningRecord) -> None:
     ):
         if not (isinstance(text, str) and 1 <= len(text) <= limit and "\0" not in text):
             raise InvalidRecord(f"{name}: must be text of 1..{limit} characters, got {text!r}")
+
+
+def _check_setting(record: TuningRecord) -> None:
+    setting, prior_secs = record.setting, record.prior_secs
+    if setting is not None and not (
+        isinstance(setting, dict)
+        and set(setting) == {"sketch", "knobs"}
+        and isinstance(setting["sketch"], str)
+        and isinstance(setting["knobs"], dict)
+    ):
+        raise InvalidRecord('setting: must be {"sketch": text, "knobs": {name: value}}')
+    if prior_secs is not None and not (
+        isinstance(prior_secs, float | int) and 0 < prior_secs < MAX_RUN_SECS
+    ):
+        raise InvalidRecord(f"prior_secs: must be in 0..{MAX_RUN_SECS:g} s, got {prior_secs!r}")
 
 
 def _check_count(name: str, value: Any, low: int, end: int) -> None:

@@ -73,6 +73,7 @@ def register_workload(
     text = canonical_bytes(document).decode()
     row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
     row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
+    row["structure"] = structure_key(text)
     if insert_ignore(session, WorkloadRow, [row]):
         return
     known = find_workload(session, key)
@@ -138,6 +139,18 @@ def workload_key_of(document: dict[str, Any]) -> str:
     from tilewright.schedules.workload.workload import Workload
 
     return Workload.from_json(document).key
+
+
+def structure_key(document: str) -> str | None:
+    """Return the key of the structure of a workload's JSON text, or None if it describes none."""
+    from tilewright.schedules.errors import WorkloadError
+    from tilewright.schedules.workload.structure import structure_of
+    from tilewright.schedules.workload.workload import Workload
+
+    try:
+        return structure_of(Workload.from_json(json.loads(document))).key
+    except (WorkloadError, ValueError):
+        return None
 
 
 def target_key_of(document: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn,
 from tests.support.paths import ROOT
 from tests.support.synthetic_machine import bent_log2_secs
 from tilewright.costmodel import model as learned
-from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
+from tilewright.costmodel.base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
 from tilewright.costmodel.metrics import spearman
@@ -47,7 +47,7 @@ class RandomModel(CostModel):
         knobs = max(len(s.knobs) for s in space.sketches)
         self._weights = np.random.default_rng(seed).standard_normal((len(space.sketches), knobs))
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         """Learns nothing, on purpose."""
 
     def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:

@@ -13,7 +13,7 @@ from benchmarks.baselines import PriorModel
 from tests.contracts.strategy_contract import StrategyContract
 from tests.support.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.support.synthetic_sketch import synthetic_space
-from tilewright.costmodel.base import Prediction, Sample, SettingFeatures
+from tilewright.costmodel.base import BorrowedSample, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import IntArray
@@ -77,7 +77,7 @@ class Permuted:
 
     model: BlendedModel
 
-    def fit(self, samples: Sequence[Sample]) -> None:
+    def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
         order = np.random.default_rng(len(samples)).permutation(len(samples))
         times = [samples[i].run_secs for i in order]
         self.model.fit([Sample(s.candidate, t) for s, t in zip(samples, times, strict=True)])

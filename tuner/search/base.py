@@ -13,6 +13,8 @@ from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
 
+from .adaptation import RelatedTrial
+
 Observation: TypeAlias = tuple[Candidate, MeasureResult]
 
 
@@ -23,11 +25,13 @@ class SearchGoal:
     `seed` determines every random choice. `bound_secs` is a time that no candidate can beat, or
     None if no reliable one is known; the session may correct it during the search. `check` is
     called repeatedly during long computations; an exception that it raises ends the search.
+    `related` are trials of workloads of the same structure, the nearest workload first.
     """
 
     seed: int = 0
     bound_secs: float | None = None
     check: Callable[[], None] = lambda: None
+    related: Sequence[RelatedTrial] = ()
 
 
 class SearchStrategy(Protocol):

@@ -3,12 +3,16 @@ pass them to the strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
+import numpy as np
+
+from tilewright.costmodel.prior import Prior
 from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.named_setting import named_setting
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
@@ -65,6 +69,7 @@ class TuningLoop:
     predictions: Mapping[Candidate, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.prior = Prior(self.run.space)
         self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
     def resume(self) -> None:
@@ -167,6 +172,7 @@ class TuningLoop:
         run = self.run
         first = len(run.trials) + 1
         numbered = dict(enumerate(new, start=first))
+        prior_secs = self._prior_secs([n.candidate for n in new])
         records = {number: n.earlier for number, n in numbered.items() if n.earlier is not None}
         requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.earlier is None]
         unreported = list(numbered)
@@ -185,7 +191,7 @@ class TuningLoop:
             run.charge_batch()
             reserve_secs = run.control.reserve_secs
             number = requests[position].trial
-            record = self._record(number, numbered[number], result)
+            record = self._record(number, numbered[number], result, prior_secs)
             run.sink.add([record])
             records[number] = record
             results.append(result)
@@ -269,7 +275,23 @@ class TuningLoop:
         }
         return dict(islice(values.items(), MAX_KNOBS_REPORTED))
 
-    def _record(self, number: int, new: _NewTrial, result: MeasureResult) -> TuningRecord:
+    def _prior_secs(self, candidates: Sequence[Candidate]) -> dict[Candidate, float]:
+        """Return the seconds that the analytic prior predicts, by candidate."""
+        found: dict[Candidate, float] = {}
+        for sketch in {candidate.sketch for candidate in candidates}:
+            own = [c for c in dict.fromkeys(candidates) if c.sketch == sketch]
+            settings = np.array([c.setting for c in own], np.int64)
+            secs = 2.0 ** self.prior.log2_secs(sketch, settings)
+            found |= dict(zip(own, secs.tolist(), strict=True))
+        return found
+
+    def _record(
+        self,
+        number: int,
+        new: _NewTrial,
+        result: MeasureResult,
+        prior_secs: Mapping[Candidate, float],
+    ) -> TuningRecord:
         run = self.run
         return TuningRecord(
             workload_key=run.workload.key,
@@ -281,6 +303,8 @@ class TuningLoop:
             seed=run.seed,
             trial=number,
             created_at=run.options.timestamp(),
+            setting=named_setting(run.space, new.candidate).to_json(),
+            prior_secs=prior_secs[new.candidate],
         )
 
     def _trace(self, candidate: Candidate) -> Trace | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import RelatedRecords
+from tilewright.schedules.workload.workload import Workload
 
 
 class MemorySink:
@@ -25,6 +27,10 @@ class MemorySink:
             for record in self._records.values()
             if (record.workload_key, record.target_key) == (workload_key, target_key)
         ]
+
+    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+        """Return an empty list: workloads are not stored in memory."""
+        return []
 
     def promote(self, record: TuningRecord) -> bool:
         """Make `record` the best unless a faster one is stored; return whether it is the best.

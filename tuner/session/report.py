@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.schedules.record import MeasureResult, TuningRecord
+from tilewright.schedules.related import RelatedRecords
+from tilewright.schedules.workload.workload import Workload
 
 if TYPE_CHECKING:
     from tilewright.schedules.space import Candidate
@@ -76,6 +78,11 @@ class RecordSink(Protocol):
 
     def records(self, workload_key: str, target_key: str) -> list[TuningRecord]:
         """Return every record of exactly this workload and target, oldest first."""
+        ...
+
+    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+        """Return the successful records of the `count` nearest workloads of the same structure on
+        this target, nearest first."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:

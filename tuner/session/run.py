@@ -23,6 +23,7 @@ from . import summary
 from .confirmation import confirm_best, confirmed_before
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
+from .related import MAX_WORKLOADS, related_trials
 from .report import Budget, RecordSink, TuneReport
 from .roofline_bound import RooflineBound
 from .trials import explain
@@ -70,7 +71,9 @@ def run_session(
         if reason is not None:
             raise Stopped(reason)
 
-    goal = SearchGoal(seed, bound.goal_secs, check)
+    related = [] if options.fresh else sink.related(workload, space.target.key, MAX_WORKLOADS)
+    trials = related_trials(related, measurer.toolchain)
+    goal = SearchGoal(seed, bound.goal_secs, check, trials)
     run = TuningRun(
         workload=workload,
         space=space,

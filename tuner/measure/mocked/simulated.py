@@ -42,7 +42,8 @@ class SimulatedMachine:
     cost of each private copy, `stride_cost` the cost of reading without a copy, `code_cost` the
     cost of each doubling of unrolled code beyond `code_limit` statements (0: no limit).
     `thread_gain` is the fraction of a thread's work that a further thread takes over; `interaction`
-    is the height of hills over pairs of distant steps.
+    is the height of hills over pairs of distant steps. `common`, in 0..1, is the share of the
+    variance of hills that is the same for every workload.
     """
 
     seed: int = 0
@@ -64,6 +65,7 @@ class SimulatedMachine:
     code_cost: float = 0.8
     thread_gain: float = 0.9
     interaction: float = 0.0
+    common: float = 0.0
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> SimulatedMeasurer:
         """Return a measurer of this machine; the seed of the run has no effect on times."""
@@ -143,8 +145,10 @@ class SimulatedMeasurer:
         tiles = [int(s["factor"]) for s in steps if isinstance(s.get("factor"), int)]
         name = f"{machine.seed}/{self.workload.key}"
         cost = vector_cost(steps, machine.lanes, machine.vector_gain)
-        cost += hills(name, steps, machine.ruggedness)
-        cost += far_hills(name, steps, machine.interaction)
+        for seed, share in ((name, 1.0 - machine.common), (str(machine.seed), machine.common)):
+            if share:
+                cost += hills(seed, steps, machine.ruggedness * sqrt(share))
+                cost += far_hills(seed, steps, machine.interaction * sqrt(share))
         cost += copies_cost(steps, machine.copy_cost, machine.stride_cost)
         cost += code_cost(steps, machine.code_limit, machine.code_cost)
         misses = walked_misses(tuple(tiles[-4:]), machine.cache_lines)

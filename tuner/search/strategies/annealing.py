@@ -24,6 +24,7 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
+from ..adaptation import borrowed_samples
 from ..annealing_walk import Cooling, anneal
 from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
@@ -46,6 +47,9 @@ FIRST_DESCENT = 32
 KAPPA, MIN_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
 """Optimism in sigmas: its initial value, its minimum, and the number of trials after which it
 halves."""
+
+CAUTION = 1.0
+"""Pessimism in sigmas of the first choice from related trials."""
 
 NOVELTY = 0.2
 """Score bonus for knob values new to a batch, in log2 units."""
@@ -112,6 +116,7 @@ class AnnealingStrategy:
         self._last_promise = 0
         self._corrected_at = 0
         self._own_choice: list[Candidate] = []
+        self._borrowed = borrowed_samples(self._grids, goal.related)
 
     # -- SearchStrategy
 
@@ -201,8 +206,11 @@ class AnnealingStrategy:
     @property
     def _opening_trials(self) -> int:
         """The number of trials of the opening. Samples of the space are not repeated for a
-        corrected prior."""
-        return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
+        corrected prior, and are not needed if trials of related workloads show where the prior is
+        wrong."""
+        if self._borrowed or self._corrected_at >= sum(OPENING):
+            return OPENING[0]
+        return sum(OPENING)
 
     def _first_look(self) -> PriorRanking:
         if self._look is None:
@@ -227,6 +235,8 @@ class AnnealingStrategy:
         """Return the default schedule, the best schedule with the other threading if it may be
         faster, and the prior's best candidates with other register tiles."""
         look = self._first_look()
+        if self._borrowed:
+            return self._model_best(look, count)
         pool = [
             item
             for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
@@ -239,6 +249,24 @@ class AnnealingStrategy:
         rest = distinct_tiles(self.space, pool, count + 2)
         known = {item.candidate for item in begun}
         return [*begun, *(i for i in rest if i.candidate not in known)][:count]
+
+    def _model_best(self, look: PriorRanking, count: int) -> list[Scored]:
+        """Return the best candidates by the model of related trials with different register tiles,
+        and the prior's best candidate."""
+        rng = np.random.default_rng([self.goal.seed, 5])
+        for pool, codes in zip(self._pools, look.codes, strict=True):
+            if len(codes):
+                pool.add(pool.grid.decode(codes))
+            own = [b.candidate for b in self._borrowed if b.candidate.sketch == pool.grid.index]
+            if own:
+                pool.add(np.array([candidate.setting for candidate in own], np.int64))
+        self._refit()
+        best = distinct_tiles(self.space, self._best_predicted(-CAUTION, rng), count)
+        grid, default = self._grids[look.default.sketch], look.default
+        of_prior = self._score(grid, np.array([default.setting], np.int64), 0.0)
+        if default not in {item.candidate for item in best}:
+            best[count - 1 :] = of_prior
+        return best
 
     def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
         """Return `count` candidates drawn from the sketches in turn, none of them among
@@ -312,7 +340,7 @@ class AnnealingStrategy:
 
     def _refit(self) -> None:
         if self._fitted != len(self.ledger.results):
-            self.model.fit(self.ledger.samples)
+            self.model.fit(self.ledger.samples, self._borrowed)
             self._fitted = len(self.ledger.results)
 
     def _score(self, grid: SettingGrid, settings: IntArray, kappa: float) -> list[Scored]:

@@ -1,0 +1,107 @@
+"""Candidates of one space that correspond to measured settings of a related workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from tilewright.costmodel.base import BorrowedSample
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.named_setting import NamedSetting
+from tilewright.schedules.space import Candidate, Knob
+
+from .descent import neighbours
+from .setting_grid import SettingGrid
+
+SIMILARITY_DISTANCE = 6.0
+"""Distance between two workloads, in log2 units of their sizes, at which the correlation of the
+prior's errors is half of its value at distance 0."""
+
+MAX_SIMILARITY = 0.9
+
+REPAIR_ROUNDS = 3
+"""Number of times that up to two knobs are changed to make an adapted setting feasible."""
+
+OTHER_VALUE_COST = 1.0
+"""Cost of another value of a knob without an order, in log2 units."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedTrial:
+    """A successful trial of a workload of the same structure.
+
+    `log2_error`: log2 of the measured seconds over the seconds that the prior predicted. `source`
+    (1, 2, ...): number of the related workload. `distance`: its distance, see
+    `schedules.workload.structure`.
+    """
+
+    setting: NamedSetting
+    log2_error: float
+    source: int
+    distance: float
+
+
+def borrowed_samples(
+    grids: Sequence[SettingGrid], trials: Sequence[RelatedTrial]
+) -> list[BorrowedSample]:
+    """Return the candidates of this space that correspond to `trials`, each once, in their order.
+    Trials of sketches that this space does not have are left out."""
+    found: dict[Candidate, BorrowedSample] = {}
+    rng = np.random.default_rng(0)
+    for trial in trials:
+        candidate = adapted(grids, trial.setting, rng)
+        if candidate is not None and candidate not in found:
+            similarity = MAX_SIMILARITY * 0.5 ** (trial.distance / SIMILARITY_DISTANCE)
+            found[candidate] = BorrowedSample(candidate, trial.log2_error, trial.source, similarity)
+    return list(found.values())
+
+
+def adapted(
+    grids: Sequence[SettingGrid], named: NamedSetting, rng: np.random.Generator
+) -> Candidate | None:
+    """Return the feasible candidate whose knob values are near the `named` values, or None if no
+    sketch has this name or no such candidate was found.
+
+    Every knob gets the nearest of its values. If that setting is infeasible, up to two knobs at a
+    time are changed, at the smallest cost in log2 units of their values.
+    """
+    for grid in grids:
+        if grid.sketch.name != named.sketch:
+            continue
+        costs = [_costs(knob, named.knobs.get(knob.name)) for knob in grid.sketch.knobs]
+        setting = np.array([int(np.argmin(cost)) for cost in costs], np.int64)
+        for _ in range(REPAIR_ROUNDS):
+            if grid.sketch.feasible(setting[None])[0]:
+                return Candidate(grid.index, tuple(setting.tolist()))
+            near = neighbours(grid, setting, rng)
+            ok = near[grid.sketch.feasible(near)]
+            near = ok if len(ok) else near
+            setting = near[int(np.argmin(_total(costs, near)))]
+    return None
+
+
+def _costs(knob: Knob, value: Any) -> FloatArray:
+    """Return the cost of each value of a knob instead of `value`, shape (values,): the distance in
+    log2 units between numbers."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return np.array([0.0 if v == value else OTHER_VALUE_COST for v in knob.values])
+    return np.array(
+        [
+            abs(log2(1 + max(v, 0)) - log2(1 + max(value, 0)))
+            if isinstance(v, int | float)
+            else OTHER_VALUE_COST
+            for v in knob.values
+        ]
+    )
+
+
+def _total(costs: Sequence[FloatArray], settings: IntArray) -> FloatArray:
+    """Return the total cost of each of `settings` (P, J), shape (P,)."""
+    total = np.zeros(len(settings))
+    for column, cost in zip(settings.T, costs, strict=True):
+        total += cost[column]
+    return total
