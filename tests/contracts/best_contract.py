@@ -188,8 +188,8 @@ class BestContract:
         (claim,) = store.claims(WORKLOAD, TARGET.key)
         own = replace(claim, verified_level="full")
         for changes, message in (
-            ({"trace": []}, "not of the work and trace"),
-            ({"threads": 2}, "not of the work and trace"),
+            ({"trace": []}, "another task or trace"),
+            ({"threads": 2}, "another task or trace"),
             ({"verified_level": "quick"}, "was verified in full"),
         ):
             with pytest.raises(InvalidRecord, match=message):

@@ -78,7 +78,7 @@ def test_a_server_that_takes_back_what_it_acknowledged_is_refused(
             "tilewright.db.core.postgres._SAFETY",
             _off(setting, ("fsync", "synchronous_commit", "full_page_writes")),
         )
-    with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so that a power cut takes back"):
+    with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so a power failure would undo"):
         open_store(url)
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_there_is_told(postgres_server: PostgresServer) -> None:
     with pytest.raises(StoreMissing, match="`createdb` makes it"):
         open_store(postgres_server.url_of("none"))
     empty = postgres_server.empty()
-    with pytest.raises(StoreMissing, match="nothing is in it yet"):
+    with pytest.raises(StoreMissing, match="is empty"):
         open_store(empty, create=False)
     with pytest.raises(StoreOlder, match="revision none"):
         open_store(empty, upgrade=False)

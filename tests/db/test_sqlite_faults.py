@@ -74,7 +74,7 @@ def test_a_full_disk_is_told_and_recovered_from(path: Path) -> None:
             connection.execute(f"PRAGMA max_page_count={room[0]}")
 
         event.listen(engine, "checkout", limit)
-        with pytest.raises(StoreFull, match=r"no room left .*what was reported is stored"):
+        with pytest.raises(StoreFull, match=r"no space left .*all reported results are stored"):
             store.put_blob(bytes(10**6), "x/o")
         assert StoreFull.transient
         assert store.records(WORKLOAD, TARGET.key) == [full(1, 1e-3)], "reading goes on"
