@@ -190,7 +190,7 @@ class BestContract:
         for changes, message in (
             ({"trace": []}, "another task or trace"),
             ({"threads": 2}, "another task or trace"),
-            ({"verified_level": "quick"}, "was verified in full"),
+            ({"verified_level": "quick"}, "must be verified in full"),
         ):
             with pytest.raises(InvalidRecord, match=message):
                 store.confirm(claim.key, replace(own, **changes))

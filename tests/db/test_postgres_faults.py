@@ -88,7 +88,7 @@ def _off(setting: str, names: tuple[str, ...]) -> str:
 
 
 def test_what_is_not_there_is_told(postgres_server: PostgresServer) -> None:
-    with pytest.raises(StoreMissing, match="`createdb` makes it"):
+    with pytest.raises(StoreMissing, match="`createdb` creates it"):
         open_store(postgres_server.url_of("none"))
     empty = postgres_server.empty()
     with pytest.raises(StoreMissing, match="is empty"):
@@ -267,7 +267,7 @@ def test_a_lock_held_for_too_long_is_told(url: str) -> None:
         register(store)
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE record IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(StoreBusy, match="kept a lock for too long"):
+            with pytest.raises(StoreBusy, match="held a lock for too long"):
                 store.add([a_record()])
             other.rollback()
         store.add([a_record()])
