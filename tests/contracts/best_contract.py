@@ -196,7 +196,7 @@ class BestContract:
                 store.confirm(claim.key, replace(own, **changes))
         store.add([own])
         for key in (own.key, "sha256:none"):
-            with pytest.raises(NotRegistered, match="no claim of this key"):
+            with pytest.raises(NotRegistered, match="no claim with this key"):
                 store.confirm(key, own)
         assert store.best(WORKLOAD, TARGET.key) is None
 

@@ -234,7 +234,7 @@ def test_a_move_that_is_broken_off_leaves_an_empty_database(
         register(store)
         assert promoted(store, full(1, 1e-3))
         with monkeypatch.context() as patch:
-            patch.setattr("tilewright.db.whole.copying._tally", lambda *_: None)
+            patch.setattr("tilewright.db.whole.copying._RowChecksum.__eq__", lambda *_: False)
             with pytest.raises(StoreBroken, match=r"the copies of .* differ; nothing was copied"):
                 store.move_to(other)
         assert empty(other)
