@@ -88,7 +88,7 @@ def _machine(results: ResultsFile) -> str:
             f" {machine['vector_bits']}-bit vectors), probed"
         )
         after = (
-            f" by threads; Python {machine['python']}; {machine['compiler']};"
+            f" on {' / '.join(map(str, range(1, machine['cores'] + 1)))} threads; Python {machine['python']}; {machine['compiler']};"
             f" commit {machine['commit']}{_tuned_before(results, session, machine['commit'])}."
             f" {named}. Removed from the environment: {removed or 'nothing'}."
         )
