@@ -112,10 +112,10 @@ def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsiste
         yield Inconsistency("missing", key, "was acknowledged and is not stored", "I1")
     trials = select(JobEventRow).where(JobEventRow.kind == "trial").order_by(JobEventRow.id)
     for event in session.scalars(trials.execution_options(yield_per=_READ_BY)):
-        key = json.loads(event.data).get("record_key") if is_intact_row(event) else None
-        if isinstance(key, str) and key not in stored:
+        found = json.loads(event.data).get("record_key") if is_intact_row(event) else None
+        if isinstance(found, str) and found not in stored:
             problem = f"job {event.job_id} reported it, but it is not stored"
-            yield Inconsistency("missing", key, problem, "I1")
+            yield Inconsistency("missing", found, problem, "I1")
 
 
 def _once(session: Session) -> Iterator[Inconsistency]:

@@ -365,7 +365,7 @@ def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str)
     [
         ("database is locked", StoreBusy, "wait for it to end"),
         ("unable to open database file", StoreDenied, "check that its folder exists"),
-        ("attempt to write a readonly database", StoreDenied, "a copy in a folder that you may write"),
+        ("attempt to write a readonly database", StoreDenied, "a copy in a folder"),
         ("database or disk is full", StoreFull, "all reported results are stored"),
         ("file is not a database", StoreBroken, "restore a backup"),
         ("database disk image is malformed", StoreBroken, "restore a backup"),
