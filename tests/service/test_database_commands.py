@@ -64,7 +64,7 @@ def test_a_backup_is_a_database(
 
 def test_a_database_is_not_moved_onto_itself(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["db", "move", db, "--db", db]) == 4
-    assert "cannot be moved onto itself" in capsys.readouterr().err
+    assert "cannot be moved to itself" in capsys.readouterr().err
 
 
 def test_what_nobody_points_to_is_counted_and_deleted(
