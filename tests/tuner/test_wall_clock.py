@@ -98,7 +98,7 @@ def test_time_of_others_is_not_the_runs_but_is_on_the_wall() -> None:
 
 @pytest.mark.parametrize(
     ("done", "says", "would_do"),
-    [(0, "the full check of trial 3; `--seconds 15` should do", 15.0),
+    [(0, "the full check of trial 3; `--seconds 15` should suffice", 15.0),
      (2, r"the full check of trial 3 \(2 of 4 done\); `--seconds 15`", 15.0)],
 )  # fmt: skip
 def test_who_is_out_of_time_is_told_what_would_do(done: int, says: str, would_do: float) -> None:
