@@ -21,8 +21,8 @@ from ..process.frames import Frame
 from .helper_process import CompileError, shared_helper
 
 MAX_INLINE_LINES = 16_000
-"""The helper compiles longer LLVM IR. This process compiles so many lines in a second or two;
-starting the helper takes half a second."""
+"""The helper compiles longer LLVM IR. This length takes a second or two; starting the helper takes
+half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:

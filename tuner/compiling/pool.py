@@ -325,7 +325,7 @@ class CompilePool:
 
 
 def _compiled(key: int, frame: Frame) -> Compiled:
-    """Return the outcome of candidate `key` in a worker's answer; RuntimeError for a bug in it."""
+    """Return the outcome of candidate `key` in an answer; raise RuntimeError for a worker's bug."""
     document = dict(frame.document)
     if "bug" in document:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")

@@ -26,8 +26,7 @@ def warm_up() -> None:
 
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
-    """Return the kernel of `workload`, `trace` and `target`; ScheduleError if the trace is not
-    legal."""
+    """Return the kernel of `workload`, `trace` and `target`; raise ScheduleError if not legal."""
     target = Target.from_json(document["target"])
     return backend_for(target).generate(
         Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
@@ -50,7 +49,7 @@ def build_parts(document: dict[str, Any]) -> Frame:
 
 
 def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Build as `deadline_compile.build_by_deadline`; TargetError for names that LLVM lacks."""
+    """Build as `build_by_deadline`; raise TargetError for names that LLVM does not have."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

@@ -29,9 +29,9 @@ _CHUNK = 1 << 16
 class Expected:
     """The correct values of one output: an element y must satisfy `|y - values| <= bound`.
 
-    If `bound` is None, it must equal `values`. `values` are float64 or, if they are exact or
-    integers, of the output's type (f32 for narrow floats). `free` marks elements that may have any
-    value; it is None if there are none. The arrays cover the compared elements: the elements of
+    If `bound` is None, the element must equal `values`. `values` are float64 or, if they are exact
+    or integers, of the output's type (f32 for narrow floats). `free` marks elements that may have
+    any value; it is None if there are none. The arrays cover the compared elements: the elements of
     `grid`, or all elements if `grid` is empty.
     """
 

@@ -1,9 +1,9 @@
 """Inputs with a few distinct values, at positions that kernels may treat differently.
 
 For these values inexact operations give exact results, which the error analysis proves
-(`tilewright.schedules.reference.error_exact`). Blocks, lanes, remainders and threads determine the
-positions, and no draw depends on a schedule. If there are enough rows, all positions of a row are
-used in turn; otherwise those that kernels most often treat differently are used first.
+(`tilewright.schedules.reference.error_exact`). The positions are those that blocks, lanes,
+remainders and threads often treat differently; no draw depends on a schedule. With enough rows, all
+positions of a row are used in turn; otherwise the most important positions are used first.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
     """Return integers of magnitude 1 to 4 whose mean along each axis is zero.
 
-    They are zero in sum over groups of two neighbours along each axis, or three at the end of an
-    odd axis. In sums of more than 2**15 terms most groups are zero, except at the ends.
+    Their sum is zero in groups of two neighbours along each axis, or three at the end of an odd
+    axis. In sums of more than 2**15 terms most groups are zero, except at the ends.
     """
     groups = [max(n // 2, 1) for n in shape]
     high = 4 if len(shape) < 3 else 2

@@ -198,8 +198,7 @@ class Oracle:
 
     @cached_property
     def case_secs(self) -> float:
-        """The seconds for the reference of each case except the quick one; one more has special
-        values."""
+        """The reference's seconds per case except the quick one; special values are one case."""
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property

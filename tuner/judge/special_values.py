@@ -119,7 +119,8 @@ def _drawn(
     seed: int,
     sample: Sample | None,
 ) -> tuple[list[Array], list[Bounded]]:
-    """Return inputs and bounds of the first of `draws` with few NaN in outputs, or the fewest."""
+    """Return inputs and bounds of the first of `draws` with few NaN in outputs, or else of the draw
+    with the fewest NaN."""
     found: list[tuple[float, list[Array], list[Bounded]]] = []
     for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))

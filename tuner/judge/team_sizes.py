@@ -24,6 +24,7 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
 
 
 def further_team_sizes(threads: int) -> tuple[int, ...]:
-    """Return the sizes that `checked_team_sizes` omits; bit reversal spreads any prefix evenly."""
+    """Return the sizes that `checked_team_sizes` omits, ordered so that any prefix is spread
+    evenly."""
     left = set(range(1, threads + 1)) - set(checked_team_sizes(threads))
     return tuple(sorted(left, key=lambda n: f"{n:032b}"[::-1]))

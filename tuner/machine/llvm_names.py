@@ -69,7 +69,7 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the CPUs and features of the architecture of `triple`; TargetError if unknown."""
+    """Return the CPUs and features of an architecture; raise TargetError if LLVM lacks it."""
     # The list depends only on the architecture.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 

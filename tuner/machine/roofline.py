@@ -1,12 +1,12 @@
 """The roofline bound: no schedule of the workload can be faster on this target.
 
-The bound is the minimum over p <= threads of the longest of three times, plus a parallel region if
-p > 1: the operations at the peak of p cores, the operation mix in cycles, and the bytes at the
-bandwidth of the level that holds the data. The form of the workload with the fewest operations
-applies. Operations on narrow operands count at the rate of the machine's fastest instructions, even
-if these are not generated (`instruction_rates.py`); if that rate is not probed, the bound ends no
-search. Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
-doi:10.1145/1498765.1498785); its "memory" is the cache level that holds the whole problem.
+The bound is the minimum over p <= threads of the longer of two times, plus a parallel region if p >
+1: the operations at the peak of p cores, and the bytes at the bandwidth of the level that holds the
+data. The form of the workload with the fewest operations applies. Operations on narrow operands
+count at the rate of the machine's fastest instructions, even if these are not generated
+(`instruction_rates.py`); if that rate is not probed, the bound ends no search. Source: the roofline
+model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785), with the
+innermost cache that holds the whole problem in the place of memory.
 
 Rates are the best that this machine has reached (`probe_merging.py`). A kernel that is faster than
 the bound by more than the error of a probe shows that they are too low

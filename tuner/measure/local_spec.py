@@ -37,5 +37,5 @@ def local_toolchain(spec: str) -> Toolchain:
     factory = local_factory(spec)
     found = getattr(factory, "toolchain", None)
     if not isinstance(found, Toolchain):
-        raise MeasurerError(f"must be local, simulated:FILE or replay:FILE, not {spec}")
+        raise MeasurerError(f"measurer must be local, simulated:FILE or replay:FILE; got {spec}")
     return found

@@ -28,8 +28,7 @@ class Frame:
 
 
 def write_frame(fd: int, frame: Frame) -> None:
-    """Write all of `frame`, waiting while the pipe is full; BrokenPipeError if the reader closed
-    it."""
+    """Write all of `frame`, waiting while the pipe is full; raise BrokenPipeError if closed."""
     text = json.dumps(frame.document, separators=(",", ":")).encode()
     rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
     while rest:

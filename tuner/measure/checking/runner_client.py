@@ -59,7 +59,7 @@ class RunnerClient:
 
     @property
     def pid(self) -> int:
-        """The runner's process id; RuntimeError if it was not started."""
+        """The runner's process id; raise RuntimeError if it was not started."""
         if self._process is None:
             raise RuntimeError("the runner was not started")
         return self._process.pid
@@ -160,8 +160,8 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait for the open workload, or return None if the runner died; WorkloadError if it is
-        refused."""
+        """Wait until the workload is open, or return None if the runner died. Raise WorkloadError
+        if the workload cannot be verified."""
         if self._opened:
             return {}
         answer = self._read()

@@ -24,8 +24,8 @@ class FleetError(MeasurerError):
 
 
 def parse_address(text: str) -> str:
-    """Return `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT` as Dask expects it; MeasurerError
-    for other text."""
+    """Return `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT` as Dask expects it. Raise
+    MeasurerError for other text."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match[3]) < 65536:
         raise MeasurerError(

@@ -26,7 +26,9 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
         return MachineDescription(name, native_target(), local_toolchain(measurer))
     kind, _, path = measurer.partition(":")
     if kind not in ("simulated", "replay"):
-        raise MeasurerError(f"must be local, simulated:FILE or replay:FILE, not {measurer}")
+        raise MeasurerError(
+            f"measurer must be local, simulated:FILE or replay:FILE; got {measurer}"
+        )
     here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
     mocked = f"{kind}:{Path(path).resolve()}"
     return MachineDescription(name, here, local_toolchain(mocked), mocked)

@@ -149,7 +149,7 @@ class FleetHost:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """Return `wanted` with this machine's probes; TargetError if it is of another kind."""
+        """Return `wanted` with this machine's probes; raise TargetError for another kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "

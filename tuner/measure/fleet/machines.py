@@ -215,7 +215,7 @@ def fleet_target(
 
 
 def target_at(address: str, spec: str, threads: int | None) -> Target:
-    """Return the `fleet_target` of the fleet at `address`; FleetError if it does not answer."""
+    """Return the `fleet_target` of the fleet at `address`; raise FleetError if it is silent."""
     here = unprobed_target() if spec == "native" else None
     return fleet_target(fleet_status(address), spec, threads, here)
 

@@ -50,7 +50,8 @@ class MachineDescription:
 
     @classmethod
     def from_bytes(cls, data: bytes | str) -> MachineDescription:
-        """Return the description in `data`; FleetError if it is invalid or of another version."""
+        """Return the description in `data`; raise FleetError if it is invalid or of another
+        version."""
         document = _document(data)
         try:
             return cls(
@@ -103,8 +104,7 @@ class FleetRequest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FleetRequest:
-        """Return the request in `data`; FleetError for another version. Other errors are the
-        sender's bugs."""
+        """Return the request in `data`; raise FleetError for another version only."""
         document = _document(data)
         return cls(
             task=document["task"],
@@ -149,7 +149,7 @@ class Note:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Note:
-        """Return the note in `data`; FleetError if it is invalid or of another version."""
+        """Return the note in `data`; raise FleetError for invalid data or another version."""
         document = _document(data)
         try:
             result = document.get("result")

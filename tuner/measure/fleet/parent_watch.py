@@ -1,7 +1,7 @@
 """A Dask preload module that ends its process when its parent process ends.
 
-A killed parent cannot end its children: a scheduler would keep its port, a machine would measure
-on.
+A killed parent cannot end its children: a scheduler would keep its port, and a machine would
+continue to measure.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ def look_again(
     """Repeat measurements whose rates did not grow with the cores; store better rates in `rates`.
 
     A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. With
-    the peak of that time, correct kernels would be implausible. Real SMT siblings gain nothing
-    here.
+    a peak from then, correct kernels would be implausible.
     """
     for _ in range(EXTRA_LOOKS):
         short = [
