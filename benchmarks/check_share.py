@@ -71,7 +71,7 @@ def summarise(out: Path) -> str:
     return (
         f"{len(rows)} workloads, {sum(row['best'] for row in rows)} with a best: checks are"
         f" {statistics.median(shares):.0%} of tuning (median; quartiles"
-        f" {shares[len(shares) // 4]:.0%} and {shares[3 * len(shares) // 4]:.0%}); the most"
+        f" {shares[len(shares) // 4]:.0%} and {shares[3 * len(shares) // 4]:.0%}); the longest took"
         f" {slowest['wall_secs_by_phase']['verify']:.1f} s ({slowest['name']})"
     )
 

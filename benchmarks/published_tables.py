@@ -79,6 +79,7 @@ def _machine(results: ResultsFile) -> str:
     probed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     named = ""
     for session, machine in results.sessions.items():
+        threads = " / ".join(map(str, range(1, machine["cores"] + 1)))
         removed = ", ".join(f"`{k}={v}`" for k, v in machine["removed_variables"].items())
         libraries = machine["libraries"]
         one = [libraries[f"{name} 1t"] for name in ("numpy", "torch") if f"{name} 1t" in libraries]
@@ -88,7 +89,7 @@ def _machine(results: ResultsFile) -> str:
             f" {machine['vector_bits']}-bit vectors), probed"
         )
         after = (
-            f" by threads; Python {machine['python']}; {machine['compiler']};"
+            f" on {threads} threads; Python {machine['python']}; {machine['compiler']};"
             f" commit {machine['commit']}{_tuned_before(results, session, machine['commit'])}."
             f" {named}. Removed from the environment: {removed or 'nothing'}."
         )
@@ -249,21 +250,21 @@ def _planted(path: Path) -> str:
     wrong = counts["quick"] + counts["full"] + counts["missed"]
     commits = ", ".join(dict.fromkeys(each["commit"] for each in ends))
     rows = [
-        ["kernels with planted mistakes", f"{sum('counts' in each for each in lines):,}"],
-        ["planted mistakes", f"{counts.total():,}"],
-        ["no difference: the same object file", f"{counts['same']:,}"],
-        ["no difference found: right on every input tried", f"{counts['equivalent']:,}"],
-        ["caught by the quick check", f"{counts['quick']:,}"],
-        ["caught by the full check", f"{counts['full']:,}"],
-        ["missed", f"{counts['missed']:,}"],
-        ["share of the wrong kernels that was caught", f"{(wrong - counts['missed']) / wrong:.2%}"],
+        ["kernels with injected faults", f"{sum('counts' in each for each in lines):,}"],
+        ["injected faults", f"{counts.total():,}"],
+        ["no effect: the object file is unchanged", f"{counts['same']:,}"],
+        ["no effect found: results are correct for all tested inputs", f"{counts['equivalent']:,}"],
+        ["detected by the quick check", f"{counts['quick']:,}"],
+        ["detected by the full check", f"{counts['full']:,}"],
+        ["not detected", f"{counts['missed']:,}"],
+        ["detected fraction of the wrong kernels", f"{(wrong - counts['missed']) / wrong:.2%}"],
         [
-            "right kernels checked (of them in full)",
+            "correct kernels checked (with the full check)",
             f"{right['right_kernels']:,} ({right['of_them_checked_in_full']:,})",
         ],
-        ["right kernels refused", f"{right['false_alarms']:,}"],
+        ["correct kernels rejected", f"{right['false_alarms']:,}"],
     ]
-    return f"{markdown_table(['what', 'count'], rows)}\n\nAt commit {commits}."
+    return f"{markdown_table(['quantity', 'count'], rows)}\n\nAt commit {commits}."
 
 
 def _check_share(path: Path) -> str:
@@ -292,7 +293,7 @@ def _wall_clock(path: Path) -> str:
     longest = max(row["wall_secs"] for row in rows)
     return (
         f"{len(rows)} workloads, one `tilewright tune --seconds 5` each; the longest took"
-        f" {longest:.1f} s, start of the process included.\n\n"
+        f" {longest:.1f} s, including the start of the process.\n\n"
         f"{markdown_table(['how the command ended', 'workloads'], lines)}"
     )
 

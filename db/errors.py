@@ -3,7 +3,7 @@
 `StoreError`: the database itself cannot be used (the command line exits with 4). `RefusedError`:
 the database works, but the request is not valid (4xx over HTTP).
 """
-# ruff: noqa: N818  # the names say the condition; "StoreNewerError" would say it twice
+# ruff: noqa: N818  # the names state the condition; "StoreNewerError" would state it twice
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class StoreError(TilewrightError):
     code = "database_unusable"
     category = ErrorCategory.DATABASE
     title = "Database unusable"
-    advice = "`tilewright db check` says what is wrong with it."
+    advice = "Run `tilewright db check`, which reports the damage."
 
     transient: ClassVar[bool] = False
 
 
 class StoreMissing(StoreError):
-    """There is no database at the given location, and it was not to be created."""
+    """No database exists at the given location, and the caller did not allow its creation."""
 
     code = "database_missing"
     title = "Database does not exist"
@@ -36,7 +36,7 @@ class StoreMissing(StoreError):
 
 
 class StoreDenied(StoreError):
-    """The given location is not a file that this process may open, or write if it has to."""
+    """This process may not open the database at the given location, or may not write it."""
 
     code = "database_denied"
     title = "Access to the database denied"
@@ -44,17 +44,17 @@ class StoreDenied(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no space left to write; everything acknowledged before is stored."""
+    """No space is left for a write. All acknowledged writes are stored."""
 
     code = "database_full"
     title = "No space left"
-    advice = "Make room (`df -h` shows where), then run the same command again."
+    advice = "Free some space (`df -h` shows the file systems), then run the same command again."
 
     transient = True
 
 
 class StoreOlder(StoreError):
-    """The schema is older than this version needs, and was not to be upgraded."""
+    """The schema is older than this version needs, and the caller did not allow an upgrade."""
 
     code = "database_older"
     title = "Database was made by an older version"
@@ -70,17 +70,15 @@ class StoreNewer(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The file is not a database of ours, or it is damaged."""
+    """The database does not belong to Tilewright, or it is damaged."""
 
     code = "database_broken"
     title = "Database damaged"
-    advice = (
-        "Restore a backup (docs/operations.md), or start anew: `tilewright import FILE --db NEW`."
-    )
+    advice = "Restore a backup (docs/operations.md), or run `tilewright import FILE --db NEW`."
 
 
 class StoreHeld(StoreError):
-    """Another process holds the database, or the role of its coordinator."""
+    """Another process has locked the database, or is its coordinator."""
 
     code = "database_held"
     title = "Database held by another process"
@@ -88,7 +86,7 @@ class StoreHeld(StoreError):
 
 
 class StoreBusy(StoreHeld):
-    """A lock, or every connection, was in use for longer than the timeout: try again."""
+    """A lock, or every connection of the pool, was in use for longer than the timeout."""
 
     code = "database_busy"
     title = "Database busy"
@@ -100,8 +98,7 @@ class StoreBusy(StoreHeld):
 class StoreUnreachable(StoreError):
     """The database's server does not respond, or failed during a call.
 
-    Nothing of that call is acknowledged. Calls that read, or whose commit status can be queried,
-    were retried before this was raised.
+    Nothing of that call is acknowledged. It was retried for some seconds before this was raised.
     """
 
     code = "database_unreachable"
@@ -124,7 +121,7 @@ class RefusedError(TilewrightError):
 
     code = "refused"
     title = "Rejected by the store"
-    advice = "Correct what is named; `tilewright doctor` checks the rest."
+    advice = "Correct the named value; `tilewright doctor` checks the installation."
 
 
 class InvalidRecord(RefusedError):
@@ -176,20 +173,16 @@ class QuotaReached(RefusedError):
     code = "quota_reached"
     category = ErrorCategory.QUOTA
     title = "Open-job quota reached"
-    advice = (
-        "Come back when some of it is done, or cancel a job; `GET /limits` lists what is accepted."
-    )
+    advice = "Wait until some jobs have ended, or cancel one; `GET /limits` lists the limits."
 
 
 class NotAlone(RefusedError):
-    """Other owners wait for this job too: no single owner can end it for all."""
+    """The job belongs to other owners, so the caller cannot cancel it."""
 
     code = "shared_job"
     category = ErrorCategory.CONFLICT
     title = "Other owners share this job"
-    advice = (
-        "Nothing was changed: it is for those who asked for it, and a key with the scope admin."
-    )
+    advice = "Nothing was changed: only its owners, or a key with the scope admin, can cancel it."
 
 
 class IdempotencyConflict(RefusedError):
@@ -202,7 +195,7 @@ class IdempotencyConflict(RefusedError):
 
 
 class StaleLease(RefusedError):
-    """Another worker has taken the job over: writes of this worker no longer count."""
+    """Another worker has leased the job, so writes of the former worker are rejected."""
 
 
 class BadTransition(RefusedError):
@@ -211,4 +204,4 @@ class BadTransition(RefusedError):
     code = "conflict"
     category = ErrorCategory.CONFLICT
     title = "Conflict"
-    advice = "Read the job again, then decide."
+    advice = "Read the job again: its state has changed."

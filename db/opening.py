@@ -1,10 +1,9 @@
-"""`open_store`: opens the store at a URL and brings its schema to this version's."""
+"""`open_store`: opens the store at a URL and upgrades its schema to the one of this version."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from .core.engine import Database
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
@@ -32,13 +31,13 @@ def open_store(
     """Return the store at `url`: `sqlite:///FILE`, a path, or `postgresql://USER@HOST/NAME`
     (`default_url()` for None).
 
-    With `create`, a missing file, or the tables in an empty database of a server, are created; with
-    `upgrade`, an older schema is upgraded. `timeout_secs` limits the time that any call waits for
-    another process. `clock`, `lease_clock` and `entropy` are for tests.
+    `create` allows the creation of a missing file, and of the tables in an empty database of a
+    server. `upgrade` allows the upgrade of an older schema. `timeout_secs` limits the time for
+    which a call waits for another process. `clock`, `lease_clock` and `entropy` are for tests.
 
     Raise StoreMissing or StoreOlder if `create` or `upgrade` would be needed; StoreDenied if this
     process may not open or write the file; StoreNewer if a newer version made the database;
-    StoreBroken if it is not a database of ours; StoreBusy if it is locked for too long;
+    StoreBroken if it is not a database of Tilewright; StoreBusy if it is locked for too long;
     StoreUnreachable if no server responds; StoreUnsafe if a server may lose acknowledged commits.
     """
     database = _database(url or default_url(), create=create, timeout_secs=timeout_secs)
@@ -66,9 +65,14 @@ def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
     if not file_is_there(path):
         if not create:
             raise StoreMissing(
-                f"database {path}: there is none; `tilewright tune` makes it, --db names another"
+                f"database {path} does not exist; `tilewright tune` creates it, --db names another"
             )
-        _make_folder(path.parent)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreDenied(
+                f"database folder {path.parent}: cannot be created ({error})"
+            ) from error
         make_file(path)
     return SqliteDatabase(path, timeout_secs=timeout_secs)
 
@@ -78,14 +82,7 @@ def _prepare(database: Database, *, may_create: bool, may_upgrade: bool) -> None
     if revision == HEAD:
         return
     if revision is None and database.path is None and not may_create:
-        raise StoreMissing(f"database {database.name}: nothing is in it yet")
+        raise StoreMissing(f"database {database.name} is empty")
     if not may_upgrade:
         refuse_older(database.name, revision)
     upgrade_schema(database)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreDenied(f"database folder {folder}: cannot be made ({error})") from error

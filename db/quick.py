@@ -1,8 +1,8 @@
 """The queries of `tilewright best` without SQLAlchemy: the best record and its files.
 
 Importing SQLAlchemy takes longer than everything else that `tilewright best` does. This module
-reads the same rows through the standard library and checks the same hashes; a test compares its
-answers with those of `Store`.
+reads the same rows through the standard library, checks the same hashes, and raises the same
+errors; a test compares its results with the results of `Store`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
-    """Return the result of `open_store(url, create=False, upgrade=False).best(...)`; raise its
-    errors."""
+    """Return the result of `open_store(url, create=False, upgrade=False).best(...)`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -66,7 +65,7 @@ def best_record(
 def full_checks_of(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> FullChecks:
-    """Return the result of `Store.full_checks`; raise the errors of `best_record`."""
+    """Return the result of `Store.full_checks`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -80,8 +79,7 @@ def full_checks_of(
 def open_claims(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> int:
-    """Return the number of records that `Store.claims` returns; raise the errors of
-    `best_record`."""
+    """Return the number of records that `Store.claims` returns."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -93,7 +91,7 @@ def open_claims(
 def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
-    """Return the result of `Store.artefacts`; raise the errors of `best_record`."""
+    """Return the result of `Store.artefacts`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -112,8 +110,7 @@ def _named(columns: tuple[str, ...], row: sqlite3.Row) -> Any:
 
 
 def _store(url: str, timeout_secs: float) -> Store:
-    """Return the store on a server, which is read with SQLAlchemy."""
-    # Start-up: a file is read without SQLAlchemy, a server is not.
+    # Start-up: only a database on a server is read with SQLAlchemy.
     from .opening import open_store
 
     return open_store(url, create=False, upgrade=False, timeout_secs=timeout_secs)
@@ -122,17 +119,17 @@ def _store(url: str, timeout_secs: float) -> Store:
 def _rows(
     url: str, statement: str, values: tuple[str, ...], timeout_secs: float
 ) -> list[sqlite3.Row]:
-    """Return the rows of one query on a database with the schema of this version."""
+    """Return the rows of one query. Raise StoreError unless the schema is that of this version."""
     path = sqlite_path(url)
     if not file_is_there(path):
-        raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
+        raise StoreMissing(f"database {path} does not exist; `tilewright tune` creates it")
     try:
         connection = sqlite3.connect(_read_only(path), timeout=timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             if connection.execute(_TABLES).fetchone()[0] == 0:
-                raise StoreMissing(f"database {path}: nothing is in it yet")
+                raise StoreMissing(f"database {path} is empty")
             revision = next(iter(connection.execute(_REVISION).fetchone() or ()), None)
             if revision is None:
                 raise StoreBroken(f"database {path}: alembic_version is empty")
@@ -156,8 +153,8 @@ def _error(path: Path, error: Exception) -> StoreError:
 
 
 def _read_only(path: Path) -> str:
-    """Return the URI that reads `path`. In a folder without write permission (an image, a mounted
-    share) a database without a log cannot change, and SQLite must not look for a log."""
+    """Return the URI for reading `path`. In a folder without write permission (a container image, a
+    mounted share), a database without a log cannot change, and SQLite must not look for a log."""
     url = f"file:{quote(str(path))}?mode=ro"
     log = path.with_name(path.name + "-wal")
     return url if os.access(path.parent, os.W_OK) or log.exists() else url + "&immutable=1"

@@ -1,6 +1,6 @@
 """`Store`: the public interface of the database, on SQLite and on PostgreSQL.
 
-Each part is a class for one subject; a public method is one transaction and states its contract.
+`Store` inherits from one class per subject. The docstring of a public method is its contract.
 `tests/contracts/store_contract.py` tests both databases against these contracts.
 """
 
@@ -48,37 +48,35 @@ class Store(
     PruneStore,
     StatsStore,
 ):
-    """Workloads, targets, records, jobs, answers and keys, stored durably. A `Store` satisfies the
-    tuner's `RecordSink`.
+    """Workloads, targets, records, jobs, answers and keys, stored durably. It is a `RecordSink`.
 
-    **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a
-    lost connection and power loss. A call that raised StoreError was not acknowledged; repeating it
-    is safe, since every write is identified by its content, its key or its epoch.
+    **Acknowledgement.** When a call returns, its changes are on disk: they survive `kill -9`, a
+    lost connection and power loss. A call that raised StoreError may be repeated safely, because
+    every write is identified by its content, its key or its epoch.
 
     **One transaction per call.** A call reads one snapshot of the database, and writes everything
     or nothing. `import_`, which commits batch by batch, is the exception.
 
-    **Threads and processes.** Any thread may call. A forked child must open its own store
-    (otherwise RuntimeError is raised). Any number of processes may open the database; one of them
-    at a time is its coordinator.
+    **Threads and processes.** Any thread may call. A forked child must open its own store, or its
+    calls raise RuntimeError. Any number of processes may open the database; at most one of them is
+    its coordinator.
 
-    **Damage.** Rows have hashes, which are checked when they are read. A damaged row is not served
-    (None, or left out), a line is logged to `tilewright.db`, `check` lists the row, and storing the
-    same value again repairs it if possible.
+    **Damage.** Every row has a hash, which is checked when the row is read. A damaged row counts as
+    missing: a lookup returns None, and a list omits it. A warning is logged to `tilewright.db`, and
+    `check` lists the row. Storing the same value again repairs it if possible.
 
-    **Errors.** Any call may raise StoreError: the database cannot be used, temporarily if
-    `transient` (StoreBusy after `timeout_secs` of waiting, StoreFull, StoreUnreachable after some
-    seconds of retries). RefusedError means that the database works and the call is not valid.
+    **Errors.** Any call may raise StoreError: the database cannot be used, only temporarily if the
+    error is `transient`. RefusedError means that the database works and the call is not valid.
     """
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """The lists of jobs, bests and trials for pages and the command line, which never write."""
+        """Read-only queries for the dashboard: lists of jobs, bests and trials."""
         return Catalogue(self._database)
 
     @property
     def url(self) -> str:
-        """The URL that opens the same database. It may contain a password: never display it."""
+        """The URL of the database. It may contain a password: never display it."""
         return self._database.url
 
     def close(self) -> None:

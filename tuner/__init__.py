@@ -1,7 +1,6 @@
 """Code generation, compilation, measurement, search, and the tuning session.
 
-Functions are imported on first use: importing this package loads nothing heavy. `empty` and
-`aligned` return arrays on which kernels are as fast as `tune` measured.
+Functions are imported on first use, so that importing this package is fast.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Arrays aligned to cache lines. Memory of NumPy's arrays often starts 16 bytes after a line
-boundary."""
+"""Arrays aligned to cache lines. NumPy's arrays often begin 16 bytes after the start of a line."""
 
 from __future__ import annotations
 
@@ -12,15 +11,14 @@ import numpy.typing as npt
 from tilewright.schedules.workload.tensors import Tensor
 
 ALIGN_BYTES = 64
-"""The size of a cache line, and of the widest vector. `tune` times kernels on arrays aligned to
-it."""
+"""The size of a cache line and of the widest vector. `tune` times kernels on arrays aligned to it.
+"""
 
 Array = npt.NDArray[Any]
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
-    """Return an array like `numpy.empty`, C-contiguous, whose first element is aligned to 64
-    bytes."""
+    """Return an array like `numpy.empty`, C-contiguous and aligned to 64 bytes."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
@@ -30,8 +28,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Ar
 
 
 def aligned(array: npt.ArrayLike) -> Array:
-    """Return `array` itself if it is C-contiguous and aligned to 64 bytes, otherwise a copy that
-    is."""
+    """Return `array` if it is C-contiguous and aligned to 64 bytes, otherwise such a copy of it."""
     given = np.asarray(array)
     if given.flags.c_contiguous and given.ctypes.data % ALIGN_BYTES == 0:
         return given
@@ -46,5 +43,5 @@ def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
 
 
 def as_array(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Array:
-    """Return a view of stored bytes with the shape and NumPy type of `tensor`, without a copy."""
+    """Return a view of stored bytes with the shape and NumPy type of `tensor`."""
     return stored.view(tensor.dtype.numpy).reshape(tensor.shape)

@@ -30,8 +30,7 @@ class CallError(TilewrightError, TypeError):
 
 
 class Kernel:
-    """A compiled kernel: `kernel(a, b, out=c)` runs it on arrays and returns `c`, or a new array
-    without `out`.
+    """A compiled kernel: `kernel(a, b, out=c)` runs it on arrays and returns `c`, or new arrays.
 
     Arrays must have the shape and type of the workload's tensors and be C-contiguous; bf16 is
     passed as its bits, in uint16. With several outputs, `out` is a sequence and a tuple is
@@ -52,7 +51,7 @@ class Kernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run the kernel once. Raise CallError, with the name of the argument, for a wrong type or
+        """Run the kernel once; raise CallError, with the argument's name, for a wrong type or
         shape."""
         return _run(self._loaded.whole, self.workload, inputs, out, None, self._workspaces)
 
@@ -99,7 +98,7 @@ class PrepackedKernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run the kernel once on the inputs that are not constant. Raise CallError as `Kernel`
+        """Run the kernel once on the inputs that are not constant; raise CallError as `Kernel`
         does."""
         return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
 
@@ -119,8 +118,7 @@ def _typed(tensor: Tensor) -> str:
 class _Workspaces:
     """Workspaces for concurrent calls, cached for later calls.
 
-    Taking and returning a workspace are single operations on a list, which are atomic. No lock is
-    needed, so a single call has no extra cost.
+    They need no lock, because `pop` and `append` of a list are atomic.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -128,7 +126,6 @@ class _Workspaces:
         self._free = [_aligned_bytes(size_bytes)]
 
     def acquire(self) -> npt.NDArray[np.uint8]:
-        """Return a workspace for exclusive use until it is given back."""
         try:
             return self._free.pop()
         except IndexError:
@@ -173,7 +170,7 @@ def _run(
 
 
 def _given_outputs(out: object, count: int) -> tuple[Array, ...]:
-    """Return the arrays of `out`; their types and shapes are checked together with the inputs."""
+    """Return the arrays of `out`. Their types and shapes are checked together with the inputs."""
     if isinstance(out, np.ndarray):
         return (out,)
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
@@ -188,7 +185,7 @@ def _require_success(status: int) -> None:
 
 
 def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed memory with the alignment of workspaces, a view of a larger array."""
+    """Return zeroed memory with the alignment of workspaces."""
     memory = np.zeros(size + WORKSPACE_ALIGN, np.uint8)
     start = -memory.ctypes.data % WORKSPACE_ALIGN
     return memory[start : start + size]
@@ -203,9 +200,9 @@ def compile(  # the name the documentation promises
     process.
 
     `trace` may be JSON data of a report (`report.best.trace`). `target` defaults to "native", this
-    machine; any other text names a target file. Raise ScheduleError if the trace is not legal;
-    LoadError if the kernel is parallel and OpenMP is missing, or if the target is another machine;
-    and DeadlineError if LLVM takes longer than in a search.
+    machine; any other text names a target file. Raise ScheduleError if the trace is not legal,
+    DeadlineError if LLVM takes longer than in a search, and LoadError if the target is another
+    machine, or if the kernel is parallel and OpenMP is missing.
     """
     from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target
@@ -233,8 +230,8 @@ def _check(tensor: Tensor, array: object, *, is_output: bool) -> None:
         raise CallError(f"{tensor.name}: takes a NumPy array {wanted}, got {type(array).__name__}")
     if isinstance(array, np.ma.MaskedArray):
         raise CallError(
-            f"{tensor.name}: is a masked array, and kernels know no masks: pass .filled(value), "
-            "or .data to have the values under the mask taken as they are"
+            f"{tensor.name}: is a masked array, which kernels do not support: pass .filled(value), "
+            "or .data to use the values under the mask"
         )
     if array.dtype != tensor.dtype.numpy or array.shape != tensor.shape:
         found = f"{array.dtype}{list(array.shape)}"

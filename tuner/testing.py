@@ -37,8 +37,7 @@ def _memory_sink() -> MemorySink:
 
 @dataclass
 class MockedTuner:
-    """A tuner with mocked timings. The results of one test are stored in `sink` and reused within
-    the test."""
+    """A tuner with mocked timings; `sink` stores the results of one test."""
 
     factory: MeasurerFactory | None
     sink: MemorySink = field(default_factory=_memory_sink)
@@ -70,7 +69,7 @@ class MockedTuner:
     ) -> TuneReport:
         """Tune and return the report; `target` defaults to `mocked_target()`.
 
-        `workload` is spelled as on the command line ("matmul:M=64,N=64,K=64"), or is a Workload.
+        `workload` is a Workload, or text as on the command line ("matmul:M=64,N=64,K=64").
         """
         from .session.report import Budget
         from .tuning import tune

@@ -1,5 +1,4 @@
-"""The function `tune(workload, target)`: a whole tuning run in one call, for programs and the
-command line."""
+"""The function `tune(workload, target)`: a whole tuning run, for programs and the command line."""
 
 from __future__ import annotations
 
@@ -30,18 +29,18 @@ def tune(
     control: Control | None = None,
     previous_trials: Sequence[PreviousTrial] = (),
 ) -> TuneReport:
-    """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
-    machine; or a target file's name).
+    """Find the fastest correct schedule of `workload` on `target`: "native" (default) or a file's
+    name.
 
-    Results are stored in `sink` (default: memory, for this call only) once they are measured; its
+    Results are stored in `sink` (default: memory, for this call only) once they are measured. Its
     earlier records are used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
     "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. Raise MeasurerError, StrategyError or
     TargetError for invalid arguments; failures on the machine are counted in the report.
 
-    `control` controls the run from another thread and lets runs share a machine; an aborted run
+    `control` controls the run from another thread and lets runs share a machine. An aborted run
     returns the best candidate that was fully checked before. Raise OutOfTime if the time budget,
-    counted from the control's start, ends before there is a space to search. `previous_trials` are
-    the trials of an earlier process of this run, from its events; the run resumes after them.
+    which starts with `control`, ends before there is a space to search. `previous_trials` are the
+    trials of an earlier process of this run, from its events; the run resumes after them.
     """
     # Start-up: importing `tune` must load little, for commands that only check their arguments.
     from tilewright.schedules.sketches import space_for
@@ -86,7 +85,7 @@ def tune(
 
 
 def _ignore(event: TrialEvent) -> None:
-    """Ignore the event: the default event handler."""
+    """The default of `on_event`."""
 
 
 def _never() -> bool:

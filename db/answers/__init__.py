@@ -1,2 +1,1 @@
-"""The stored basis of answers: the evidence on a task, and preparations of tasks that were not
-tuned."""
+"""The rows on which answers depend, and preparations of tasks that were not tuned."""

@@ -1,8 +1,7 @@
-"""Evidence: the stored rows that an answer about a workload on a target rests on.
+"""The stored rows on which the answer for a task depends.
 
-Equal rows give equal answers. A server that answers the same lookups all day keeps each answer with
-its rows, and compares the rows, value by value, with what is stored now. This module reads raw
-rows; the methods of `StoredEvidence` convert intact rows only.
+Equal rows give equal answers. A server caches each answer with its rows, and reuses it while the
+stored rows are equal. This module reads raw rows; methods of `StoredEvidence` convert intact rows.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _WORKLOAD_AT, _TARGET_AT = RECORD.index("workload_key"), RECORD.index("target_ke
 
 @dataclass(frozen=True, slots=True)
 class StoredBest:
-    """A record that is the best on some target, its key, and the description of that target."""
+    """A best record, its key, and the JSON description of its target."""
 
     key: str
     record: TuningRecord
@@ -68,12 +67,11 @@ class StoredBest:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvidence:
-    """Every row that an answer about one task depends on.
+    """Every row on which the answer for one task depends.
 
-    `bests` are pairs of a record and its target, `files` the artefacts of these records. `prepared`
-    and its files belong to the toolchain of the lookup. `claims` are the keys of the fastest
-    imported records that were not verified here. `checks` are the rows of failed full checks, see
-    `full_checks`.
+    `bests` has pairs of a record and its target, and `files` the artefacts of these records.
+    `prepared` and `prepared_files` are the preparation for the toolchain of the lookup. `claims`
+    has the keys of the fastest unverified claims. `checks` is from `full_checks.refusing_rows`.
     """
 
     work: Work
@@ -95,8 +93,7 @@ class StoredEvidence:
         return None if self.target is None else target_document(as_row(_TARGET, self.target))
 
     def best(self) -> list[StoredBest]:
-        """Return the best record on the target itself, or an empty list if there is none or it is
-        damaged."""
+        """Return the intact best record on the target itself: a list of at most one element."""
         return list(self._stored(here=True))
 
     def elsewhere(self) -> list[StoredBest]:
@@ -119,8 +116,7 @@ class StoredEvidence:
         return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
 
     def preparation(self) -> Prepared | None:
-        """Return the result of the preparation, or None if there is no preparation or its row is
-        damaged."""
+        """Return the preparation, or None if it is missing or damaged."""
         if self.prepared is None:
             return None
         row = as_row(_PREPARED, self.prepared)
@@ -141,7 +137,7 @@ class StoredEvidence:
 
 
 class EvidenceStore(StorePart):
-    """Queries for the stored evidence on tasks."""
+    """Queries for the rows on which answers depend."""
 
     def change_token(self) -> tuple[int, ...] | None:
         """Return a token that equals an earlier token only if no process committed in between, or
@@ -157,11 +153,11 @@ class EvidenceStore(StorePart):
         toolchain: str = "",
         elsewhere: bool = False,
     ) -> dict[Work, StoredEvidence]:
-        """Return every row that an answer about each (workload_key, target_key) depends on, from
-        one snapshot.
+        """Return the rows on which the answer for each (workload_key, target_key) depends, from one
+        snapshot.
 
         With `elsewhere`, include the best records of the same workload on other targets; with
-        `toolchain`, include the preparation of that toolchain and the claims that it could verify.
+        `toolchain`, include the preparation of that toolchain, and claims.
         """
         found: dict[Work, StoredEvidence] = {}
         for part in _parts(list(dict.fromkeys(works))):
@@ -210,7 +206,7 @@ def _evidence(
 def _bests(
     session: Session, works: list[Work], workload_keys: list[str], *, elsewhere: bool
 ) -> dict[str, list[tuple[Raw, Raw]]]:
-    """Return the best records, each with its target, by workload."""
+    """Return the best records, each with its target, by workload key."""
     asked = (
         BestRow.workload_key.in_(workload_keys)
         if elsewhere
@@ -233,8 +229,7 @@ def _bests(
 
 
 def _claims(session: Session, works: list[Work], limit: int) -> dict[Work, list[str]]:
-    """Return the keys of the fastest `limit` claims of each task, in the order of
-    `ClaimStore.claims`."""
+    """Return the keys of the first `limit` of `ClaimStore.claims` of each task."""
     place = func.row_number().over(
         partition_by=(RecordRow.workload_key, RecordRow.target_key),
         order_by=(RecordRow.estimate_secs, RecordRow.id),
@@ -268,7 +263,7 @@ def _by_key(
 def _files(
     session: Session, table: Any, names: tuple[str, ...], owners: list[str]
 ) -> dict[str, list[Raw]]:
-    """Return rows of files, grouped by the first column: the key of their record or preparation."""
+    """Return rows of files by their first column, the key of a record or preparation."""
     found: dict[str, list[Raw]] = {}
     columns = _columns(table, names)
     for keys in _parts(owners):

@@ -1,8 +1,7 @@
 """Preparations: answers that need no tuning, each computed once and by one process.
 
-There is one row per task and toolchain, however often it is requested. A process works on a row as
-long as it renews its lease, by the rule of `jobs/leases.py`; another process continues a row whose
-lease has expired.
+Requests for the same task and toolchain share one row. A process works on a row while it renews its
+lease (`jobs/leases.py`); when the lease has expired, another process continues.
 """
 
 from __future__ import annotations
@@ -38,17 +37,14 @@ from ..values.jobs import TICKET_PRIORITY, JobQuota
 from ..values.records import Artefact, ArtefactFile, Work
 
 MAX_ATTEMPTS = 3
-"""A task is given up after this many processes died while they prepared it."""
+"""A preparation fails after this many processes ended while they worked on it."""
 
 UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState.CHOSEN])
 
 
 class PreparationStore(StorePart):
-    """Preparations of tasks that were not tuned. `values/answers.py` has their states.
-
-    A process holds a preparation while it renews its lease. Its writes raise StaleLease once
-    another process holds the preparation.
-    """
+    """Preparations of tasks that were not tuned. `values/answers.py` has their states. The writes
+    of a process raise StaleLease if it has lost its lease."""
 
     @writing
     def demand(
@@ -63,17 +59,16 @@ class PreparationStore(StorePart):
         quota: JobQuota | None = None,
         own: PreparationQuota | None = None,
     ) -> set[Work]:
-        """Request the preparation and tuning of tasks, each once; return the tasks that were
-        refused because a limit is reached. A task that is prepared or waiting is not requested
-        again; it gets a ticket if it has none.
+        """Request the preparation and the tuning of tasks. Return the tasks that were refused
+        because a limit is reached. A task that is prepared or waiting only gets a ticket if it has
+        none.
 
         At most `most_waiting` preparations wait, and at most `most_jobs` jobs are open. The jobs
         belong to `owner`, within `quota`; tasks above the quota are prepared but not tuned. `own`
-        limits the waiting and the stored preparations of `owner`: above the limit on stored ones,
-        the oldest are deleted. Owners are served in turn.
+        limits the waiting and the stored preparations of `owner`.
         """
         now = self._clock()
-        self._database.serialise(session, "submit")  # of two equal demands, keep one
+        self._database.serialise(session, "submit")  # equal concurrent demands share a row
         self._database.serialise(session, "blobs")  # the oldest of this owner may be deleted
         waiting, room = _count_waiting(session, toolchain), most_waiting
         if owner is not None and own is not None:
@@ -141,8 +136,7 @@ class PreparationStore(StorePart):
 
     @reading
     def preparation_counts(self, session: Session) -> dict[PreparationState, int]:
-        """Return the number of preparations in each state, over all toolchains; every state is
-        listed."""
+        """Return the number of preparations in every state, over all toolchains."""
         states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
         found = {str(state): count for state, count in session.execute(states)}
         return {state: found.get(str(state), 0) for state in PreparationState}
@@ -162,14 +156,13 @@ class PreparationStore(StorePart):
 
     @writing
     def claim_preparation(self, session: Session, toolchain: str, owner: str) -> Preparation | None:
-        """Lease the next preparation to `owner` and return it, or None if there is none.
+        """Lease the next preparation, if any, to the process `owner` and return it.
 
-        The owners who requested preparations take turns, one step each, however many requests each
-        has. Of one owner's tasks, all schedules are chosen before any is built, because a chosen
-        schedule already answers lookups.
+        The API owners who requested preparations take turns, one step each. For each of them, all
+        schedules are chosen before any is built, because a chosen schedule already answers lookups.
         """
         now_secs = self._lease_time(session)
-        # Twice the time: another process may have leased a row after this clock was read.
+        # Twice the duration: another process may have leased a row after this clock was read.
         over = is_over(PreparationRow.lease_until, 2 * LEASE_SECS, now_secs)
         free = or_(PreparationRow.lease_until.is_(None), over)
         turns = (
@@ -214,7 +207,8 @@ class PreparationStore(StorePart):
         document: dict[str, Any],
         files: Sequence[ArtefactFile] = (),
     ) -> None:
-        """Store the result of a step, and end the lease. Raise StaleLease or BlobTooLarge."""
+        """Store the result of a step and end the lease. Raise StaleLease if the lease was lost,
+        BlobTooLarge if a file is too large."""
         now = self._clock()
         self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
         row = _held_row(session, key, owner)
@@ -227,8 +221,7 @@ class PreparationStore(StorePart):
 
     @writing
     def drop_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Delete a preparation whose task now has a best record. Raise StaleLease if the lease was
-        lost."""
+        """Delete a preparation whose task now has a best record. Raise StaleLease as above."""
         row = _held_row(session, key, owner)
         _drop_files(session, key)
         session.delete(row)
@@ -236,7 +229,7 @@ class PreparationStore(StorePart):
 
     @writing
     def release_preparations(self, session: Session, owner: str) -> None:
-        """End every lease of `owner`, so that other processes continue."""
+        """End every lease of the process `owner`, so that other processes can take over."""
         statement = update(PreparationRow).where(PreparationRow.owner == owner)
         statement = statement.values(owner=None, lease_until=None)
         session.execute(statement.execution_options(synchronize_session=False))
@@ -251,8 +244,7 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
-    """Delete preparations and the blobs that only they used; return the number of blobs and their
-    bytes."""
+    """Delete preparations and the blobs that only they used; return the blobs' number and bytes."""
     blobs = blob_bytes = 0
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
         some = keys[start : start + KEYS_PER_STATEMENT]
@@ -269,8 +261,6 @@ def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
 
 
 def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -> int:
-    """Return how many preparations of this toolchain (requested by `owner`, if given) are not
-    finished."""
     statement = select(func.count()).where(UNFINISHED, PreparationRow.toolchain == toolchain)
     if owner is not None:
         statement = statement.where(PreparationRow.asked_by == owner)
@@ -298,8 +288,9 @@ def _lease(
     )
     row.attempts += 1
     if workload is None or target is None or row.attempts > MAX_ATTEMPTS:
-        reason = "was lost" if row.attempts > MAX_ATTEMPTS else "is damaged"
-        detail = f"the work {reason} ({row.attempts} attempts)"
+        detail = "its workload or target is damaged in the database"
+        if row.attempts > MAX_ATTEMPTS:
+            detail = f"{MAX_ATTEMPTS} processes ended while they prepared it"
         problem = {"problem": {"code": "not_prepared", "detail": detail}}
         _write(row, PreparationState.FAILED, problem)
         row.owner = row.lease_until = None
@@ -323,10 +314,10 @@ def _lease(
 
 
 def _held_row(session: Session, key: str, owner: str) -> PreparationRow:
-    """Return the row of a preparation that `owner` still holds. Raise StaleLease otherwise."""
+    """Return the row of a preparation. Raise StaleLease if `owner` has lost its lease."""
     row = session.get(PreparationRow, key, with_for_update=True)
     if row is None or row.owner != owner:
-        raise StaleLease(f"preparation {key}: another process has it now")
+        raise StaleLease(f"preparation {key}: another process has leased it")
     return row
 
 

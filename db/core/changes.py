@@ -1,9 +1,8 @@
-"""A cheap test for whether anything was committed to a SQLite file since the last test.
+"""A cheap test of whether a SQLite file has changed since the last test.
 
-`PRAGMA data_version` reads one number from the shared memory of the write-ahead log: the number
-changes with every commit of any other connection, in this process or another
-(https://sqlite.org/pragma.html#pragma_data_version). The connection of this module never writes, so
-it detects every commit.
+`PRAGMA data_version` reads a number from the shared memory of the write-ahead log. The number
+changes with every commit of another connection (https://sqlite.org/pragma.html#pragma_data_version).
+The connection of this module never writes, so it detects every commit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 
 class ChangeCounter:
-    """Counts commits to the file at `path`. Threads may share it; a fork opens its own."""
+    """Detects commits to the file at `path`. Threads and forked processes may share it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,6 +45,6 @@ class ChangeCounter:
         if self._connection is None or self._pid != os.getpid():
             url = f"file:{quote(str(self._path))}?mode=ro"
             self._connection = sqlite3.connect(url, timeout=0.0, uri=True, check_same_thread=False)
-            # Versions of two connections are not comparable.
+            # The numbers of two connections are not comparable.
             self._opened, self._pid = self._opened + 1, os.getpid()
         return self._connection

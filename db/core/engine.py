@@ -1,4 +1,4 @@
-"""Connections and transactions, for either kind of database.
+"""Connections and transactions for both kinds of databases.
 
 The parts of the store use `Database`; `sqlite.py` and `postgres.py` implement it.
 """
@@ -21,38 +21,35 @@ from sqlalchemy.orm import Session
 from ..errors import RefusedError, StoreBroken, StoreError
 
 KEYS_PER_STATEMENT = 500
-"""SQLite has a limit on the parameters of a statement."""
+"""The most keys in one statement; SQLite limits the number of parameters."""
 
 T = TypeVar("T")
 
 
 class CoordinatorLock(Protocol):
-    """The lock of a database's coordinator, which may change the schema, lease jobs and do the
-    maintenance.
-
-    The lock is free after its holder ends, however it ends.
-    """
+    """The lock of a database's coordinator, which may change the schema, lease jobs and do
+    maintenance. When the holder ends for any reason, the lock is released."""
 
     @property
     def held(self) -> bool:
-        """Return whether this object holds the lock, checked anew at each call."""
+        """Whether this object holds the lock; each access checks it again."""
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; return whether it is held now."""
+        """Acquire the lock if it is free; return whether this object holds it."""
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
-        """Take the lock within `timeout_secs`. Raise StoreHeld, which names the holder, if it is
-        not free."""
+        """Acquire the lock. Raise StoreHeld if another process still holds it after
+        `timeout_secs`; the message states `purpose` and the holder."""
 
     def release(self) -> None:
         """Release the lock; no effect if it is not held."""
 
 
 class Database(ABC):
-    """One database and its pool of connections. Threads may share it; forks may not.
+    """One database and its pool of connections. Threads may share it; forked processes may not.
 
-    `name` is for messages; `url` opens the database again and may contain a password; `path` is the
-    file of a SQLite database.
+    `name` identifies the database in messages. `url` may contain a password. `path` is the file of
+    a SQLite database, otherwise None.
     """
 
     name: str
@@ -90,20 +87,19 @@ class Database(ABC):
             yield session
 
     def read(self, work: Callable[[Session], T]) -> T:
-        """Return the result of `work` on one snapshot of the database. `work` may be called more
-        than once."""
+        """Return the result of `work` on one snapshot. `work` may be called more than once."""
         with self.reading() as session:
             return work(session)
 
     def write(self, work: Callable[[Session], T]) -> T:
-        """Return the result of `work`, whose changes are committed durably, once. `work` is called
-        again from the start only if nothing of an earlier attempt was committed."""
+        """Run `work` in a transaction, commit it durably, and return its result. `work` is called
+        again only if nothing of an earlier attempt was committed."""
         with self.writing() as session:
             return work(session)
 
     @contextmanager
     def connection(self, *, immediate: bool) -> Iterator[Connection]:
-        """A bare transaction, for changes of the schema."""
+        """A transaction without a session, for the schema; with `immediate`, it may write."""
         engine = self._writer if immediate else self._reader
         with self.translated(), self._own(engine).begin() as connection:
             yield connection
@@ -124,7 +120,7 @@ class Database(ABC):
 
     @abstractmethod
     def serialise(self, session: Session, what: str) -> None:
-        """Hold the writers' lock named `what` until the transaction ends."""
+        """Acquire the writers' lock named `what` until the transaction ends."""
 
     @abstractmethod
     def used_bytes(self, session: Session) -> int:
@@ -137,11 +133,11 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """Return the damage that the database's own check finds; empty if there is none."""
+        """Return a line for each damage that the check of SQLite or of the server finds."""
 
     @abstractmethod
     def dangling(self, connection: Connection) -> list[str]:
-        """Return the references to missing rows."""
+        """Return a description of each reference to a missing row."""
 
     @abstractmethod
     def for_migration(self) -> Database:
@@ -152,11 +148,11 @@ class Database(ABC):
         None if that is unknown."""
         return None
 
-    def tend(self) -> None:  # noqa: B027  # most have none
-        """Do the maintenance after a write, if it is due."""
+    def tend(self) -> None:  # noqa: B027  # only SQLite needs it
+        """Do maintenance after a write if it is due."""
 
-    def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # SQLite does by itself
-        """Continue numbering after the highest row id, after rows were copied with their ids."""
+    def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # automatic in SQLite
+        """Let new row ids follow the highest one, after rows were copied with their ids."""
 
     def close(self) -> None:
         self.lock.release()
@@ -166,12 +162,11 @@ class Database(ABC):
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Within the block, convert a driver's error about an unusable database into a
-        StoreError."""
+        """Within the block, convert the driver's errors into StoreError or RefusedError."""
         try:
             yield
         except IntegrityError:
-            raise  # a violated constraint is a bug of ours, or the caller explains it
+            raise  # the caller handles a violated constraint, or it is a bug
         except DataError as error:  # a NUL in a text, a number outside the range of a column
             raise RefusedError(f"a value that no database row can hold: {error.orig}") from error
         except (DBAPIError, PoolTimeout) as error:

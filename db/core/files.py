@@ -1,5 +1,4 @@
-"""Creation of a database file that is either complete and synced, readable by its owner only, or
-absent."""
+"""Atomic creation of a database file: it is complete and synced to disk, or absent."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from ..errors import StoreDenied, StoreFull
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A temporary path in the folder of `file`, renamed to `file` when the block ends: synced to
-    disk, readable by its owner only. If the block raises, no file is left.
+    """A temporary file in the folder of `file`, readable by its owner only. When the block ends, it
+    is synced to disk and renamed to `file`; if the block raises, it is deleted.
 
-    Raise StoreDenied if `file` exists already or cannot be written.
+    Raise StoreDenied if `file` exists or cannot be written, StoreFull if the disk is full.
     """
     file = file.expanduser().absolute()
     if file.exists():
-        raise StoreDenied(f"{file}: is there already; name a file that is not")
+        raise StoreDenied(f"{file}: exists already; name a new file")
     part = file.with_name(f".{file.name}.part")
     try:
         part.unlink(missing_ok=True)

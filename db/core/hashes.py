@@ -1,4 +1,4 @@
-"""The hash that guards a row: damage is detected when the row is read."""
+"""The hash of a row, by which damage is detected when the row is read."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PREPARED_FILE = ("preparation_key", "kind", "name", "sha256", "bytes")
 
 
 def row_hash(values: Sequence[Any]) -> str:
-    """Return the sha256 over the guarded columns; floats are hashed with all their digits."""
+    """Return the SHA-256 of the hashed columns of a row; floats are hashed with all digits."""
     return hashlib.sha256(canonical_bytes(values)).hexdigest()
 
 
 def is_intact(row: Any, columns: Sequence[str]) -> bool:
-    """Return whether the guarded `columns` of `row` are unchanged since they were written."""
+    """Return whether the hashed `columns` of `row` are unchanged since they were written."""
     try:
         return bool(row_hash([getattr(row, name) for name in columns]) == row.row_sha256)
     except (TypeError, ValueError):  # damage can turn a number into bytes
@@ -49,10 +49,10 @@ def is_intact(row: Any, columns: Sequence[str]) -> bool:
 
 
 def guarded(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that have to be read of a row for `is_intact` to check it."""
+    """Return the columns that `is_intact` needs: the hashed `columns` and the hash."""
     return (*columns, "row_sha256")
 
 
 def as_row(columns: Sequence[str], values: Sequence[Any]) -> Any:
-    """Return a row with named columns, from values that were read without a model."""
+    """Return an object with an attribute per column, for values that were read without a model."""
     return SimpleNamespace(**dict(zip(columns, values, strict=True)))

@@ -12,7 +12,7 @@ _SQLITE = "sqlite:///"
 
 
 def default_url() -> str:
-    """Return the URL of the user's own database: a SQLite file in the platform's data folder.
+    """Return the URL of the user's database: a SQLite file in the platform's data folder.
 
     Callers check `TILEWRIGHT_DB` and `--db` first; this module reads only the environment variable
     that names the data folder (`XDG_DATA_HOME`).
@@ -24,15 +24,14 @@ def default_url() -> str:
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the file of `sqlite:///FILE`, or of a plain path. Raise StoreDenied for anything
-    else."""
+    """Return the file of `sqlite:///FILE` or of a plain path. Raise StoreDenied for other URLs."""
     if "://" not in url:
         name = url
     elif url.startswith(_SQLITE):
         name = unquote(url[len(_SQLITE) :].split("?", 1)[0])
     else:
         raise StoreDenied(
-            f"database {without_secrets(url)!r}: no such kind of database; "
+            f"database {without_secrets(url)!r}: unknown kind of database; "
             "give sqlite:///FILE, a path, or postgresql://USER@HOST/NAME"
         )
     if name in ("", ":memory:"):
@@ -41,8 +40,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def file_is_there(path: Path) -> bool:
-    """Return whether a file exists at `path`. Raise StoreDenied for a folder or an unreadable
-    place."""
+    """Return whether a file exists at `path`. Raise StoreDenied if it is a folder or unreadable."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

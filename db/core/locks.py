@@ -1,4 +1,4 @@
-"""The lock file of a SQLite database: its holder may change the schema and checkpoint."""
+"""The lock file of a SQLite database. Its holder may change the schema and checkpoint the log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ _RETRY_SECS = 0.02
 
 
 class FileLock:
-    """An exclusive lock on FILE-lock, freed by the kernel however its holder ends.
-
-    The file holds the process id of the last holder, for messages.
-    """
+    """An exclusive lock on FILE-lock, which the kernel releases when its holder ends. The file
+    contains the process id of the last holder, for messages."""
 
     def __init__(self, database: Path) -> None:
         self.path = database.with_name(database.name + "-lock")
@@ -25,8 +23,8 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Return whether this object holds the lock. A lock file that was deleted or replaced
-        excludes no other process, so it does not count."""
+        """Whether this object holds the lock; False if the lock file was deleted or replaced,
+        because it then excludes no other process."""
         if self._file is None:
             return False
         try:
@@ -35,8 +33,8 @@ class FileLock:
             return False
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; return whether it is held. Raise StoreDenied if the folder
-        cannot be written."""
+        """Acquire the lock if it is free; return whether this object holds it. Raise StoreDenied if
+        the lock file cannot be opened."""
         if self.held:
             return True
         self.release()
@@ -55,8 +53,8 @@ class FileLock:
         return True
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
-        """Take the lock within `timeout_secs`. Raise StoreHeld, which names the process that holds
-        it."""
+        """Acquire the lock. Raise StoreHeld if another process still holds it after
+        `timeout_secs`."""
         deadline = time.monotonic() + timeout_secs
         while not self.try_acquire():
             if time.monotonic() >= deadline:
@@ -67,8 +65,7 @@ class FileLock:
             time.sleep(_RETRY_SECS)
 
     def holder(self) -> str:
-        """Return the process id of the last holder, or "unknown" if the file does not contain
-        it."""
+        """Return the process id of the last holder, or "unknown"."""
         try:
             return self.path.read_text().strip() or "unknown"
         except OSError:

@@ -1,5 +1,4 @@
-"""The tables. Constraints state the permitted contents of each, so that they do not depend on
-callers.
+"""The tables, with constraints that exclude invalid contents independently of callers.
 
 `db/migrations` builds the same schema step by step; a test compares the two.
 """
@@ -34,7 +33,7 @@ Key = String(80)  # "sha256:" and 64 hex digits fit
 Moment = String(27)
 RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only INTEGER keys
 UNKNOWN_MOMENT = datetime.min.replace(tzinfo=UTC)
-"""The value of a damaged timestamp: harmless, and reported by `db check`."""
+"""The value that represents a damaged timestamp; `db check` reports it."""
 
 
 class UtcMoment(TypeDecorator[datetime]):
@@ -88,8 +87,8 @@ class WorkloadRow(Base):
 
 
 class TargetRow(Base):
-    """One kind of machine. The probes in `document` may be renewed; the fields that the key covers
-    may not."""
+    """One kind of machine. Of `document`, only the probes may change; the key does not cover
+    them."""
 
     __tablename__ = "target"
 
@@ -144,8 +143,7 @@ class RecordRow(Base):
 
 
 class WithdrawnRow(Base):
-    """A record that was proven wrong after it was stored. It stays as evidence and is never best
-    again."""
+    """A record that was proven wrong after it was stored. It is kept, but never best again."""
 
     __tablename__ = "withdrawn"
 
@@ -167,7 +165,7 @@ class BestRow(Base):
 
 
 class BestMoveRow(Base):
-    """Every move of every best pointer, with the reason."""
+    """One move of a best pointer, with its reason."""
 
     __tablename__ = "best_move"
     __table_args__ = (
@@ -278,9 +276,9 @@ class ConfirmationRow(Base):
 class JobRow(Base):
     """One tuning job. `flight_key` is set while an equal request should join this job.
 
-    Documents are canonical JSON text and timestamps are text. They are read after `row_sha256`,
-    which covers every other column, was compared, so a damaged job is skipped and affects no other
-    job. `arrival` is the number of the job's first event: it orders jobs independently of clocks.
+    Documents are canonical JSON text and timestamps are text. `row_sha256` covers every other
+    column and is compared before they are parsed, so a damaged job does not affect other jobs.
+    `arrival` is the number of the job's first event: it orders jobs independently of clocks.
     `lease_until` is in seconds on the database's clock of leases (`Database.lease_clock`).
     """
 
@@ -383,8 +381,7 @@ class ApiKeyRow(Base):
 
 class JobOwnerRow(Base):
     """An owner of a job; a job has several owners if equal requests joined it. An owner that
-    withdrew still sees the job and has no other right to it; `withdrawn_at` is the time of
-    withdrawal."""
+    withdrew at `withdrawn_at` may only read the job."""
 
     __tablename__ = "job_owner"
     __table_args__ = (Index("ix_job_owner_owner", "owner", "job_id"),)

@@ -1,4 +1,4 @@
-"""Parts of the store: classes whose public methods are one transaction each."""
+"""The base of the classes that make up `Store`, whose public methods are one transaction each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def utc_now() -> datetime:
 class StorePart:
     """Base of all parts of the store: the database, and its sources of time and randomness.
 
-    `clock` returns the timestamps of rows; no decision depends on them. Leases use `lease_clock`,
-    in seconds, if it is given, else the clock of the database.
+    `clock` returns the timestamps of rows; no decision depends on them. `lease_clock` returns the
+    time of leases in seconds; by default the database does. `entropy(n)` returns n random bytes.
     """
 
     def __init__(
@@ -53,8 +53,7 @@ class StorePart:
         return self._database.path
 
     def _lease_time(self, session: Session) -> float:
-        given = self._lease_clock
-        return self._database.lease_clock(session) if given is None else given()
+        return self._lease_clock() if self._lease_clock else self._database.lease_clock(session)
 
 
 S = TypeVar("S", bound=StorePart)

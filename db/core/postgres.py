@@ -2,11 +2,11 @@
 
 * A server that may lose acknowledged commits (`fsync`, `synchronous_commit` or `full_page_writes`
   off) is refused.
-* A call that meets a dropped connection, a deadlock or a server restart is retried for some
-  seconds. If a commit was not acknowledged, the status of the transaction is queried by its number
-  (`pg_xact_status`), so that a call takes effect once or not at all.
-* The coordinator's lock is an advisory lock on a dedicated connection: when its holder dies, the
-  server frees it.
+* After a dropped connection, a deadlock or a server restart, a call is retried for some seconds. If
+  a commit was not acknowledged, the status of the transaction is queried by its number
+  (`pg_xact_status`), so a call takes effect once or not at all.
+* The coordinator's lock is an advisory lock of a dedicated connection. The server releases it when
+  the connection ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 PATIENCE_SECS = 5.0
 """How long a call is retried before it raises StoreUnreachable."""
 
-_COORDINATOR, _WRITER = 0x711E0001, 0x711E0002  # our namespaces of advisory locks
+_COORDINATOR, _WRITER = 0x711E0001, 0x711E0002  # namespaces of our advisory locks
 _RETRY_SECS = 0.02
 _LONGEST_PAUSE_SECS = 0.2
 
@@ -78,20 +78,20 @@ _HOLDER = text(
 
 # SQLSTATEs, by their longest known prefix (Appendix A of PostgreSQL's manual).
 _BY_STATE: dict[str, tuple[type[StoreError], str]] = {
-    "08": (StoreUnreachable, "its server went away"),
+    "08": (StoreUnreachable, "the connection to its server was lost"),
     "57P": (StoreUnreachable, "its server is stopping or starting"),
-    "25006": (StoreDenied, "it takes no writes"),
-    "28": (StoreDenied, "its server lets nobody in with this name and password"),
-    "3D000": (StoreMissing, "there is none of this name; `createdb` makes it"),
-    "40": (StoreBusy, "others changed the same rows again and again; try again"),
-    "42501": (StoreDenied, "this user may not do that"),
+    "25006": (StoreDenied, "it is read-only"),
+    "28": (StoreDenied, "its server rejects this user name and password"),
+    "3D000": (StoreMissing, "no database has this name; `createdb` creates it"),
+    "40": (StoreBusy, "concurrent transactions change the same rows; try again"),
+    "42501": (StoreDenied, "this user lacks the permission"),
     "42P01": (StoreBroken, "a table is missing"),
-    "53100": (StoreFull, "no room left; what was reported is stored, make room and try again"),
+    "53100": (StoreFull, "no space left; all reported results are stored. Free some space"),
     "53": (StoreBusy, "its server has no connection or memory left; try again"),
-    "55P03": (StoreBusy, "another process kept a lock for too long; try again"),
-    "57014": (StoreBusy, "its server gave up on a statement that took too long; try again"),
+    "55P03": (StoreBusy, "another process held a lock for too long; try again"),
+    "57014": (StoreBusy, "its server aborted a statement that took too long; try again"),
     "58": (StoreBroken, "its server cannot read or write its files"),
-    "XX": (StoreBroken, "its server found damage"),
+    "XX": (StoreBroken, "its server found damaged data"),
 }
 _CONFLICTS = ("40001", "40P01")
 # The error of a connection that was never established has no SQLSTATE.
@@ -105,8 +105,7 @@ _BY_WORDS: tuple[tuple[str, str], ...] = (
 
 
 class PostgresDatabase(Database):
-    """One database (or one schema in it, selected by `search_path`) of a server, shared by any
-    number of processes on any number of machines."""
+    """One database on a server, or one schema in it, selected by `search_path`."""
 
     def __init__(self, url: str, *, timeout_secs: float) -> None:
         super().__init__(_engine(url, timeout_secs), timeout_secs=timeout_secs)
@@ -144,8 +143,7 @@ class PostgresDatabase(Database):
         return result
 
     def _took_place(self, number: str) -> bool:
-        """Return whether the transaction of this number was committed. Raise StoreUnreachable if
-        the server does not respond in time."""
+        """Return whether the transaction with this number was committed."""
         deadline = time.monotonic() + PATIENCE_SECS
         while True:
             fate = self.persistently(lambda: self._ask_fate(number))
@@ -159,8 +157,7 @@ class PostgresDatabase(Database):
         return fate
 
     def persistently(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`, repeated while the server is away or transactions
-        conflict."""
+        """Call `attempt` again while the server is unreachable or transactions conflict."""
         deadline = time.monotonic() + min(PATIENCE_SECS, self.timeout_secs)
         pause_secs = _RETRY_SECS
         while True:
@@ -176,7 +173,6 @@ class PostgresDatabase(Database):
     # Implementation of `Database` for PostgreSQL
 
     def lease_clock(self, session: Session) -> float:
-        """Return seconds on the server's clock."""
         return float(session.execute(_CLOCK).scalar_one())
 
     def serialise(self, session: Session, what: str) -> None:
@@ -186,8 +182,7 @@ class PostgresDatabase(Database):
         )
 
     def used_bytes(self, session: Session) -> int:
-        """Return the bytes in use. Of blobs only their contents count, because the space of deleted
-        blobs is reused."""
+        # Of blobs only the contents count, because the space of deleted blobs is reused.
         return int(session.scalar(_USED) or 0)
 
     def disk_bytes(self, session: Session) -> int:
@@ -201,10 +196,10 @@ class PostgresDatabase(Database):
                     " WHERE datname = current_database()"
                 )
             )
-        return [f"its server met {failures} pages with a wrong checksum"] if failures else []
+        return [f"its server read {failures} pages with wrong checksums"] if failures else []
 
     def dangling(self, connection: Connection) -> list[str]:
-        """Return no references: the server enforces them during migrations too."""
+        """Return an empty list: the server enforces references during migrations too."""
         return []
 
     def for_migration(self) -> PostgresDatabase:
@@ -242,7 +237,7 @@ class PostgresDatabase(Database):
 
 
 class _Conflict(StoreBusy):
-    """The server rolled the transaction back in favour of another: it may be repeated."""
+    """The server rolled back the transaction because of a concurrent one; it may be repeated."""
 
 
 class AdvisoryLock:
@@ -255,8 +250,7 @@ class AdvisoryLock:
 
     @property
     def held(self) -> bool:
-        """Return whether this object holds the lock: the server frees it when its connection is
-        lost."""
+        """Whether this object holds the lock; it ends with its connection."""
         with self._turn:
             if self._session is None:
                 return False
@@ -301,7 +295,7 @@ class AdvisoryLock:
             time.sleep(_RETRY_SECS)
 
     def holder(self) -> str:
-        """Return the name under which the server knows the holder's client."""
+        """Return the `application_name` of the holder's connection, or "another process"."""
         with self._database.translated(), self._database.engine.connect() as connection:
             found = connection.scalar(_HOLDER, {"space": _COORDINATOR})
         return str(found or "another process")
@@ -327,7 +321,7 @@ def _engine(url: str, timeout_secs: float) -> Engine:
         # A server created with LANG=C would return text as bytes (its databases are SQL_ASCII).
         "client_encoding": "utf8",
         "connect_timeout": max(2, math.ceil(min(timeout_secs, 10.0))),
-        # A machine that vanished is noticed in seconds, before the kernel gives up.
+        # A lost machine is detected within seconds; the defaults of the kernel take hours.
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,
@@ -338,7 +332,7 @@ def _engine(url: str, timeout_secs: float) -> Engine:
         address,
         connect_args={k: v for k, v in arguments.items() if k not in address.query},
         pool_size=5,
-        max_overflow=15,  # of the 100 that a server allows; several processes share them
+        max_overflow=15,  # a server allows 100 connections for all processes
         pool_timeout=timeout_secs,
     )
     event.listen(engine, "connect", _on_connect(without_secrets(url), timeout_secs))
@@ -358,8 +352,8 @@ def _on_connect(name: str, timeout_secs: float) -> Callable[[Any, Any], None]:
         if unsafe:
             connection.close()
             raise StoreUnsafe(
-                f"database {name}: its server has {unsafe[0]}=off, so that a power cut takes back "
-                f"what it acknowledged; set {unsafe[0]} to on"
+                f"database {name}: its server has {unsafe[0]}=off, so a power failure would undo "
+                f"acknowledged commits; set {unsafe[0]} to on"
             )
 
     return set_up

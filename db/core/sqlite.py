@@ -3,13 +3,13 @@
 Use of the file (docs/database.md gives the reasons):
 
 * WAL and `synchronous=FULL`: an acknowledged COMMIT survives `kill -9` and power loss.
-* Writers begin with `BEGIN IMMEDIATE`: they queue for the lock instead of failing half-way.
+* Writers begin with `BEGIN IMMEDIATE`: they wait for the lock at the start, and do not fail later.
 * No connection checkpoints automatically (`wal_autocheckpoint=0`). SQLite 3.7.0 to 3.51.2 can
   corrupt a database when one connection resets the log while another writes or checkpoints
   ("WAL-reset bug", fixed in 3.51.3), and many Pythons are built with such a SQLite. So only
-  `SqliteDatabase.checkpoint` copies the log, as the one holder of the lock file, while a second
-  connection excludes every writer. The one exception is SQLite's own checkpoint when the last
-  connection to the file closes: no other connection exists then.
+  `SqliteDatabase.checkpoint` copies the log: its process holds the lock file, and a second
+  connection excludes all writers. The only exception is SQLite's own checkpoint when the last
+  connection to the file closes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ log = logging.getLogger("tilewright.db")
 
 
 class SqliteDatabase(Database):
-    """One SQLite file. Writers of this process wait for one another on a lock here, not in SQLite's
-    back-off."""
+    """One SQLite file. A lock serialises the writers of this process, because SQLite's back-off
+    would let each of them sleep for up to 0.1 s."""
 
     path: Path
 
@@ -76,11 +76,10 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A session that is committed durably when the block ends, and rolled back if it raises."""
         self.refuse_forks()
         if not self._turn.acquire(timeout=self.timeout_secs):
             raise StoreBusy(
-                f"database {self.name}: other writers of this process kept it for "
+                f"database {self.name}: other writers of this process held it for "
                 f"{self.timeout_secs:g} s; try again"
             )
         try:
@@ -96,8 +95,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def outside_transactions(self) -> Iterator[Connection]:
-        """A connection without transactions, for PRAGMAs: each statement takes effect
-        separately."""
+        """A connection without transactions, for PRAGMAs."""
         engine = self._own(self.engine).execution_options(no_begin=True)
         with self.translated(), engine.connect() as connection:
             yield connection
@@ -105,8 +103,8 @@ class SqliteDatabase(Database):
     # Implementation of `Database` for SQLite
 
     def lease_clock(self, session: Session) -> float:
-        """Return seconds since this machine started: a clock that all its processes share and no
-        one sets."""
+        """Return the seconds since this machine started: all processes share this clock, and it is
+        never adjusted."""
         return time.monotonic()
 
     def serialise(self, session: Session, what: str) -> None:
@@ -150,10 +148,10 @@ class SqliteDatabase(Database):
         try:
             self.checkpoint()
         except StoreError as error:  # the write is durable; the log can be copied later
-            log.warning("the log of %s was not folded in: %s", self.name, error)
+            log.warning("the log of %s was not checkpointed: %s", self.name, error)
 
     def checkpoint(self) -> bool:
-        """Copy the log into the file; return False if another process or thread is doing so now."""
+        """Copy the log into the file. Return False if another process or thread does so now."""
         if not self._folding.acquire(blocking=False):
             return False
         try:
@@ -200,13 +198,13 @@ def store_error(error: Exception, path: Path) -> StoreError:
         )
     if any(words in lower for words in _READ_ONLY):
         return StoreDenied(
-            f"database {path}: cannot be written ({said}); `tilewright best` reads it as it is, "
-            "for anything else copy it to where you may write the file and its folder"
+            f"database {path}: cannot be written ({said}); `tilewright best` can read it, "
+            "other commands need a copy in a folder that you may write"
         )
     if any(words in lower for words in _FULL):
         return StoreFull(
-            f"database {path}: no room left ({said}); what was reported is stored, "
-            "make room and run the same command again"
+            f"database {path}: no space left ({said}); all reported results are stored, "
+            "free some space and run the same command again"
         )
     if any(words in lower for words in _BROKEN):
         return StoreBroken(
@@ -225,14 +223,12 @@ def log_bytes(path: Path) -> int:
 
 
 def make_file(path: Path) -> None:
-    """Create an empty file that only its owner may read; an existing file is unchanged.
-
-    SQLite creates its log and its index with the same permissions.
-    """
+    """Create an empty file that only its owner may read; SQLite gives its log the same permissions.
+    An existing file is unchanged."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise StoreDenied(f"database {path}: cannot be made ({error.strerror})") from error
+        raise StoreDenied(f"database {path}: cannot be created ({error.strerror})") from error
 
 
 def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engine:
@@ -240,7 +236,7 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": timeout_secs},
         pool_size=8,
-        max_overflow=56,  # for a web server's threads; an idle connection costs next to nothing
+        max_overflow=56,  # for the threads of a web server; idle connections are cheap
         pool_timeout=timeout_secs,
     )
     event.listen(engine, "connect", _on_connect(foreign_keys, timeout_secs))
@@ -265,9 +261,8 @@ def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any],
 
 
 def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
-    """Put the file into WAL mode, permanently. If several processes do so concurrently, one
-    succeeds; SQLite reports "locked" to the others immediately, whatever their timeout is, so they
-    retry here."""
+    """Put the file into WAL mode, permanently. If several processes do so concurrently, SQLite
+    reports "locked" to all but one immediately, without regard to their timeouts; they retry."""
     deadline = time.monotonic() + timeout_secs
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
         try:
@@ -279,8 +274,7 @@ def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
 
 
 def _may_be_ours(cursor: Any) -> bool:
-    """Return whether the file is empty or has our schema. The mode of another program's file is not
-    changed."""
+    """Return whether the file is empty or has our schema; other files stay unchanged."""
     tables = {row[0] for row in cursor.execute("SELECT name FROM sqlite_master")}
     return not tables or "alembic_version" in tables
 

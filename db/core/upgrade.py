@@ -16,10 +16,9 @@ MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 
 def read_revision(database: Database) -> str | None:
-    """Return the revision of the schema, or None for an empty database.
+    """Return the revision of the schema, or None if the database is empty.
 
-    Raise StoreBroken for a database of another program, and StoreNewer for a revision this version
-    does not know.
+    Raise StoreBroken if another program made the database, StoreNewer if a newer version did.
     """
     with database.connection(immediate=False) as connection:
         revision = _revision(connection, database.name)
@@ -29,10 +28,8 @@ def read_revision(database: Database) -> str | None:
 
 
 def upgrade(database: Database) -> None:
-    """Bring the schema to HEAD in one transaction: the result is the old or the new schema.
-
-    Raise StoreHeld while a service runs on the database.
-    """
+    """Upgrade the schema to HEAD in one transaction. Raise StoreHeld while a service uses the
+    database."""
     had_it = database.lock.held
     database.lock.acquire(database.timeout_secs, purpose=f"upgrade {database.name}")
     try:
@@ -65,8 +62,7 @@ def create(database: Database) -> None:
 
 
 def migrate(database: Database, revision: str = "head") -> None:
-    """Bring the schema to `revision` in one transaction. The caller holds the coordinator's
-    lock."""
+    """Migrate the schema to `revision` in one transaction, under the coordinator's lock."""
     from alembic import command
     from alembic.config import Config
 
@@ -79,7 +75,7 @@ def migrate(database: Database, revision: str = "head") -> None:
         if dangling:
             raise StoreBroken(
                 f"database {database.name}: {len(dangling)} rows refer to rows that are missing "
-                f"(first: {dangling[0]}); it was left as it was"
+                f"(first: {dangling[0]}); it was not changed"
             )
 
 
@@ -89,12 +85,12 @@ def _revision(connection: Connection, name: str) -> str | None:
         return None
     if "alembic_version" not in tables or "best_move" not in tables:
         raise StoreBroken(
-            f"database {name}: holds tables of another program ({', '.join(tables[:3])}); "
-            "name a database of its own for tilewright"
+            f"database {name}: contains tables of another program ({', '.join(tables[:3])}); "
+            "use a separate database for tilewright"
         )
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
     if len(found) != 1:
         raise StoreBroken(
-            f"database {name}: alembic_version must hold one revision, found {len(found)}"
+            f"database {name}: alembic_version must contain one revision, found {len(found)}"
         )
     return str(found[0])

@@ -1,7 +1,5 @@
-"""The history of jobs: their events, in the order of the commits, and the records of their trials.
-
-Every change of a job's row is saved in this module under the row's hash.
-"""
+"""The history of jobs: their events, in the order of the commits, and the records of their
+trials."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ class HistoryStore(StorePart):
     def events_after(
         self, session: Session, job_id: str, event_id: int = 0, limit: int = 100
     ) -> list[JobEvent]:
-        """Return up to `limit` events later than `event_id`, in order; `limit` is clamped to
-        1000."""
+        """Return up to `limit` events after `event_id`, in order; `limit` is clamped to 1000."""
         limit = min(limit, MAX_PAGE)
         while True:
             statement = (
@@ -55,8 +52,7 @@ class HistoryStore(StorePart):
 
     @reading
     def changes_since(self, session: Session, event_id: int) -> tuple[set[str], int]:
-        """Return the jobs with events later than event `event_id`, and the id of the newest event
-        of any job, 0 if there is none."""
+        """Return the jobs with events after `event_id`, and the id of the newest event or 0."""
         newest = session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest
@@ -65,8 +61,8 @@ class HistoryStore(StorePart):
 
     @reading
     def begun_trials(self, session: Session, job_id: str) -> list[tuple[tuple[int, ...], str]]:
-        """Return the (candidate, record key) of the job's trials, from the first up to the first
-        trial that is missing, damaged, or stored without its candidate."""
+        """Return the (candidate, record key) of each trial of the job before the first trial that
+        is missing, damaged, or stored without its candidate."""
         statement = (
             select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
         )
@@ -103,7 +99,7 @@ def note_trials(
     trials: Sequence[tuple[int, str]],
     candidates: Mapping[int, Sequence[int]],
 ) -> int:
-    """Store the records of trials; return how many are new."""
+    """Store the record keys and the proposed candidates of trials; return how many are new."""
     rows: list[dict[str, Any]] = [
         {
             "job_id": row.id,
@@ -130,8 +126,8 @@ def note_state(session: Session, row: JobRow, now: datetime) -> int:
 
 
 def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: datetime) -> int:
-    """Store an event and return its id. The job's row is locked, so ids follow the order of
-    commits."""
+    """Store an event and return its id. The caller has locked the job's row, so the ids of a job's
+    events follow the order of commits."""
     event = JobEventRow(
         job_id=row.id, epoch=row.epoch, kind=kind, data=text_of(data), created_at=rfc3339(now)
     )
@@ -142,14 +138,13 @@ def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: 
 
 
 def saved(session: Session, row: JobRow) -> StoredJob:
-    """Return the job of a changed row, after hashing and writing it."""
+    """Write a changed row with its new hash; return its job."""
     row.row_sha256 = hash_of(JobRow, row)
     session.flush()
     return served(row)
 
 
 def served(row: JobRow) -> StoredJob:
-    """Return the job of a row that was just checked or written."""
     job = job_of(row)
     assert job is not None, "a row that was just checked or written"
     return job

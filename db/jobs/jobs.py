@@ -25,16 +25,15 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class JobStore(StorePart):
-    """The jobs of a store: submitted once, leased to one worker at a time, with their events and
-    trials.
+    """The jobs of a store.
 
     **States.** `job_states.NEXT` is the table of states and transitions. Every change of state
     writes an event in the same transaction. Event ids increase over all jobs, and the events of one
-    job become visible in the order of their ids, so a reader that resumes after the last id it saw
-    misses no event.
+    job become visible in the order of their ids, so a reader can resume after the last id that it
+    received.
 
-    **Damage.** Every row has a hash. A damaged job is not listed, not leased and not joined; a
-    damaged event or trial is left out. Other rows are unaffected.
+    **Damage.** A damaged job is not listed, leased or joined, and a damaged event or trial is
+    omitted.
     """
 
     @writing
@@ -52,11 +51,11 @@ class JobStore(StorePart):
     ) -> tuple[StoredJob, bool]:
         """Return the job for `request`, and whether it is new.
 
-        The same idempotency key always gives the same job. An equal request (`flight_key`) joins
-        the job that is QUEUED or RUNNING, and raises its priority if its own is higher. `priority`
-        is clamped to -1000..1000. `owner` becomes one of the job's owners. Raise
-        IdempotencyConflict if the key was used for another body, and QuotaReached if the job is new
-        to its owner, who has too much open work.
+        A repeated `idempotency_key` returns the same job. A request with the `flight_key` of a job
+        that is QUEUED or RUNNING joins this job, and raises its priority if its own is higher.
+        `priority` is clamped to -1000..1000. `owner` becomes one of the job's owners. Raise
+        IdempotencyConflict if the key was used for another body, QuotaReached if the job is new to
+        `owner` and exceeds `quota`.
         """
         now = self._clock()
         self._database.serialise(session, "submit")
@@ -106,8 +105,8 @@ class JobStore(StorePart):
 
     @reading
     def job_is_seen_by(self, session: Session, job_id: str, owner: str) -> bool:
-        """Return whether `owner` submitted the job, or it is a ticket, which answers show to every
-        caller."""
+        """Return whether `owner` may read the job: it is or was an owner, or the job is a
+        ticket."""
         return is_seen_by(session, job_id, owner)
 
     @reading
@@ -122,8 +121,7 @@ class JobStore(StorePart):
 
     @reading
     def oldest_jobs(self, session: Session) -> dict[JobState, tuple[str, datetime]]:
-        """Return the oldest job of each state that is not final: its id, and when it was
-        submitted."""
+        """Return the id and the time of submission of the oldest job of each open state."""
         first = (
             select(JobRow.state, func.min(JobRow.id))
             .where(JobRow.state.in_([state for state in JobState if not state.final]))
@@ -150,12 +148,8 @@ def create_job(
     owner: str | None,
     quota: JobQuota | None,
 ) -> tuple[StoredJob, bool]:
-    """Join the job in flight of an equal request and raise it to `priority`, or create a job;
-    return the job and whether it is new. `owner` becomes one of its owners. The caller serialises
-    writers: see `Database.serialise`.
-
-    Raise QuotaReached if the job is new to its owner and exceeds `quota`.
-    """
+    """Do the work of `JobStore.create_job` without an idempotency key. The caller serialises
+    writers (`Database.serialise`)."""
     row = _in_flight(session, flight_key)
     created = row is None
     if owner is not None and quota is not None:
@@ -192,7 +186,7 @@ def new_ulid(now: datetime, entropy: Callable[[int], bytes]) -> str:
 
 
 def _job_of_key(session: Session, idempotency_key: str, body_hash: str) -> StoredJob | None:
-    """Return the job that this key created, or None if the key's row or the job is damaged."""
+    """Return the job that this key created, or None if it is unknown or damaged."""
     known = session.get(JobRequestRow, idempotency_key)
     if known is None or not is_intact_row(known):
         return None
@@ -216,8 +210,7 @@ def _note_key(
 
 
 def _in_flight(session: Session, flight_key: str) -> JobRow | None:
-    """Return the job that equal requests join. A damaged job is not joined, and loses its flight
-    key."""
+    """Return the job that an equal request joins, or None. A damaged job loses its flight key."""
     wanted = select(JobRow).filter_by(flight_key=flight_key).with_for_update()
     row = session.scalars(wanted).one_or_none()
     if row is None or is_intact_row(row):

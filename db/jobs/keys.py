@@ -38,8 +38,7 @@ class KeyStore(StorePart):
 
     @writing
     def revoke_key(self, session: Session, key_id: str) -> ApiKey:
-        """Revoke a key permanently; repeated, the call changes nothing. Raise UnknownKey if no key
-        has the id."""
+        """Revoke a key permanently, if it is not revoked. Raise UnknownKey if no key has the id."""
         key = _intact(session, key_id)
         if key.revoked_at is not None:
             return key
@@ -47,8 +46,8 @@ class KeyStore(StorePart):
 
     @writing
     def replace_key(self, session: Session, key_id: str, key: ApiKey, until: datetime) -> ApiKey:
-        """Store `key` as the successor of `key_id`, whose expiry moves to `until` unless it expires
-        earlier; return the old key. Raise UnknownKey if no key has the id `key_id`."""
+        """Store `key` as the successor of the key `key_id`. The old key expires at `until` or
+        earlier, and is returned. Raise UnknownKey if no key has the id `key_id`."""
         old = _intact(session, key_id)
         sooner = until if old.expires_at is None else min(until, old.expires_at)
         old = _update(session, replace(old, expires_at=sooner))
@@ -107,10 +106,9 @@ def _columns(key: ApiKey) -> dict[str, Any]:
 
 
 def _key(row: ApiKeyRow) -> ApiKey | None:
-    """Return the key of an intact row. A damaged row grants no access: return None and log a
-    warning."""
+    """Return the key of an intact row. For a damaged row, return None and log a warning."""
     if not is_intact_key(row):
-        log.warning("key %s is damaged and opens nothing; run `tilewright db check`", row.id)
+        log.warning("key %s is damaged and grants no access; run `tilewright db check`", row.id)
         return None
     return ApiKey(
         id=row.id,

@@ -1,12 +1,12 @@
 """Leases of jobs: each job is leased to one worker at a time, which ends the job or returns it.
 
-A worker's right to write to a job is its `epoch`: another lease of the job increases the epoch, and
-later writes of the former worker raise StaleLease. Records are not affected: a measurement that
-arrives late is stored like any other.
+Every lease increases the `epoch` of the job, and every write to the job states an epoch. A write
+with an older epoch raises StaleLease. Records are not affected: late measurements are stored as
+usual.
 
-A lease is valid while `now < lease_until <= now + lease_secs` on the database's clock of leases. A
-lease that ends later than that was made before the clock was set back, or before the machine was
-restarted, and counts as expired.
+A lease is valid while `now < lease_until <= now + lease_secs` on the database's clock of leases. If
+`lease_until` is later, the clock was set back or the machine was restarted after the lease was
+made; the lease counts as expired.
 """
 
 from __future__ import annotations
@@ -42,12 +42,8 @@ log = logging.getLogger("tilewright.db")
 class LeaseStore(StorePart):
     """Leases of jobs, and the writes of their holders.
 
-    **Ownership.** A lease has an `epoch`. Each write of a worker names it, and raises StaleLease
-    once another worker has leased the job or all leases were ended. A write whose acknowledgement
-    was lost may be repeated: it takes effect once.
-
-    **Time.** Leases use the database's clock (`Database.lease_clock`): the server's clock, or the
-    time since this machine was started. The time of day of a process has no effect.
+    A write whose acknowledgement was lost may be repeated: it takes effect once. Leases use
+    `Database.lease_clock`: the server's clock, or the time since this machine was started.
     """
 
     @reading
@@ -66,13 +62,12 @@ class LeaseStore(StorePart):
     def lease_job(
         self, session: Session, owner: str, lease_secs: float, *, job_id: str | None = None
     ) -> StoredJob | None:
-        """Lease the next job that waits or whose worker is gone to `owner`; return the job, or None
-        if there is none. With `job_id`, lease only that job.
+        """Lease the next job to the worker `owner`, and return the job, or None if no job is free.
+        A job is free if it waits or if its worker is gone. With `job_id`, lease only that job.
 
-        Higher priority goes first, then earlier arrival. The job's `epoch` is the caller's right to
-        write to it until the job is leased again. A job with `MAX_FAILURES` failures is leased once
-        more, to be concluded; a job with more becomes FAILED instead, and a job whose worker
-        vanished while it was cancelling becomes CANCELLED.
+        Higher priority is leased first, then earlier arrival. A job with `MAX_FAILURES` failures is
+        leased once more, so that its incumbent is published; a job with more becomes FAILED. A job
+        in state CANCELLING whose worker is gone becomes CANCELLED.
         """
         now, clock = self._clock(), self._lease_time(session)
         self._end_hopeless(session, clock, now)
@@ -108,8 +103,8 @@ class LeaseStore(StorePart):
     def renew_lease(
         self, session: Session, job_id: str, epoch: int, lease_secs: float
     ) -> StoredJob:
-        """Extend the lease (heartbeat). In state CANCELLING, the caller must stop. Raise StaleLease
-        if the lease was lost."""
+        """Extend the lease (heartbeat). If the returned job is CANCELLING, the caller must stop.
+        Raise StaleLease if the lease was lost."""
         row = _held_row(session, job_id, epoch)
         clock = self._lease_time(session)
         row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
@@ -143,11 +138,10 @@ class LeaseStore(StorePart):
     ) -> list[int]:
         """Store the progress of a job in one transaction; return the ids of the events.
 
-        `trials` are (trial, record_key), each stored once however often it is sent; `candidates`
-        are the candidates that the search proposed, by trial; `events` are (kind, data); `progress`
-        replaces the job's. `failures` is the job's count if the caller dies now: one more while it
-        works on the job than while it waits. A new trial sets the count to 0. Raise StaleLease if
-        the lease was lost, NotRegistered if a record is not stored.
+        `trials` has pairs (trial, record_key); a repeated trial is stored once. `candidates` has
+        the proposed candidate of each trial, `events` pairs (kind, data). `progress` replaces the
+        job's. `failures` replaces the count of failures; a new trial sets the count to 0. Raise
+        StaleLease if the lease was lost, NotRegistered if a record is not stored.
         """
         now = self._clock()
         row = _held_row(session, job_id, epoch)
@@ -172,7 +166,7 @@ class LeaseStore(StorePart):
         result: JsonObject | None = None,
         error: JsonObject | None = None,
     ) -> StoredJob:
-        """End the job; repeated in the same epoch and state, the call changes nothing.
+        """End the job. A repeated call with the same epoch and state changes nothing.
 
         Raise StaleLease if the lease was lost, BadTransition if the job cannot enter `state`,
         UnknownJob if it does not exist.
@@ -209,12 +203,12 @@ class LeaseStore(StorePart):
         return saved(session, row)
 
     def coordinate(self, *, blameless: bool = False) -> None:
-        """Become the only coordinator of this database until `close`. Raise StoreHeld, which names
-        another.
+        """Become the only coordinator of this database until `close`. Raise StoreHeld if another
+        process is the coordinator.
 
-        Only the coordinator leases jobs and does the maintenance, and the schema is not upgraded
-        while there is one. The leases of the former coordinator end immediately, since it is gone.
-        `blameless`: no job caused its end, so failures are not counted.
+        Only the coordinator leases jobs and does maintenance, and it prevents upgrades of the
+        schema. All leases of the former coordinator are ended. `blameless` means that no job caused
+        its end, so the failures of its jobs are decremented again.
         """
         lock = self._database.lock
         if lock.held:
@@ -223,14 +217,13 @@ class LeaseStore(StorePart):
         self._end_leases(blameless=blameless)
 
     def coordinates(self) -> bool:
-        """Return whether this store is the coordinator now: on a server, the lock ends with its
-        connection. A worker that lost it stops working on jobs and calls `coordinate` again."""
+        """Return whether this store is the coordinator now. A lost connection to a server ends this
+        role; the worker then stops its jobs and calls `coordinate` again."""
         return self._database.lock.held
 
     @writing
     def _end_leases(self, session: Session, *, blameless: bool) -> None:
-        """End every lease and increase the epochs, so that a former holder that is still alive
-        cannot write."""
+        """End every lease and increase the epochs, so that former holders cannot write."""
         leased = select(JobRow).where(JobRow.state.in_(LEASED)).with_for_update()
         for row in filter(is_intact_row, session.scalars(leased).all()):
             row.epoch += 1
@@ -239,7 +232,7 @@ class LeaseStore(StorePart):
             saved(session, row)
 
     def _end_hopeless(self, session: Session, clock: float, now: datetime) -> None:
-        """End the jobs that lost their worker while cancelling, or too many workers in a row."""
+        """End the jobs that lost their worker while CANCELLING, or lost too many workers."""
         lost = select(JobRow).where(_is_abandoned(clock)).with_for_update(skip_locked=True)
         for row in filter(is_intact_row, session.scalars(lost).all()):
             if not self._still_over(session, row):
@@ -250,27 +243,22 @@ class LeaseStore(StorePart):
                 _end(session, row, JobState.FAILED, now, error=LOST_TOO_OFTEN)
 
     def _still_over(self, session: Session, row: JobRow) -> bool:
-        """Return whether the lease of a locked row has expired by a new reading of the clock.
-
-        A server shows leases that were committed after the first reading. By that reading such a
-        lease ends too late, as if the clock had been set back.
-        """
+        """Return whether the lease of a locked row has expired, by a new reading of the clock: a
+        lease that was committed after the first reading seems to end too late, and so to have
+        expired."""
         return bool(is_over(row.lease_until, row.lease_secs, self._lease_time(session)))
 
 
 def is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
-    """Return whether a lease has expired, by the rule of the module; for columns of a row or for
-    values."""
+    """Return whether a lease has expired (see the module): a bool, or a condition for columns."""
     return (lease_until <= clock) | (lease_until > clock + lease_secs)
 
 
 def _is_free(clock: float) -> ColumnElement[bool]:
-    """Return the condition that a job waits, or that its worker is gone."""
     return or_(JobRow.state == JobState.QUEUED, _is_abandoned(clock))
 
 
 def _is_abandoned(clock: float) -> ColumnElement[bool]:
-    """Return the condition that a job is leased and its lease has expired."""
     over = is_over(JobRow.lease_until, JobRow.lease_secs, clock)
     return and_(JobRow.state.in_(LEASED), over)
 
@@ -285,7 +273,7 @@ def _row(session: Session, job_id: str) -> JobRow:
 
 
 def _held_row(session: Session, job_id: str, epoch: int) -> JobRow:
-    """Return the row of a job whose lease `epoch` is still current. Raise StaleLease otherwise."""
+    """Return the row of a job. Raise StaleLease if the lease `epoch` has ended."""
     row = session.get(JobRow, job_id, with_for_update=True)
     if row is None:
         raise UnknownJob(f"job {job_id!r}: there is no such job")

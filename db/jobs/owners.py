@@ -1,4 +1,4 @@
-"""The owners of jobs, and the limits on the open work of one owner."""
+"""The owners of jobs, and the quotas of one owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
 
 
 def add_owner(session: Session, job_id: str, owner: str) -> None:
-    """Make `owner` one of the job's owners, also if it withdrew before."""
+    """Make `owner` an owner of the job, even if it withdrew before."""
     if not insert_ignore(session, JobOwnerRow, [{"job_id": job_id, "owner": owner}]):
         _mark(session, job_id, owner, None)
 
@@ -36,8 +36,7 @@ def first_owners(session: Session, jobs: Select[str]) -> dict[str, str]:
 
 
 def is_seen_by(session: Session, job_id: str, owner: str) -> bool:
-    """Return whether `owner` is or was an owner of the job, or the job is a ticket, which every
-    caller sees."""
+    """Return whether `owner` may read the job: it is or was an owner, or the job is a ticket."""
     if session.get(JobOwnerRow, (job_id, owner)) is not None:
         return True
     return bool(session.scalar(select(exists().where(PreparationRow.job_id == job_id))))
@@ -58,13 +57,13 @@ def sharing_of(session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
 
 
 def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> bool:
-    """Withdraw `owner` from a job if it has other owners; return whether it was withdrawn. Raise
+    """Withdraw `owner` from a job that has other owners; return False if it has none. Raise
     NotAlone if the job does not belong to `owner`."""
     found = sharing_of(session, [job_id])[job_id]
     if owner in found.withdrawn:
         return True
     if owner not in found.asking:
-        raise NotAlone(f"job {job_id}: others asked for it, and {owner} did not")
+        raise NotAlone(f"job {job_id} belongs to other owners, and not to {owner}")
     if found.asking == (owner,):
         return False
     _mark(session, job_id, owner, now)
@@ -74,8 +73,8 @@ def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> 
 def check_quota(
     session: Session, owner: str, quota: JobQuota, trials: int, priority: int = 0
 ) -> None:
-    """Raise QuotaReached if one more job, of `trials` and `priority`, exceeds the quota of
-    `owner`."""
+    """Raise QuotaReached if another job with `trials` and `priority` exceeds the owner's
+    `quota`."""
     statement = select(JobRow.request, JobRow.progress, JobRow.priority).where(
         of_owner(owner, asking=True), JobRow.state.in_(OPEN)
     )
@@ -89,13 +88,13 @@ def check_quota(
     waiting = sum(trials_left(json.loads(row.request), json.loads(row.progress)) for row in jobs)
     if waiting + trials > quota.trials:
         raise QuotaReached(
-            f"{waiting} trials of {owner} wait already, {trials} more are above {quota.trials}"
+            f"{waiting} trials of {owner} wait already; {trials} more exceed {quota.trials}"
         )
 
 
 def of_owner(owner: str, *, asking: bool = False) -> Any:
-    """Return the condition that `owner` is or was an owner of a job; with `asking`, only if it has
-    not withdrawn."""
+    """Return the condition that `owner` is or was an owner of a job; with `asking`, that it is
+    one."""
     mine = select(JobOwnerRow.job_id).where(JobOwnerRow.owner == owner)
     return JobRow.id.in_(mine.where(JobOwnerRow.withdrawn_at.is_(None)) if asking else mine)
 

@@ -1,5 +1,4 @@
-"""Conversion of jobs, their events and trials from and to rows, and the hashes that guard the
-rows."""
+"""Conversion between rows and jobs or their events and trials, and the hashes of the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ..values.moments import moment_of
 
 log = logging.getLogger("tilewright.db")
 
-# In canonical JSON. Parsing a whole request for this number would take a hundred times as long.
+# In canonical JSON. To parse the whole request would take a hundred times as long.
 _TRIALS = re.compile(r'"budget":\{[^{}]*"trials":(\d+)')
 _FLEET = '"measurer":"dask'  # inside a string of the request, quotes would be escaped
 
@@ -51,18 +50,17 @@ HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
     JobTrialRow: ("job_id", "trial", "record_key", "epoch"),
 }
 LATER: dict[type[AnyJobRow], tuple[str, ...]] = {JobTrialRow: ("candidate",)}
-"""Columns that were added later. They are hashed only if they have a value, so that rows that were
-written before keep their hash."""
+"""Columns that were added later. They are hashed only if they have a value, so that the hashes of
+older rows remain valid."""
 
 
 def text_of(document: JsonObject) -> str:
-    """Return canonical JSON; raise ValueError or TypeError if `document` is not JSON."""
+    """Return canonical JSON. Raise ValueError or TypeError if `document` is not JSON data."""
     return canonical_bytes(document).decode()
 
 
 def hash_of(kind: type[AnyJobRow], row: Any) -> str:
-    """Return the hash over every column of `row`, of table `kind`: attributes, or items of a
-    dict."""
+    """Return the hash of `row` of the table `kind`: an object, or a dict of columns."""
     names = (*HASHED[kind], *LATER.get(kind, ()))
     values = row if isinstance(row, dict) else {name: getattr(row, name) for name in names}
     later = [values[name] for name in LATER.get(kind, ()) if values.get(name) is not None]
@@ -78,8 +76,7 @@ def is_intact_row(row: AnyJobRow) -> bool:
 
 
 def job_of(row: JobRow | None) -> StoredJob | None:
-    """Return the job of an intact row. A damaged row is not served: return None and log a
-    warning."""
+    """Return the job of an intact row. For a damaged row, return None and log a warning."""
     if row is None:
         return None
     if not is_intact_row(row):
@@ -110,7 +107,7 @@ def events_of(rows: Sequence[JobEventRow]) -> list[JobEvent]:
             data = json.loads(row.data)
             found.append(JobEvent(row.id, row.job_id, row.kind, data, moment_of(row.created_at)))
         else:
-            log.warning("event %s of job %s is damaged and left out", row.id, row.job_id)
+            log.warning("event %s of job %s is damaged and omitted", row.id, row.job_id)
     return found
 
 

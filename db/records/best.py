@@ -1,7 +1,8 @@
-"""The best record of each (workload, target): a pointer that moves only to a record proven better.
+"""The best record of each task: a pointer that moves only to a better verified record.
 
 With concurrent writers (PostgreSQL), a move locks first the record and then the pointer, so that a
-record cannot be withdrawn and promoted concurrently.
+record cannot be withdrawn and promoted concurrently. A *generation* of toolchains has the same
+versions of the code generator, LLVM and llvmlite.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .records import insert_records, record_row
 from .rows import IS_BEST, NOT_WITHDRAWN, from_row, from_rows
 from .works import target_document
 
-_RACES = 100
+_ATTEMPTS = 100
 MOST_REASON = 500
 
 
@@ -35,9 +36,9 @@ class BestStore(StorePart):
     """Storing records, and the best record of each task."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Store records, all or none; records that are stored already change nothing, whatever
-        their time of day. A record without a time of day gets the store's. A failed full check that
-        disproves a schedule withdraws the records of this schedule that passed before.
+        """Store all `records` or none. Records that are stored already are not changed. A record
+        without a timestamp gets the current time. If a record disproves a schedule (it failed the
+        full check), the records of this schedule that passed before are withdrawn.
 
         Raise InvalidRecord if a record contradicts itself, NotRegistered if `register` was not
         called.
@@ -57,17 +58,16 @@ class BestStore(StorePart):
         now.
 
         A record becomes best if it was verified in full and is strictly faster than the best of the
-        same generation of the toolchain; of equal times the older record stays. A newer generation
-        replaces an older one whatever the times, never the reverse; mocked timings count as older
-        than all real ones (`reason_to_move`). A record whose schedule failed a full check is never
-        best (`full_checks`). Raise NotRegistered if the record is not stored.
+        same generation. A record of a newer generation replaces a best of an older one even if it
+        is slower, never the reverse; mocked timings are older than all generations. A record whose
+        schedule failed a full check is never best. Raise NotRegistered if the record is not stored.
         """
         return promote_record(session, record.key, self._clock())
 
     @writing
     def withdraw(self, session: Session, record_key: str, reason: str) -> TuningRecord | None:
-        """Withdraw a record that failed a later check, so that it is never served again; return the
-        best record that remains."""
+        """Withdraw a record that failed a later check, so that it is never served again. Return the
+        best record of its task afterwards, or None."""
         return _withdraw(session, record_key, reason, self._clock())
 
     @reading
@@ -108,24 +108,23 @@ class BestStore(StorePart):
 
     @reading
     def full_checks(self, session: Session, workload_key: str, target_key: str) -> FullChecks:
-        """Return the results of the full checks of this task, by schedule. A schedule that failed,
-        or whose record was withdrawn, is never served, for any grade."""
+        """Return the full checks of this task. A schedule that failed, or whose record was
+        withdrawn, is never served, at any grade."""
         return checks_of_work(session, (workload_key, target_key))
 
 
 def generation(toolchain: Toolchain) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return a key that orders toolchains by age: code generator, LLVM, llvmlite. Later compares
-    greater."""
+    """Return the generation of a toolchain; a newer generation compares greater."""
     return toolchain.codegen_version, _numbers(toolchain.llvm), _numbers(toolchain.llvmlite)
 
 
 def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> str | None:
     """Return why `challenger` replaces `incumbent`, or None if it does not.
 
-    Only a record verified in full may replace it. Times are compared within one generation of the
-    toolchain; of equal times the older record stays. A record of an older generation must be
-    verified again before it is served, so a record of a newer generation replaces it whatever the
-    times.
+    Only a record that was verified in full may replace it. Times are compared within one
+    generation, and the challenger must be strictly faster. A record of an older generation must be
+    verified again before it is served, so a record of a newer generation replaces it even if it is
+    slower.
     """
     if not challenger.result.ok or challenger.verified_level != FULL:
         return None
@@ -138,8 +137,7 @@ def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> 
 
 
 def works_of_others(session: Session, toolchain: Toolchain) -> list[Work]:
-    """Return each task whose best was made by another toolchain, in the order in which they became
-    best."""
+    """Return each task whose best was made by another toolchain, oldest best first."""
     by_others = or_(
         RecordRow.codegen_version != toolchain.codegen_version,
         RecordRow.llvmlite != toolchain.llvmlite,
@@ -150,8 +148,7 @@ def works_of_others(session: Session, toolchain: Toolchain) -> list[Work]:
 
 
 def promote_record(session: Session, key: str, now: datetime) -> bool:
-    """Apply `BestStore.promote` to the record of this key. Raise NotRegistered if it is not
-    stored."""
+    """Apply `BestStore.promote` to the record with this key."""
     challenger = from_row(record_row(session, key, locked=True))
     if challenger is None:
         raise NotRegistered(f"record {key}: not stored, so it cannot be the best; add it first")
@@ -160,7 +157,7 @@ def promote_record(session: Session, key: str, now: datetime) -> bool:
     work = challenger.workload_key, challenger.target_key
     if refusals_of_work(session, work).refusal(challenger.trace, challenger.toolchain):
         return False
-    for _ in range(_RACES):
+    for _ in range(_ATTEMPTS):
         seen = _pointer(session, work)
         if seen is not None and seen.record_key == key:
             return True
@@ -172,12 +169,12 @@ def promote_record(session: Session, key: str, now: datetime) -> bool:
             reason = "incumbent damaged"
         if _move(session, work, seen, key, reason, now):
             return True
-    raise RuntimeError(f"best of {work} moved {_RACES} times while one record was compared")
+    raise RuntimeError(f"best of {work} moved {_ATTEMPTS} times while one record was compared")
 
 
 def _withdraw_disproved(session: Session, records: Sequence[TuningRecord], now: datetime) -> None:
-    """Withdraw every passed record whose schedule and toolchain a failed full check among `records`
-    disproves. The `records` are stored already."""
+    """Withdraw every verified record that has the same task, schedule and toolchain as a record in
+    `records` that failed its full check. `records` must be stored already."""
     for failed in records:
         if failed.verified_level != FULL or failed.result.status not in DISPROVED:
             continue
@@ -201,14 +198,14 @@ def _withdraw_disproved(session: Session, records: Sequence[TuningRecord], now: 
 
 
 def _withdraw(session: Session, key: str, reason: str, now: datetime) -> TuningRecord | None:
-    """Withdraw record `key`; return the best of its task afterwards, or None if there is none."""
+    """Withdraw record `key`; return the best record of its task afterwards, or None."""
     row = record_row(session, key, locked=True)
     if row is None:
         raise NotRegistered(f"record {key}: not stored, so there is nothing to withdraw")
     entry = {"record_key": key, "reason": reason, "created_at": now}
     insert_ignore(session, WithdrawnRow, [entry])
     work = row.workload_key, row.target_key
-    for _ in range(_RACES):
+    for _ in range(_ATTEMPTS):
         seen = _pointer(session, work)
         if seen is None or seen.record_key != key:
             return _best_of(session, work)
@@ -216,7 +213,7 @@ def _withdraw(session: Session, key: str, reason: str, now: datetime) -> TuningR
         next_key = successor.key if successor else None
         if _move(session, work, seen, next_key, f"withdrawn: {reason}", now):
             return successor
-    raise RuntimeError(f"best of {work} moved {_RACES} times while one record was withdrawn")
+    raise RuntimeError(f"best of {work} moved {_ATTEMPTS} times while one record was withdrawn")
 
 
 def _move(
@@ -227,7 +224,7 @@ def _move(
     reason: str,
     now: datetime,
 ) -> bool:
-    """Move the pointer if it is still as `seen`; return False if another process moved it first."""
+    """Move the pointer; return False if another process moved it after `seen` was read."""
     workload_key, target_key = work
     version = 1 if seen is None else seen.version + 1
     names = {"workload_key": workload_key, "target_key": target_key}
@@ -252,7 +249,7 @@ def _move(
 
 
 def _best_of(session: Session, work: Work) -> TuningRecord | None:
-    """Return the record that the pointer names, or None if there is none or it is damaged."""
+    """Return the record to which the pointer points, or None if it is damaged or missing."""
     workload_key, target_key = work
     statement = _bests(RecordRow).where(
         BestRow.workload_key == workload_key, BestRow.target_key == target_key
@@ -268,8 +265,8 @@ def _pointer(session: Session, work: Work) -> BestRow | None:
 
 
 def _runner_up(session: Session, work: Work, withdrawn: TuningRecord | None) -> TuningRecord | None:
-    """Return the fastest other record fit to serve, of the generation of `withdrawn` if that is
-    known."""
+    """Return the fastest record of `work` that may be served, or None. Records of the generation of
+    `withdrawn` are preferred, because times are compared only within a generation."""
     workload_key, target_key = work
     statement = (
         select(RecordRow)
@@ -290,16 +287,16 @@ def _runner_up(session: Session, work: Work, withdrawn: TuningRecord | None) -> 
 
 
 def _bests(*columns: Any) -> Select[Any]:
-    """Return a query of `columns` of the best records and their joined rows."""
+    """Return a query of `columns` of the best records and their pointers."""
     return select(*columns).select_from(BestRow).join(RecordRow, text(IS_BEST))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    dotted = re.match(r"\d{1,9}(\.\d{1,9})+", version)  # others (mocked timings) have no order
+    dotted = re.match(r"\d{1,9}(\.\d{1,9})+", version)  # mocked timings have other texts
     return tuple(int(digits) for digits in dotted[0].split(".")) if dotted else ()
 
 
 def _secs(record: TuningRecord) -> float:
     secs = record.result.run_secs_estimate
-    assert secs is not None  # an OK record has a time, checked before it was stored
+    assert secs is not None  # guaranteed by `check_record`
     return secs

@@ -1,4 +1,4 @@
-"""Blobs, which are bytes named by their sha256, and artefacts: the blobs of a record."""
+"""Blobs, which are bytes named by their SHA-256, and artefacts, the files of a record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FileStore(StorePart):
 
     @writing
     def put_blob(self, session: Session, data: bytes, media_type: str) -> str:
-        """Store bytes that a build requested; return their sha256 (64 hex digits). Raise
+        """Store bytes that a build requested; return their SHA-256 (64 hex digits). Raise
         BlobTooLarge above 4 MiB."""
         now = self._clock()
         self._database.serialise(session, "blobs")
@@ -37,8 +37,7 @@ class FileStore(StorePart):
 
     @reading
     def blob(self, session: Session, sha256: str) -> Blob | None:
-        """Return the blob of this name, or None if it is missing or damaged (then `put_blob`
-        repairs it)."""
+        """Return the blob, or None if it is missing, or damaged (`put_blob` can repair it)."""
         row = session.get(BlobRow, sha256)
         if row is None:
             return None
@@ -51,11 +50,10 @@ class FileStore(StorePart):
     def add_artefacts(
         self, session: Session, record_key: str, files: Sequence[ArtefactFile]
     ) -> list[Artefact]:
-        """Store the files that a stored record was compiled into, all or none; return the files it
-        has now.
+        """Store the files that were built from a record, all or none; return the record's files.
 
-        The first files stay, because programs may be linked with them; damaged files are repaired
-        if they are stored again. Raise NotRegistered if the record is not stored, or BlobTooLarge.
+        Existing files are kept, because programs may be linked with them, but repaired if damaged.
+        Raise NotRegistered if the record is not stored, BlobTooLarge if a file is too large.
         """
         now = self._clock()
         self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
@@ -86,8 +84,8 @@ def insert_files(
     files: Sequence[ArtefactFile],
     now: datetime,
 ) -> None:
-    """Insert `files` as rows of `table`, whose guarded `columns` name their owner first, and their
-    bytes as blobs."""
+    """Insert each file as a row of `table`, and its bytes as a blob. The first of the hashed
+    `columns` is the key of the owner."""
     for file in files:
         sha256 = put_blob(session, file.data, file.media_type, now)
         values = [owner_key, file.kind, file.name, sha256, len(file.data)]
@@ -96,7 +94,7 @@ def insert_files(
 
 
 def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> str:
-    """Store `data` and return its sha256. Storing it again repairs a damaged copy."""
+    """Store `data` and return its SHA-256. A damaged copy is repaired."""
     if len(data) > MAX_BLOB_BYTES:
         raise BlobTooLarge(f"blob: at most {MAX_BLOB_BYTES} bytes, got {len(data)}")
     name = hashlib.sha256(data).hexdigest()
@@ -108,8 +106,8 @@ def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> s
 
 
 def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[int, int]:
-    """Delete the blobs without a reference (unless `built`, only those that no build requested);
-    return their number and their bytes."""
+    """Delete those blobs in `names` that nothing refers to; keep blobs that a build requested,
+    unless `built`. Return the number and the bytes of the deleted blobs."""
     count = size = 0
     for start in range(0, len(names), KEYS_PER_STATEMENT):
         goes: list[ColumnElement[bool]] = [
@@ -134,7 +132,7 @@ def unreferenced() -> list[ColumnElement[bool]]:
 
 
 def is_intact_blob(row: BlobRow) -> bool:
-    """Return whether the bytes match the name."""
+    """Return whether the name of the blob is the SHA-256 of its bytes."""
     if not isinstance(row.data, bytes):  # damage can turn bytes into text
         return False
     return hashlib.sha256(row.data).hexdigest() == row.sha256

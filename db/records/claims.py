@@ -1,9 +1,8 @@
-"""Claims: imported records, and how they become answers without another tuning run.
+"""Claims: imported records, which may become answers without another tuning run.
 
-A claim is a record of `verified_level` "imported": another machine reports that this trace takes
-this many seconds on this kind of machine. To verify it, this machine rebuilds it, checks it in full
-and times it once. The result is a separate record, which `confirm` stores, and which may become
-best.
+A claim is a record with `verified_level` "imported": another machine reports the time of a trace.
+To verify a claim, this machine rebuilds its kernel, runs the full check and times the kernel. The
+result is a new record, which `confirm` stores and which may become best.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ class ClaimStore(StorePart):
 
     @reading
     def claims(self, session: Session, workload_key: str, target_key: str) -> list[TuningRecord]:
-        """Return the imported records of this task that are worth a check, by the time they claim.
-
-        Claims that are confirmed or withdrawn are omitted.
-        """
+        """Return the claims of this task that are neither confirmed nor withdrawn, fastest
+        first."""
         statement = (
             select(RecordRow)
             .where(RecordRow.workload_key == workload_key, RecordRow.target_key == target_key)
@@ -43,8 +40,9 @@ class ClaimStore(StorePart):
 
     @reading
     def works_to_verify(self, session: Session, toolchain: Toolchain) -> list[Work]:
-        """Return each (workload_key, target_key) without an answer of `toolchain` that has records
-        which may become one when verified: a best of another toolchain, or claims and no best."""
+        """Return each task (workload_key, target_key) that has no answer of `toolchain`, but a
+        record to verify: first tasks with a best of another toolchain, then tasks with claims and
+        no best."""
         answered = (
             select(BestRow.record_key)
             .where(
@@ -67,28 +65,29 @@ class ClaimStore(StorePart):
 
     @writing
     def confirm(self, session: Session, claim_key: str, own: TuningRecord) -> bool:
-        """Store `own`, the claim rebuilt, verified in full and timed here, as its confirmation;
-        return whether it is the best now.
+        """Store `own`, which confirms the claim: the record of its kernel as rebuilt, verified in
+        full and timed here. `own` is promoted like any record; return whether it is the best now.
 
-        `own` is promoted like any other record. Raise NotRegistered if there is no such claim,
-        InvalidRecord if `own` has another task or trace, or was not verified in full. A claim that
-        is wrong is withdrawn with `withdraw`.
+        Raise NotRegistered if the claim does not exist, InvalidRecord if `own` has another task or
+        trace or was not verified in full.
         """
         now = self._clock()
         claim = from_row(record_row(session, claim_key))
         if claim is None or claim.verified_level != IMPORTED:
-            raise NotRegistered(f"record {claim_key}: no claim of this key is stored")
+            raise NotRegistered(f"record {claim_key}: no claim with this key is stored")
         if (own.workload_key, own.target_key, own.threads, own.trace) != (
             claim.workload_key,
             claim.target_key,
             claim.threads,
             claim.trace,
         ):
-            raise InvalidRecord(f"record {own.key}: not of the work and trace of claim {claim_key}")
+            raise InvalidRecord(
+                f"record {own.key}: has another task or trace than claim {claim_key}"
+            )
         if not own.result.ok or own.verified_level != FULL:
             raise InvalidRecord(
                 f"record {own.key}: status {own.result.status}, verified {own.verified_level}; "
-                "a confirmation was verified in full"
+                "a confirmation must be verified in full"
             )
         insert_records(session, [own], now)
         note = {"claim_key": claim_key, "record_key": own.key, "created_at": now}

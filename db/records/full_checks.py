@@ -1,8 +1,8 @@
-"""Schedules that failed their full check: the query behind everything that serves code.
+"""The query for full checks, by which failed schedules are excluded from all answers.
 
-`refusing_rows` selects the failed checks of a schedule and, if a failure may have been the
-machine's fault, the passed checks that outweigh it. `tilewright.schedules.full_checks` combines
-them; `quick.py` has the same query without SQLAlchemy.
+A failure with a possible cause in the machine (a deadline, lack of memory) is outweighed by a
+passed check. `tilewright.schedules.full_checks` combines failed and passed checks; `quick.py` has
+the same query without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..values.records import Work
 from .rows import from_row
 
 Raw: TypeAlias = tuple[Any, ...]
-"""The guarded columns of a record, and the reason for its withdrawal, or None."""
+"""The hashed columns of a record, its hash, and the reason of its withdrawal or None."""
 
 
 def checks_of_work(session: Session, work: Work) -> FullChecks:
@@ -32,22 +32,20 @@ def checks_of_work(session: Session, work: Work) -> FullChecks:
 
 
 def refusals_of_work(session: Session, work: Work) -> FullChecks:
-    """Return the failed full checks of a task, from few rows."""
+    """Return the full checks of a task that decide which schedules are refused."""
     return checks_of(refusing_rows(session, [work]))
 
 
 def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = False) -> list[Raw]:
-    """Return the rows that may refuse schedules of `works`; with `elsewhere`, also of other
-    targets."""
+    """Return the rows of failed full checks of `works`, of passed checks that may outweigh them,
+    and of withdrawn records; with `elsewhere`, also for other targets."""
     workloads = list({workload for workload, _ in works})
     asked = (
         RecordRow.workload_key.in_(workloads)
         if elsewhere
         else tuple_(RecordRow.workload_key, RecordRow.target_key).in_(works)
     )
-    failed = _fully_checked(
-        session, asked, RecordRow.estimate_secs.is_(None)
-    )  # as the index has it
+    failed = _fully_checked(session, asked, RecordRow.estimate_secs.is_(None))  # uses an index
     withdrawn = _withdrawn(session, asked)
     if not failed:
         return withdrawn
@@ -63,7 +61,7 @@ def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = 
 
 
 def checks_of(rows: Iterable[Raw]) -> FullChecks:
-    """Return the full checks in rows of one task; damaged rows are omitted."""
+    """Return the full checks in the intact rows of one task."""
     return FullChecks.of(
         (record, raw[-1])
         for raw in rows

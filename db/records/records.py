@@ -31,10 +31,8 @@ class RecordStore(StorePart):
         *,
         include_imported: bool = False,
     ) -> list[TuningRecord]:
-        """Return every record of exactly this task, in the order of arrival.
-
-        Imported records, which are claims of other machines, need `include_imported`.
-        """
+        """Return the records of exactly this task, in the order of arrival. Imported records, which
+        are claims of other machines, are included only with `include_imported`."""
         statement = select(RecordRow).where(
             RecordRow.workload_key == workload_key, RecordRow.target_key == target_key
         )
@@ -60,8 +58,8 @@ class RecordStore(StorePart):
 def insert_records(session: Session, records: Sequence[TuningRecord], now: datetime) -> int:
     """Insert the records that are not stored yet; return how many were new.
 
-    Raise InvalidRecord for a record that contradicts itself, NotRegistered for one whose workload
-    or target is unknown; in both cases the caller must roll its transaction back.
+    Raise InvalidRecord if a record contradicts itself, NotRegistered if the workload or the target
+    of a record is not stored; in both cases the caller must roll back its transaction.
     """
     try:
         return insert_ignore(session, RecordRow, [to_row(r, now) for r in records])

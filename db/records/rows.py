@@ -1,5 +1,4 @@
-"""Conversion of records and artefacts from and to rows, without SQLAlchemy, and checks before
-storing."""
+"""Conversion between rows and records or artefacts, and validation, without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ IS_BEST = (
     " AND best.target_key = record.target_key AND record.status = 'ok'"
     f" AND record.verified_level = '{FULL}' AND {NOT_WITHDRAWN}"
 )
-"""SQL: the row of `best` points at the row of `record`, which is fit to be served. The pointer is
-checked, because damage may have moved it."""
+"""SQL condition: the row of `best` points to the row of `record`, and the record may be served.
+Damage may have changed the pointer, so the keys and the state of the record are compared too."""
 
 IS_OPEN_CLAIM = (
     f"record.verified_level = '{IMPORTED}' AND record.status = 'ok'"  # noqa: S608  # our own text
     f" AND {NOT_WITHDRAWN}"
     " AND NOT EXISTS (SELECT 1 FROM confirmation WHERE confirmation.claim_key = record.key)"
 )
-"""SQL: the row of `record` is a claim that was neither confirmed nor withdrawn here."""
+"""SQL condition: the row of `record` is a claim that is neither confirmed nor withdrawn."""
 
 
 def check_record(record: TuningRecord) -> None:
-    """Raise InvalidRecord, which names the field, for a record that contradicts itself."""
+    """Raise InvalidRecord, which names the field, if `record` contradicts itself."""
     result = record.result
     times = [*result.run_secs]
     if result.run_secs_estimate is not None:
@@ -113,7 +112,7 @@ def _check_count(name: str, value: Any, low: int, end: int) -> None:
 
 
 def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
-    """Return the columns of a valid record. A record without `created_at` gets the time `now`."""
+    """Return the columns of a valid record; `now` is used if it has no `created_at`."""
     check_record(record)
     created_at = _created_at(record.created_at) if record.created_at else rfc3339(now)
     document = record.to_json()
@@ -146,14 +145,13 @@ def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
 
 
 def key_of(document: dict[str, Any]) -> str:
-    """Return the key of a record's JSON document, whichever version wrote it."""
+    """Return the key of a record's JSON document, of any version of Tilewright."""
     identity = {name: part for name, part in document.items() if name != "created_at"}
     return "sha256:" + hashlib.sha256(canonical_bytes(identity)).hexdigest()
 
 
 def from_row(row: Any) -> TuningRecord | None:
-    """Return the record of an intact row. A damaged row is never served: return None and log a
-    line."""
+    """Return the record of an intact row. For a damaged row, return None and log a warning."""
     if row is None:
         return None
     if not is_intact(row, RECORD):
@@ -179,7 +177,7 @@ def artefacts_of(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def record_of(document: Any) -> TuningRecord:
-    """Return the record in foreign JSON data. Raise InvalidRecord, which states the error."""
+    """Return the record in untrusted JSON data. Raise InvalidRecord if it is not a record."""
     if not isinstance(document, dict):
         raise InvalidRecord(f"a record is an object, got {type(document).__name__}")
     try:

@@ -1,4 +1,4 @@
-"""Workloads and targets: the two documents to which every record refers."""
+"""Workloads and targets. Every record refers to one of each."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class WorkStore(StorePart):
         target_key: str,
         target_document: dict[str, Any],
     ) -> None:
-        """Store the workload and the target to which records will refer. Repeated, the call changes
-        only the target's probes: the first name stays. Damaged rows are repaired.
+        """Store the workload and the target to which records will refer. A repeated call changes
+        only the target's probes, and repairs damaged rows.
 
-        Raise KeyConflict if another computation is stored under `workload_key`, RefusedError for
-        invalid keys and flops.
+        Raise KeyConflict if another computation is stored under `workload_key`, RefusedError if a
+        key or `flops` is invalid.
         """
         now = self._clock()
         register_workload(session, workload_key, workload_document, name, flops, now)
@@ -61,11 +61,8 @@ class WorkStore(StorePart):
 def register_workload(
     session: Session, key: str, document: dict[str, Any], name: str, flops: int, now: datetime
 ) -> None:
-    """Store the document of `key`. The first spelling of a computation and its name stay.
-
-    Raise KeyConflict if another document is stored and `document` does not describe the computation
-    of `key`.
-    """
+    """Store a workload. If an equal workload is stored, its document and name are kept. Raise
+    KeyConflict if another document is stored and `document` does not have the key `key`."""
     if not 0 <= flops < 2**63:
         raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
     if "\0" in name:
@@ -88,10 +85,8 @@ def register_workload(
 
 
 def register_target(session: Session, key: str, document: dict[str, Any], now: datetime) -> None:
-    """Store the document of `key`; a later one replaces the probes, which are not part of the key.
-
-    A document without probes, as for mocked timings, replaces none.
-    """
+    """Store a target. If it is stored already, only the probes are replaced, unless `document` has
+    none (mocked timings)."""
     text = canonical_bytes(document).decode()
     row: dict[str, Any] = {"key": _checked_key(key), "document": text, "created_at": now}
     row["row_sha256"] = row_hash([key, text])
@@ -133,8 +128,7 @@ def target_document(row: Any) -> dict[str, Any] | None:
 
 
 def workload_key_of(document: dict[str, Any]) -> str:
-    """Return the key of the computation a document describes. Raise WorkloadError if it describes
-    none."""
+    """Return the key of a workload document. Raise WorkloadError if the document is invalid."""
     # Start-up: most queries to the store already have a key.
     from tilewright.schedules.workload.workload import Workload
 
@@ -154,7 +148,7 @@ def structure_key(document: str) -> str | None:
 
 
 def target_key_of(document: dict[str, Any]) -> str:
-    """Return the key of a target document. Raise TargetError if it is not a target document."""
+    """Return the key of a target document. Raise TargetError if the document is invalid."""
     return Target.from_json(document).key
 
 

@@ -1,8 +1,8 @@
-"""Values of preparations: answers to works that were not tuned.
+"""Values of preparations: answers for tasks that were not tuned.
 
-WANTED -> CHOSEN -> READY        a schedule, then its files and the result of its check
-WANTED -> FAILED                 no schedule is possible; the document says why
-WANTED -> deleted                a stored record passed its check and is the best now
+WANTED -> CHOSEN -> READY   the schedule is chosen, then its files and the result of its check
+WANTED -> FAILED            no schedule is possible; the document has the reason
+WANTED -> deleted           a stored record passed its check and is now the best
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tilewright.schedules.canonical import canonical_bytes
 from .records import Artefact
 
 LEASE_SECS = 15.0
-"""The length of a lease of a preparation in seconds."""
+"""The duration of the lease of a preparation, in seconds."""
 
 MAX_CLAIMS = 3
-"""How many of the fastest claims of a task are checked."""
+"""The number of claims of a task that are checked, the fastest ones first."""
 
 
 class PreparationState(StrEnum):
@@ -38,11 +38,8 @@ class PreparationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A task to prepare, and the job that would tune it, or None for no job.
-
-    `job` is its request, its body hash and its flight key, as for `create_job`. `again`: records
-    were stored since a finished preparation was made, so it is made again.
-    """
+    """A task to prepare. `job` is the request, body hash and flight key of the job that tunes it
+    (see `create_job`), or None. `again` repeats a finished preparation."""
 
     workload_key: str
     workload_document: dict[str, Any]
@@ -71,8 +68,8 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class PreparationQuota:
-    """The quota of one owner: how many tasks may wait to be prepared, and how many finished
-    preparations are stored. Above the latter, the oldest are deleted."""
+    """The quota of one owner: at most `waiting` tasks wait to be prepared, and the newest `kept`
+    finished preparations are stored."""
 
     waiting: int
     kept: int
@@ -90,7 +87,7 @@ class Prepared:
 
     @property
     def trace(self) -> list[Any] | None:
-        """The schedule as JSON data, or None before one is chosen."""
+        """The trace of the chosen schedule as JSON data, or None."""
         trace: list[Any] | None = self.document.get("trace")
         return trace
 

@@ -31,14 +31,13 @@ LEASED = (JobState.RUNNING, JobState.CANCELLING)
 """The states in which the job is leased to a worker."""
 
 MAX_FAILURES = 10
-"""How many workers in a row may die while they work on a job without a new trial."""
+"""The number of successive workers that may die in a job without a new trial."""
 
 LOST_TOO_OFTEN = {
     "code": "lost_too_often",
-    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
-    "none of them after a new trial",
+    "detail": f"{MAX_FAILURES} workers in succession ended while they worked on this job, "
+    "without a new trial",
 }
-"""The error of a job that lost more than `MAX_FAILURES` workers."""
 
 _S = JobState
 NEXT: dict[JobState, frozenset[JobState]] = {
@@ -57,7 +56,7 @@ def check_transition(job_id: str, old: JobState, new: JobState) -> None:
     """Raise BadTransition if a job in `old` may not become `new`."""
     if new not in NEXT[old]:
         choices = ", ".join(sorted(NEXT[old])) or "nothing: it is final"
-        raise BadTransition(f"job {job_id} is {old}: can become {choices}; asked for {new}")
+        raise BadTransition(f"job {job_id} is {old}: can become {choices}; requested {new}")
 
 
 def after_cancel_request(state: JobState) -> JobState:

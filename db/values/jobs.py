@@ -1,4 +1,4 @@
-"""Values of jobs and of keys of the API."""
+"""Values of jobs and API keys."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .job_states import JobState
 JsonObject = dict[str, Any]
 
 TICKET_PRIORITY = -100
-"""The priority of a ticket, a job that a lookup created: submitted jobs go first."""
+"""The priority of a ticket, a job that a lookup created. Submitted jobs run first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as it was when it was read.
+    """A snapshot of a job.
 
-    `epoch` counts leases; every write names it. A higher `priority` goes first. `failures` counts
-    the workers that died in a row while they worked on the job without a new trial; a worker is
-    counted before it begins to work, and subtracted when it stops.
+    `epoch` counts leases, and every write states it. Higher `priority` runs first. `failures`
+    counts workers in succession that died while they worked on the job, without a new trial. It is
+    incremented before a worker begins to work, and decremented when the worker stops.
     """
 
     id: str
@@ -44,9 +44,8 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job without a worker. `trials` is its budget, 0 if it has none; `lost`: its worker
-    disappeared; `failures` is as in `StoredJob`; `fleet`: the machines of a fleet measure it, not
-    the worker's own machine. `owner` is one of the job's owners, "" if there is none."""
+    """A job without a worker. `trials` is its budget, or 0 if it has none. `lost` is true if its
+    worker disappeared, `fleet` if a fleet measures it. `owner` is one of its owners, or ""."""
 
     id: str
     trials: int
@@ -59,7 +58,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event of a job. `id` increases over all jobs: it is the event id of the stream."""
+    """One event of a job. `id` increases over all jobs, and identifies the event in streams."""
 
     id: int
     job_id: str
@@ -70,8 +69,8 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobQuota:
-    """Limits on the open work of one owner: jobs, trials of these jobs that are not measured yet,
-    and tickets, which are jobs of `TICKET_PRIORITY` or less."""
+    """The limits of one owner: open jobs, open tickets (jobs of `TICKET_PRIORITY` or less), and
+    trials of both that are not measured yet."""
 
     jobs: int
     trials: int
@@ -89,8 +88,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key without its secret. `id` is the part of the secret that may be shown. The key sees
-    the jobs of `owner`, which stays the same when the key is replaced."""
+    """An API key without its secret. `id` is the public part of the secret. The key gives access to
+    the jobs of `owner`; a replacement of the key has the same owner."""
 
     id: str
     owner: str

@@ -52,8 +52,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """The result of an import: the numbers of new and of known records, and the lines not
-    imported."""
+    """The numbers of new and of already stored records, and the lines that were not imported."""
 
     added: int = 0
     known: int = 0
@@ -62,8 +61,8 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """A violated invariant or a damaged row. `kind` is stable; `subject` is the key or id
-    concerned; `invariant` is the violated one of I1 to I7, or ""."""
+    """A damaged row or a violated `invariant` (I1 to I7 of `db/whole/check.py`, otherwise "").
+    Programs may compare `kind`; `subject` is the key or id of the row."""
 
     kind: str
     subject: str
@@ -73,8 +72,7 @@ class Inconsistency:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """The deleted rows, or the rows a dry run would delete: the number of each kind, and the size
-    of the blobs."""
+    """The numbers of rows that were deleted, or that a dry run would delete."""
 
     blobs: int = 0
     blob_bytes: int = 0
@@ -85,7 +83,7 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """The copied rows by table, equal in number and content on both sides."""
+    """The number of copied rows per table."""
 
     rows: dict[str, int]
 
@@ -95,8 +93,8 @@ class MoveReport:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """The rows of one table, the bytes of their values (without indices and the database's
-    overhead), and the time of the oldest; None if rows have no time, or there are none."""
+    """The number of rows of one table, the bytes of their values (without indices and overhead),
+    and the timestamp of the oldest row, or None."""
 
     rows: int
     bytes: int
@@ -113,8 +111,8 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStats:
-    """The rows of one owner: its jobs (`open_jobs` are neither finished nor withdrawn from), the
-    preparations it requested first, the bytes of their files, and its keys."""
+    """The numbers of one owner's jobs, open jobs (not finished or withdrawn), preparations and
+    keys, and the bytes of the files of its preparations."""
 
     jobs: int = 0
     open_jobs: int = 0
@@ -125,10 +123,9 @@ class OwnerStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of the whole database. `used_bytes` is `Store.used_bytes`, `disk_bytes` the size
-    of the files. `blobs` are counted as artefacts of records, files of preparations, files of
-    builds alone, or unreferenced: the first that applies. `records` are by status, imported and
-    withdrawn ones separately."""
+    """Statistics of the whole database. `disk_bytes` is the size of its files. Each blob counts in
+    the first kind that applies: "artefact" of a record, "prepared", "built", "unreferenced".
+    `records` has the number per status; "imported" and "withdrawn" records count separately."""
 
     used_bytes: int
     disk_bytes: int
@@ -163,7 +160,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class KnownBest:
-    """The best record of one workload on one target. `codegen_version` 0: timings are mocked."""
+    """The best record of one task. `codegen_version` is 0 if timings are mocked."""
 
     workload_key: str
     name: str

@@ -1,6 +1,6 @@
-"""Lists for pages and the command line: jobs and bests by a search text, trials of one job.
+"""Read-only queries for the dashboard: jobs and bests by a search text, trials of one job.
 
-The queries read only the displayed columns, and are cheap enough to run every second. Damaged rows
+The queries read only the displayed columns, and are fast enough to run every second. Damaged rows
 are omitted; `check` reports them.
 """
 
@@ -38,12 +38,11 @@ from ..values.whole import JobLine, KnownBest, TrialLine
 
 _CHUNK = 200
 _MOST_CHUNKS = 10
-"""A search with few matches stops after this many chunks of rows; the page's token continues
-there."""
+"""A search with few matches ends after this many chunks of rows; the page's token continues it."""
 
 
 class Catalogue(StorePart):
-    """The lists of a store."""
+    """Read-only queries for the dashboard."""
 
     @reading
     def jobs(
@@ -80,7 +79,7 @@ class Catalogue(StorePart):
 
     @reading
     def job_counts(self, session: Session, owner: str | None = None) -> dict[JobState, int]:
-        """Return how many jobs (of `owner`, if given) are in each state; every state is listed."""
+        """Return the number of jobs (of `owner`, if given) in every state."""
         return count_jobs(session, owner)
 
     @reading
@@ -92,15 +91,16 @@ class Catalogue(StorePart):
         page_token: str | None = None,
         page_size: int = 50,
     ) -> Page[KnownBest]:
-        """Return bests whose workload's name or key contains `text` and whose target's CPU contains
-        `cpu`, last moved first. Raise BadPageToken for a token of another list."""
+        """Return bests whose workload has the key `text` or `text` in its name, and whose target
+        has `cpu` in its CPU name, last moved first. Raise BadPageToken if `page_token` is
+        invalid."""
         return _search_bests(
             session, text.strip(), cpu.strip().lower(), page_token, clamp_page_size(page_size)
         )
 
     @reading
     def trial_counts(self, session: Session, job_id: str) -> dict[str, int]:
-        """Return how many trials of the job ended with each status."""
+        """Return the number of trials of the job by status."""
         statement = (
             select(RecordRow.status, func.count())
             .join(JobTrialRow, JobTrialRow.record_key == RecordRow.key)
@@ -111,14 +111,14 @@ class Catalogue(StorePart):
 
     @reading
     def fastest_trials(self, session: Session, job_id: str, count: int) -> list[TrialLine]:
-        """Return the fastest trials of the job."""
+        """Return the `count` fastest trials of the job."""
         timed = _trials_of(job_id).where(RecordRow.status == "ok")
         fastest = timed.order_by(RecordRow.estimate_secs, JobTrialRow.trial).limit(count)
         return [TrialLine(*row) for row in session.execute(fastest)]
 
     @reading
     def trials(self, session: Session, job_id: str, after: int, count: int) -> list[TrialLine]:
-        """Return trials of the job numbered above `after`, in order."""
+        """Return up to `count` trials of the job with numbers above `after`, in order."""
         later = _trials_of(job_id).where(JobTrialRow.trial > after)
         ordered = later.order_by(JobTrialRow.trial).limit(count)
         return [TrialLine(*row) for row in session.execute(ordered)]
@@ -133,8 +133,8 @@ class Catalogue(StorePart):
         *,
         besides: list[Any],
     ) -> list[TrialLine]:
-        """Return the fastest records of exactly this task, verified ones first, each trace once,
-        without the trace `besides`."""
+        """Return the `count` fastest records of exactly this task, verified records first. Each
+        trace occurs once; the trace `besides` is omitted."""
         statement = (
             select(RecordRow)
             .where(
@@ -165,7 +165,7 @@ class Catalogue(StorePart):
 
 
 def _trials_of(job_id: str) -> Select[*tuple[Any, ...]]:
-    """Return the columns of `TrialLine` of a job's trials."""
+    """Return a query of a job's trials, with the columns of `TrialLine`."""
     return (
         select(
             JobTrialRow.trial,
@@ -187,7 +187,7 @@ def _job_rows(
     limit: int,
     owner: str | None,
 ) -> Iterator[tuple[str, JobLine | None]]:
-    # As text: a damaged document must affect its own line only, not the query.
+    # Documents are read as text, so that a damaged document does not fail the query.
     columns: list[Any] = [
         JobRow.id,
         JobRow.state,
@@ -224,7 +224,7 @@ def _job_line(
     job_id: str, state: str, request: str, progress: str, error: str | None, *moments: Any
 ) -> JobLine | None:
     try:
-        form, told = json.loads(request), json.loads(progress)
+        form = json.loads(request)
         created, started, finished = moments
         return JobLine(
             id=job_id,
@@ -234,7 +234,7 @@ def _job_line(
             threads=form["threads"],
             trials=form["budget"]["trials"],
             measurer=form["measurer"],
-            progress=told,
+            progress=json.loads(progress),
             error=json.loads(error) if error else None,
             created_at=moment_of(created),
             started_at=moment_of(started) if started else None,

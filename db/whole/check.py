@@ -1,14 +1,12 @@
-"""Consistency checks of the invariants that the other modules rely on.
+"""Checks of the invariants of the database, by the numbers of docs/database.md:
 
-The invariants, by the letters that reports and docs/database.md use:
-
-I1  every acknowledged measurement is stored
-I2  one row per record, trial of a job, best of a task, and idempotency key
+I1  every acknowledged trial is stored
+I2  there is one row per record, trial of a job, best of a task, and idempotency key
 I3  every best record exists, is intact, measured, verified in full and not withdrawn
-I4  a best only becomes slower by a move that states the reason
-I5  no write of a job came after the lease it was made under
-I6  every trial of a finished job has a record, with a time or with the reason for its absence
-I7  nothing is left over: leases belong to running jobs, files of records have their bytes
+I4  a best becomes slower only by a move that states a valid reason
+I5  no write to a job was made after the end of its lease
+I6  every trial of a finished job has a record
+I7  only running jobs have leases, and the blobs of all files of records exist
 """
 
 from __future__ import annotations
@@ -72,10 +70,8 @@ class CheckStore(StorePart):
     """Consistency checks of a store."""
 
     def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
-        """Return every inconsistency in the whole database, worst first; empty if there is none.
-
-        `acknowledged` are keys of records whose storing was acknowledged: each must exist.
-        """
+        """Return every inconsistency of the database, in the order of the checks below. A record
+        with a key in `acknowledged` must be stored."""
         database = self._database
         found: list[Inconsistency] = []
         try:
@@ -110,21 +106,20 @@ class CheckStore(StorePart):
 
 
 def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsistency]:
-    """Check I1: no acknowledged record is missing, by the given keys and by the events of jobs."""
+    """Check I1 for the given keys, and for the trials that job events report."""
     stored = set(session.scalars(select(RecordRow.key)))
     for key in sorted(keys - stored):
         yield Inconsistency("missing", key, "was acknowledged and is not stored", "I1")
-    told = select(JobEventRow).where(JobEventRow.kind == "trial").order_by(JobEventRow.id)
-    for event in session.scalars(told.execution_options(yield_per=_READ_BY)):
-        told_of = json.loads(event.data).get("record_key") if is_intact_row(event) else None
-        if isinstance(told_of, str) and told_of not in stored:
-            yield Inconsistency(
-                "missing", told_of, f"job {event.job_id} told of it, it is not stored", "I1"
-            )
+    trials = select(JobEventRow).where(JobEventRow.kind == "trial").order_by(JobEventRow.id)
+    for event in session.scalars(trials.execution_options(yield_per=_READ_BY)):
+        found = json.loads(event.data).get("record_key") if is_intact_row(event) else None
+        if isinstance(found, str) and found not in stored:
+            problem = f"job {event.job_id} reported it, but it is not stored"
+            yield Inconsistency("missing", found, problem, "I1")
 
 
 def _once(session: Session) -> Iterator[Inconsistency]:
-    """Check I2, which constraints ensure unless an index is damaged."""
+    """Check I2: no key is stored twice. Constraints ensure this unless an index is damaged."""
     names: dict[str, tuple[InstrumentedAttribute[Any], ...]] = {
         "record": (RecordRow.key,),
         "best": (BestRow.workload_key, BestRow.target_key),
@@ -180,7 +175,7 @@ def _records(session: Session) -> Iterator[Inconsistency]:
 
 
 def _bests(session: Session) -> Iterator[Inconsistency]:
-    """Check I3."""
+    """Check I3: the record of every best may be served."""
     statement = (
         select(BestRow, RecordRow, WithdrawnRow.reason)
         .join(RecordRow, RecordRow.key == BestRow.record_key, isouter=True)
@@ -198,7 +193,7 @@ def _bests(session: Session) -> Iterator[Inconsistency]:
         if not is_intact(record, RECORD):
             yield broken(f"points at {record.key}, which is damaged")
         if (record.workload_key, record.target_key) != (best.workload_key, best.target_key):
-            yield broken(f"points at {record.key}, a record of other work")
+            yield broken(f"points at {record.key}, a record of another task")
         if record.status != "ok" or record.verified_level != FULL:
             yield broken(
                 f"points at {record.key}: status {record.status}, verified {record.verified_level}"
@@ -214,7 +209,7 @@ def _bests(session: Session) -> Iterator[Inconsistency]:
 
 
 def _history(session: Session) -> Iterator[Inconsistency]:
-    """Check that each pointer is where its last move put it, and that its moves form a chain."""
+    """Check that the moves of each pointer form a chain that ends at its present record."""
     chains: dict[tuple[str, str], list[BestMoveRow]] = {}
     for move in session.scalars(select(BestMoveRow).order_by(BestMoveRow.version)):
         chains.setdefault((move.workload_key, move.target_key), []).append(move)
@@ -238,7 +233,7 @@ def _history(session: Session) -> Iterator[Inconsistency]:
 
 
 def _slower(session: Session) -> Iterator[Inconsistency]:
-    """Check I4: the reason that a move states is true."""
+    """Check I4: the reason that each move states is true."""
     old, new = aliased(RecordRow), aliased(RecordRow)
     statement = (
         select(BestMoveRow, old, new, WithdrawnRow.record_key)
@@ -261,7 +256,7 @@ def _slower(session: Session) -> Iterator[Inconsistency]:
                 "history",
                 f"{move.workload_key}/{move.target_key}",
                 f"move {move.version} from {was_secs:g} to {is_secs:g} s "
-                f"says {move.reason!r}, which is not so",
+                f"states the reason {move.reason!r}, which is wrong",
                 "I4",
             )
 
@@ -275,7 +270,7 @@ def _blobs(session: Session) -> Iterator[Inconsistency]:
         if not is_intact_blob(row):
             yield Inconsistency("blob", row.sha256, "the bytes do not have this hash")
         if row.created_at == UNKNOWN_MOMENT:
-            yield Inconsistency("blob", row.sha256, "the moment it came is damaged")
+            yield Inconsistency("blob", row.sha256, "its timestamp is damaged")
 
 
 def _artefacts(session: Session) -> Iterator[Inconsistency]:
@@ -310,7 +305,7 @@ def _preparations(session: Session) -> Iterator[Inconsistency]:
 
 
 def _jobs(session: Session) -> Iterator[Inconsistency]:
-    """Check I7 for leases, and that a job's other columns match its state."""
+    """Check I7 (only running jobs have leases), and that a job's columns match its state."""
     for row in session.scalars(select(JobRow).execution_options(yield_per=_READ_BY)):
         if not is_intact_row(row):
             yield Inconsistency("job", row.id, _CHANGED)
@@ -360,7 +355,8 @@ def _epochs(session: Session) -> dict[str, int]:
 
 
 def _job_trials(session: Session) -> Iterator[Inconsistency]:
-    """Check I5 and I6 for trials."""
+    """Check I5 (no trial is newer than its job's lease) and I6 (a succeeded job has all
+    records)."""
     now = _epochs(session)
     for row in session.scalars(select(JobTrialRow).execution_options(yield_per=_READ_BY)):
         epoch = now.get(row.job_id, row.epoch)

@@ -1,4 +1,4 @@
-"""Copies every row of one database into another: to move a database, or to back up a server."""
+"""Copies all rows of a database into another, to move a database or to back up a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOBS_PER_INSERT = 8
 
 @dataclass(slots=True)
 class _RowChecksum:
-    """The number of rows and the sum of their hashes: equal for equal rows in any order."""
+    """The number of rows and the sum of their hashes, which do not depend on the order of rows."""
 
     count: int = 0
     total: int = 0
@@ -49,8 +49,8 @@ class CopyStore(StorePart):
 
     def backup(self, file: Path) -> None:
         """Write a consistent copy to `file`, a SQLite database readable by its owner only, while
-        other connections continue. Raise StoreDenied if `file` exists already, StoreFull if there
-        is no space."""
+        the database is in use. Raise StoreDenied if `file` exists, StoreFull if no space is
+        left."""
         with whole_file(file) as part:
             if isinstance(self._database, SqliteDatabase):
                 self._database.copy_into(part)
@@ -60,15 +60,14 @@ class CopyStore(StorePart):
                     copy_rows(self._database, copy)
 
     def move_to(self, other: CopyStore) -> MoveReport:
-        """Copy everything into the empty store `other`, in one transaction there; counts and hashes
-        of both sides are compared before the commit.
+        """Copy everything into the empty store `other`, in one transaction.
 
-        Raise StoreHeld while a service runs on either, StoreDenied if `other` is not empty,
-        StoreBroken if the two differ.
+        Raise StoreHeld while a service uses one of the stores, StoreDenied if `other` is not empty,
+        StoreBroken if counts or hashes differ before the commit.
         """
         source, target = self._database, other._database
         if source.url == target.url or _is_same_file(source.path, target.path):
-            raise StoreDenied(f"database {self.name}: cannot be moved onto itself")
+            raise StoreDenied(f"database {self.name}: cannot be moved to itself")
         with _alone(source), _alone(target):
             return copy_rows(source, target)
 
@@ -86,29 +85,26 @@ def _alone(database: Database) -> Iterator[None]:
 
 
 def copy_rows(source: Database, target: Database) -> MoveReport:
-    """Copy one snapshot of `source` into an empty `target`.
-
-    Raise StoreDenied if `target` is not empty, StoreBroken if the two differ at the end; then
-    nothing was copied.
-    """
+    """Copy one snapshot of `source` into the empty `target`, or nothing. Raise StoreDenied if
+    `target` is not empty, StoreBroken if the two differ at the end."""
     tables = _plain_tables()
     with source.standing_still() as reading, target.connection(immediate=True) as writing:
         _refuse_rows(writing, target.name, tables)
-        sent = {table.name: _copy(reading.connection(), writing, table) for table in tables}
+        sent = {table.name: _read(reading.connection(), table, writing) for table in tables}
         target.fit_numbers(writing)
-        arrived = {table.name: _tally(writing, table) for table in tables}
+        arrived = {table.name: _read(writing, table) for table in tables}
         different = [name for name in sent if sent[name] != arrived[name]]
         if different:
             raise StoreBroken(
-                f"database {target.name}: {', '.join(different)} did not arrive as sent; "
+                f"database {target.name}: the copies of {', '.join(different)} differ; "
                 "nothing was copied"
             )
     return MoveReport({name: tally.count for name, tally in sent.items()})
 
 
 def _plain_tables() -> Sequence[Table]:
-    """Return the tables, referenced tables first, with timestamps as their stored text, so that
-    damaged values are copied unchanged."""
+    """Return the tables, referenced tables first. Timestamps are text, so that damaged ones are
+    copied unchanged."""
     plain = MetaData()
     for table in Base.metadata.sorted_tables:
         copy = table.to_metadata(plain)
@@ -123,26 +119,19 @@ def _refuse_rows(writing: Connection, name: str, tables: Sequence[Table]) -> Non
         count = writing.scalar(select(func.count()).select_from(table))
         if count:
             raise StoreDenied(
-                f"database {name}: {table.name} holds {count} rows already; name an empty database"
+                f"database {name}: {table.name} has {count} rows already; name an empty database"
             )
 
 
-def _copy(reading: Connection, writing: Connection, table: Table) -> _RowChecksum:
+def _read(reading: Connection, table: Table, writing: Connection | None = None) -> _RowChecksum:
+    """Return the checksum of a table, and copy its rows to `writing` if given."""
     tally = _RowChecksum()
     size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
     found = reading.execute(select(table), execution_options={"yield_per": size})
     for rows in found.partitions(size):
         tally.add(rows)
-        writing.execute(table.insert(), [dict(row._mapping) for row in rows])
-    return tally
-
-
-def _tally(connection: Connection, table: Table) -> _RowChecksum:
-    tally = _RowChecksum()
-    size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
-    found = connection.execute(select(table), execution_options={"yield_per": size})
-    for rows in found.partitions(size):
-        tally.add(rows)
+        if writing is not None:
+            writing.execute(table.insert(), [dict(row._mapping) for row in rows])
     return tally
 
 

@@ -1,4 +1,4 @@
-"""Deletes unreferenced rows, and evicts rows that can be made again."""
+"""Deletion of rows that are unreferenced or reproducible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLDEST_FIRST = 100
 
 
 class PruneStore(StorePart):
-    """Deletion of rows that are unreferenced or can be made again."""
+    """Deletion of rows that are unreferenced or reproducible."""
 
     @writing
     def prune(
@@ -39,12 +39,9 @@ class PruneStore(StorePart):
         min_age_secs: float = 86_400.0,
         built: bool = False,
     ) -> PruneReport:
-        """Delete unreferenced rows older than `min_age_secs`; return the counts.
-
-        These are preparations, which are made again on request, with their files; workloads and
-        targets without records; with `built`, also blobs that only builds requested, which lock
-        files may name. With `dry_run` nothing is deleted.
-        """
+        """Delete rows older than `min_age_secs`: preparations with their files, and workloads and
+        targets without records. With `built`, also delete blobs that only builds requested,
+        although lock files may name them. With `dry_run`, delete nothing. Return the counts."""
         before = self._clock() - timedelta(seconds=min_age_secs)
         self._database.serialise(session, "blobs")
         with session.begin_nested() as undoable:
@@ -55,9 +52,8 @@ class PruneStore(StorePart):
 
     @writing
     def make_room(self, session: Session, need_bytes: int) -> PruneReport:
-        """Delete rows that can be made again, the oldest first, until their files total
-        `need_bytes` or none is left: preparations, then files that only builds requested. Files of
-        records stay."""
+        """Delete preparations, then files that only builds requested, each oldest first, until
+        their files total `need_bytes` or none is left."""
         self._database.serialise(session, "blobs")
         preparations = blobs = freed = 0
         while freed < need_bytes:
@@ -85,7 +81,7 @@ class PruneStore(StorePart):
 
 
 def _prune(session: Session, before: datetime, *, built: bool) -> PruneReport:
-    """Delete rows from `before` or earlier: newer rows may soon be referred to."""
+    """Delete rows created until `before`; a process may be about to refer to newer rows."""
     old = select(PreparationRow.key).where(PreparationRow.created_at <= before, _is_idle())
     keys = session.scalars(old).all()
     blobs, blob_bytes = drop_preparations(session, keys)

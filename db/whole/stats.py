@@ -29,7 +29,7 @@ from ..values.whole import KindStats, OwnerStats, Stats, TableStats
 ANYBODY = ""
 """The owner of preparations that were requested without a key."""
 
-CAME = ("created_at", "moved_at")
+CAME = ("created_at", "moved_at")  # the columns that may have the time of a row
 
 
 class StatsStore(StorePart):
@@ -37,13 +37,13 @@ class StatsStore(StorePart):
 
     @reading
     def used_bytes(self, session: Session) -> int:
-        """Return the bytes in use, without free space in the file."""
+        """Return the bytes in use, without the free pages of a file."""
         return self._database.used_bytes(session)
 
     @reading
     def stats(self, session: Session) -> Stats:
-        """Return how much is stored of each kind, since when, and by owner, from one snapshot. This
-        reads every row: it takes seconds for gigabytes."""
+        """Return statistics from one snapshot. This reads every row, which takes seconds if the
+        database has gigabytes."""
         return Stats(
             used_bytes=self._database.used_bytes(session),
             disk_bytes=self._database.disk_bytes(session),
@@ -71,7 +71,7 @@ def _table(session: Session, table: Table) -> TableStats:
 
 
 def _moment(value: Any) -> datetime | None:
-    """Return the time in a column of timestamps, or of texts, as in the tables of jobs."""
+    # The tables of jobs have timestamps as text.
     return UtcMoment().process_result_value(value, None) if isinstance(value, str) else value  # type: ignore[arg-type]
 
 

@@ -73,11 +73,9 @@ class TransferStore(StorePart):
             return _export(session, out, selection or Selection())
 
     def import_(self, lines: Iterable[str]) -> ImportReport:
-        """Import an export, committing batch by batch. Bad lines are reported and the others
-        stored; a repeated import adds nothing.
-
-        Raise InvalidRecord if the first line is not the header of a format this version reads.
-        """
+        """Import an export, and commit batch by batch. Invalid lines are reported, and the other
+        lines are stored. Raise InvalidRecord if the first line is not the header of a supported
+        format."""
         importer, source = Importer(), iter(lines)
         while batch := list(islice(source, LINES_PER_COMMIT)):
             importer = self._database.write(partial(importer.taking, batch, self._clock()))
@@ -110,7 +108,7 @@ def _export(session: Session, out: TextIO, selection: Selection) -> int:
 
 
 class Importer:
-    """Imports lines, batch by batch; a line is imported completely or not at all."""
+    """Imports lines in batches. A line is imported completely or not at all."""
 
     def __init__(self) -> None:
         self._tally = _ImportTally()
@@ -123,18 +121,14 @@ class Importer:
         return ImportReport(self._tally.added, self._tally.known, tuple(self._tally.bad))
 
     def taking(self, lines: Sequence[str], now: datetime, session: Session) -> Importer:
-        """Return a copy of this importer after `take`. If the database rolls a batch back, it is
-        taken again from the original, so that it is counted once."""
+        """Return a copy of this importer after `take`. The original is used again if the database
+        rolls back the batch, so that each line is counted once."""
         after = deepcopy(self)
         after.take(session, lines, now)
         return after
 
     def take(self, session: Session, lines: Iterable[str], now: datetime) -> None:
-        """Store the contents of `lines`. After an interruption, import again: known records are
-        skipped.
-
-        Raise InvalidRecord if the first line is not the header of a format this version reads.
-        """
+        """Store the contents of `lines`; records that are stored already are skipped."""
         for line in lines:
             self._line += 1
             if not self._header_seen:
@@ -169,7 +163,7 @@ class Importer:
                     raise InvalidRecord(
                         f"key: this description has the key {made}, the line says {entry['key']}"
                     )
-                if find_target(session, made) is None:  # imported probes never replace our own
+                if find_target(session, made) is None:  # imported probes never replace stored ones
                     register_target(session, made, document, now)
             case "record":
                 self._take_record(session, entry, now)
@@ -185,7 +179,7 @@ class Importer:
             ("target_key", record.target_key, find_target),
         ):
             if asked not in self._works and find(session, asked) is None:
-                raise InvalidRecord(f"{name}: no line before holds {asked}")
+                raise InvalidRecord(f"{name}: no earlier line has {asked}")
             self._works.add(asked)
         if record_row(session, key) is not None:
             self._tally.known += 1

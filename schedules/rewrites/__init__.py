@@ -1,11 +1,10 @@
-"""Rewrites: the first steps of a trace, which change the expression and not the loops.
+"""Rewrites: the first steps of a trace. They change the expression, not the loops.
 
 A primitive preserves every value up to the order of sums. A rewrite computes the same values with
-other operations and so has an additional error. `stated_error` bounds this error, and a workload
-accepts only rewrites whose error it allows (`Workload.allowed_error`; None allows none). The stated
-error is 0 for a rewrite that only reassociates sums and products. Such a rewrite is legal for every
-workload if infinities, NaN and signs of zeros are preserved, otherwise only for workloads that
-allow some error.
+other operations and so has an additional error. `stated_error` bounds this error. It is 0 if the
+rewrite only reassociates sums and products. Such a rewrite is legal for every workload if it
+preserves infinities, NaN and signs of zeros, otherwise only for workloads that allow some error.
+Any other rewrite is legal if `Workload.allowed_error` is at least the stated error.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from .winograd import Winograd
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage,
 )  # fmt: skip
-"""All rewrites. A new rewrite is added here and in `sketches.forms`, which offers it to the
-search."""
+"""All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "ExtractCommonStage", "GatherOverTaps", "PermuteAxes", "PrecomputeFactors",

@@ -15,19 +15,20 @@ from ..workload.workload import Workload
 from .rewrite import Rewrite
 
 MOST_SPELLED = 1024
-"""Cache size in bodies: several times the number of bodies of a program."""
+"""Size of the cache of `_formulas`: several times the number of stages of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractCommonStage(Rewrite):
     """Compute formula number `part` of `stage` (see `formulas`) in a separate stage.
 
-    Every stage that has the same formula over its axes then reads the new stage.
+    Every stage that contains the same formula then reads the new stage.
 
         S[i] += exp(A[i,k] - M[i]); Y[i,j] = exp(A[i,j] - M[i]) / S[i]
     ->  E[i,j] = exp(A[i,j] - M[i]); S[i] += E[i,k]; Y[i,j] = E[i,j] / S[i]
 
-    No value changes. Legal for every formula of the list, if the workload may have one more stage.
+    No value changes. The rewrite is legal for every formula of `stage` if the workload has fewer
+    than `MAX_STAGES` stages.
     """
 
     label: ClassVar[str] = "cse"
@@ -35,7 +36,7 @@ class ExtractCommonStage(Rewrite):
     part: int
 
     def rewrite(self, workload: Workload) -> Workload:
-        """Return the computation with the formula in a separate stage, in normal form.
+        """Return the workload with the formula in a separate stage, in normal form.
 
         Raise ScheduleError if there is no such stage or formula, or if there are too many stages.
         """
@@ -60,11 +61,8 @@ class ExtractCommonStage(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Part of a stage's body over `axes` of the stage, in the order of their occurrence in the
-    part.
-
-    `text` is equal for the same formula over other axes with these extents.
-    """
+    """A subexpression of a stage's body. `axes` are its axes, in order of occurrence. Formulas with
+    the same `text` differ at most in the names of their axes."""
 
     node: Scalar
     axes: tuple[Axis, ...]
@@ -72,27 +70,24 @@ class Formula:
 
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
-    """Return the subexpressions of a body that could be separate stages, larger ones first.
+    """Return the subexpressions of the body that can become separate stages, outer ones first.
 
-    Subexpressions under a condition are omitted: the elements that they read exist only if it
-    holds.
+    Subexpressions of a Select are omitted: if its condition is false, the elements that they read
+    may not exist.
     """
     return _formulas(stage.body, stage.all_axes)
 
 
 @lru_cache(maxsize=MOST_SPELLED)
 def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
-    """Return `formulas`, cached.
-
-    Printing takes most of the time, and every rewrite of a program requests the formulas of all its
-    stages, most of which the previous rewrite left unchanged.
-    """
+    """Return `formulas`. The cache helps because a rewrite leaves most stages unchanged, and
+    printing the formulas of a stage is slow."""
     every = {axis.name: axis for axis in axes}
     return tuple(_formula(node, every) for node in _unconditional(body) if _names(node))
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:
-    """Return the operations that are always evaluated, larger ones first."""
+    """Return the operations that are always evaluated, outer ones first."""
     found: list[Scalar] = []
     pending = [body]
     while pending:
@@ -115,7 +110,7 @@ def _formula(node: Scalar, every: Mapping[str, Axis]) -> Formula:
 
 
 def _names(node: Scalar) -> list[str]:
-    """Return the axes on which `node` depends, in the order of their occurrence in its text."""
+    """Return the names of the axes in `node`, in the order of their occurrence."""
     found: dict[str, None] = {}
 
     def visit(part: Scalar) -> None:
@@ -132,10 +127,11 @@ def _names(node: Scalar) -> list[str]:
 
 
 def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
-    """Return the order of the formula's axes in the first stage whose result has all of them.
+    """Return the numbers of the formula's axes in the order of the new stage.
 
-    Rows of the new stage are then rows of that result. If there is no such stage, the formula's
-    order is returned.
+    This is their order in the result of the first stage that contains the formula and whose result
+    has all these axes. The two tensors then have the same layout. Without such a stage, it is the
+    order in the formula.
     """
     for stage in workload.stages:
         places = {axis.name: n for n, axis in enumerate(stage.axes)}

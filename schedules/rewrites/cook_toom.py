@@ -1,17 +1,17 @@
 """The matrices of fast short convolutions, computed from interpolation points in exact fractions.
 
 F(m, r) computes m outputs y[o] = sum_t d[o + t] g[t] of a filter of r taps with n = m + r - 1
-products instead of m * r: y = A (G g * B d), product by product. Source: Toom-Cook interpolation,
-one point at infinity; Winograd, "Arithmetic Complexity of Computations" (SIAM, 1980); for two
-dimensions Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016,
-arXiv:1509.09308).
+products instead of m * r: y = A (G g * B d), where * multiplies element by element. Sources:
+Toom-Cook interpolation with one point at infinity; Winograd, "Arithmetic Complexity of
+Computations" (SIAM, 1980); for two dimensions Lavin and Gray, "Fast algorithms for convolutional
+neural networks" (CVPR 2016, arXiv:1509.09308).
 
-Only the points determine the error: scaling a row of B and unscaling the row of G changes no bound.
-The points in POINTS have the smallest `amplification` of all sets from {0, and plus or minus 1,
-1/2, 2, 2/3, 3/2, 3/4, 4/3, 5/4}. It is 4 for n = 4, and 12.3 for n = 6, compared with 29.3 for the
-usual points 0, +-1, +-2. On points of symmetry, see Barabasz, Anderson, Soodhalter and Gregg,
-"Error analysis and improving the accuracy of Winograd convolution for deep neural networks" (ACM
-TOMS 46(4), 2020, doi:10.1145/3412380).
+Only the points determine the error: moving a factor from a row of B to the row of G changes
+nothing. The points in POINTS have the smallest `amplification` of all sets from {0, and plus or
+minus 1, 1/2, 2, 2/3, 3/2, 3/4, 4/3, 5/4}. It is 4 for n = 4, and 12.3 for n = 6, compared with 29.3
+for the usual points 0, +-1, +-2. On points of symmetry, see Barabasz, Anderson, Soodhalter and
+Gregg, "Error analysis and improving the accuracy of Winograd convolution for deep neural networks"
+(ACM TOMS 46(4), 2020, doi:10.1145/3412380).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -26,13 +27,13 @@ POINTS: dict[int, tuple[Fraction, ...]] = {
     4: (Fraction(0), Fraction(1), Fraction(-1)),
     6: (Fraction(0), Fraction(3, 2), Fraction(-3, 2), Fraction(2, 3), Fraction(-2, 3)),
 }
-"""Finite interpolation points by the number of products n. Opposite points are adjacent, so that
-the common part of their rows is computed once."""
+"""Finite interpolation points by the number of products n. Opposite points are adjacent because
+their rows share subexpressions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FastFilter:
-    """F(m, r): `outputs` is A (m, n), `taps` is G (n, r), `inputs` is B (n, n)."""
+    """The matrices of F(m, r): `outputs` is A (m, n), `taps` is G (n, r), `inputs` is B (n, n)."""
 
     outputs: Matrix
     taps: Matrix
@@ -44,10 +45,9 @@ class FastFilter:
 
     @property
     def amplification(self) -> Fraction:
-        """The largest sum over k of |A[o][k]| |G[k][t]| (sum over i of |B[k][i]|).
+        """The maximum over o and t of the sum over k and i of |A[o][k] G[k][t] B[k][i]|.
 
-        It bounds the magnitude of the terms that are added and cancelled in an output, relative to
-        max|d| * sum|g|.
+        It bounds the sum of the magnitudes of an output's terms, relative to max|d| * sum|g|.
         """
         return max(
             sum(
@@ -77,20 +77,13 @@ def fast_filter(outputs: int, taps: int) -> FastFilter:
     b: list[tuple[Fraction, ...]] = []
     for k, p in enumerate(points):
         others = points[:k] + points[k + 1 :]
-        scale = _product(p - q for q in others)
+        scale = prod((p - q for q in others), start=Fraction(1))
         sign = -1 if scale < 0 else 1  # a positive first coefficient in G saves a negation
         g.append(tuple(sign * p**t / scale for t in range(taps)))
         b.append((*(sign * c for c in _with_roots(others)), Fraction(0)))
     g.append(tuple(Fraction(t == taps - 1) for t in range(taps)))
     b.append(_with_roots(points))
     return FastFilter(a, tuple(g), tuple(b))
-
-
-def _product(factors: object) -> Fraction:
-    total = Fraction(1)
-    for factor in factors:  # type: ignore[attr-defined]
-        total *= factor
-    return total
 
 
 def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:

@@ -31,15 +31,16 @@ from .rewrite import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class GatherOverTaps(Rewrite):
-    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter.
+    """Replace the reduction over the input elements (`axis`) by a reduction over the taps of a
+    filter.
 
         O[y] += (W[y + 1 - 2*i] if in bounds, else 0) * I[i]
         ->  O[y] += W[r] * (I[(y + 1 - r) / 2] if the index is an element, else 0)
 
-    A transposed convolution in scatter form is converted to gather form. The omitted terms are
-    products with padding zeros; the other terms are added in another order. Legal for a sum of
-    products with a factor that is zero outside its tensor. One index of this tensor must be a
-    multiple of the reduction axis `axis` plus an expression that does not depend on the axis.
+    This converts a transposed convolution from scatter form to gather form. The omitted terms are
+    products with padding zeros; the other terms are added in another order. The rewrite is legal
+    for a sum of products in which one factor, the filter, is zero out of bounds. One index of the
+    filter must be a multiple of `axis` plus an expression that does not depend on `axis`.
     """
 
     label: ClassVar[str] = "gather"
@@ -47,7 +48,7 @@ class GatherOverTaps(Rewrite):
     axis: str
 
     def rewrite(self, workload: Workload) -> Workload:
-        """Return the computation with sums over taps, in normal form.
+        """Return the workload with a sum over taps, in normal form.
 
         Raise ScheduleError if there is no such stage or axis, or if no factor is a filter.
         """
@@ -62,10 +63,10 @@ class GatherOverTaps(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A factor of a sum that is a filter along the reduction axis `axis`.
+    """Factor `number` of a sum of products, a filter along the reduction axis `axis`.
 
-    Factor `number` of the sum is `load`, or zero out of bounds. Index `dim` of `load` is step *
-    axis + rest, in a tensor of `shape`.
+    The factor is `load`, or zero out of bounds. The index of `load` in dimension `dim` is step *
+    axis + rest; `shape` is the shape of its tensor.
     """
 
     axis: Axis
@@ -78,21 +79,18 @@ class Filter:
 
     @property
     def taps(self) -> int:
-        """The number of taps of the filter."""
         return self.shape[self.dim]
 
     @property
     def most_met(self) -> int:
-        """The largest number of taps that reach an element; the other taps fall between two
+        """The largest number of taps that contribute to one output; the others fall between two
         elements."""
         return -(-self.taps // abs(self.step))
 
 
 def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filter | None:
-    """Return the filter of `stage` with the fewest taps along the reduction axis, or None.
-
-    A filter is a factor that is zero outside its tensor.
-    """
+    """Return the factor of `stage` that is a filter along `axis` and has the fewest taps per
+    output, or None. A filter is a factor that is zero outside its tensor."""
     found: list[Filter] = []
     for along in (each for each in stage.reduce_axes if each.name == axis):
         for number, factor in enumerate(factors_of(stage)):
@@ -132,7 +130,7 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 
     factors = [moved(n, factor) for n, factor in enumerate(factors_of(stage))]
     others = [f for n, f in enumerate(factors_of(stage)) if n != found.number]
-    if not any(found.axis.name in vars_of(f) for f in others):  # taps that reach no element
+    if not any(found.axis.name in vars_of(f) for f in others):  # exclude taps between elements
         own = factors[found.number]
         factors[found.number] = Select(All(conds), own, Const(0, own.dtype))
     body = reduce(lambda a, b: Binary(BinaryOp.MUL, a, b), factors)
@@ -143,9 +141,9 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 def _filter(
     factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
 ) -> Scalar:
-    """Return the filter's read at a tap, under the conditions that do not depend on the taps.
+    """Return the read of the filter at `tap`. It has no bounds check in dimension `found.dim`.
 
-    If another index of the read depends on the element, the read also has the conditions `exists`.
+    If another index depends on the element, the conditions `exists` are added.
     """
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)
@@ -162,7 +160,7 @@ def _filter(
     for dim, (i, new, extent) in enumerate(zip(load.index, index, found.shape, strict=True)):
         if dim == found.dim:
             continue
-        # The conditions removed from the guard may have kept other dimensions in bounds too.
+        # The removed conditions may have kept other dimensions in bounds too.
         conds = (*conds, *within(new, extent))
         if found.axis.name in i.vars():
             conds = (*conds, *exists)

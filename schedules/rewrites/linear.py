@@ -1,7 +1,7 @@
-"""Rows of a constant matrix times values, as scalar expressions.
+"""Products of rows of a constant matrix with a vector of scalar expressions.
 
-A row is selected by an index: a chain of conditions that is folded if the index is unrolled. Terms
-are grouped so that rows that differ only in signs share their common subexpressions.
+`groups` divide the terms of a row. The terms of a group are added first, so that rows that differ
+only in the signs of groups share subexpressions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Term = Callable[[int], Scalar]
 def chosen_row(
     matrix: Matrix, chooser: Affine, term: Term, groups: Sequence[Sequence[int]], dtype: DType
 ) -> Scalar:
-    """Return row number `chooser` of `matrix` times the column of `term(0)`, `term(1)`, ..."""
+    """Return row `chooser` of `matrix` times the vector (`term(0)`, `term(1)`, ...), as a chain of
+    Selects over the rows. The chain is folded if the loop of `chooser` is unrolled."""
     rows = [row_times(row, term, groups, dtype) for row in matrix]
     found = rows[-1]
     for number in range(len(rows) - 2, -1, -1):
@@ -45,8 +46,8 @@ def row_times(
 def _part(
     row: Sequence[Fraction], term: Term, group: Sequence[int], dtype: DType
 ) -> tuple[int, Scalar] | None:
-    """Return a sign and the sum of one group, with the last term positive, or None if it is
-    zero."""
+    """Return (sign, value), where sign * value is the sum of a group and its last term is positive
+    in the value, or None if all coefficients of the group are zero."""
     used = [i for i in reversed(group) if row[i]]
     if not used:
         return None
@@ -65,11 +66,8 @@ def _part(
 
 
 def times(factor: Fraction, value: Scalar, dtype: DType) -> Scalar:
-    """Return `factor * value`.
-
-    A factor that is not exact in `dtype` is a cast from f64, whose rounding the error analysis then
-    includes.
-    """
+    """Return `factor * value`. If f32 cannot represent `factor`, it is a cast from f64, so that the
+    error analysis includes its rounding."""
     if factor == 1:
         return value
     constant: Scalar = Const(float(factor), dtype)
@@ -79,15 +77,13 @@ def times(factor: Fraction, value: Scalar, dtype: DType) -> Scalar:
 
 
 def is_dyadic(factor: Fraction) -> bool:
-    """Return whether a float represents `factor` without rounding.
-
-    Only factors with few bits occur here, so the size of the numerator is not checked.
-    """
+    """Return whether a float represents `factor` exactly. The size of the numerator is not checked
+    because only factors with few bits occur here."""
     return factor.denominator & (factor.denominator - 1) == 0
 
 
 def roundings(matrix: Matrix) -> int:
-    """Return the maximum number of roundings of a term of a row: of its factor, product and
+    """Return the maximum number of roundings of a term of a row: its factor, product and
     additions."""
     most = 0
     for row in matrix:

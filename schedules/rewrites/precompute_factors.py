@@ -25,15 +25,15 @@ class PrecomputeFactors(Rewrite):
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
-    The rewrite adds no error to the error of the rewritten form, against which verification checks
-    the result. It is legal for every sum of products of one type if the product retains all its
-    axes. It then only reassociates factors, which gives the same infinities and NaN as long as no
-    partial product overflows or underflows.
+    The stated error is 0 because results are checked with the error bound of the rewritten
+    workload. The rewrite is legal for every sum of products of one type if the product retains all
+    its axes. It then only reassociates factors, which gives the same infinities and NaN as long as
+    no partial product overflows or underflows.
 
-    If the rewrite factors out of a sum, results may differ: for infinite x and b of the other sign,
-    x * (a + b) is infinite and x * a + x * b is NaN; the first form can also give -0.0 if the
-    second gives 0.0. For floats the rewrite is then legal only if the workload allows an error,
-    however small (`Workload.allowed_error`). For integers the two forms are equal.
+    If a factor is moved out of a sum, results may differ. For x = inf, a = 2 and b = -1, x * (a +
+    b) is inf, but x * a + x * b is NaN. The first form can also give -0.0 if the second gives 0.0.
+    For floats the rewrite is then legal only if the workload allows an error, however small. For
+    integers the two forms are equal.
     """
 
     label: ClassVar[str] = "precompute"
@@ -41,10 +41,10 @@ class PrecomputeFactors(Rewrite):
     factors: tuple[int, ...]
 
     def rewrite(self, workload: Workload) -> Workload:
-        """Return the computation with the factors multiplied first, in normal form.
+        """Return the workload with the factors multiplied first, in normal form.
 
-        Raise ScheduleError if there is no such stage or factor, or if the product would depend on
-        no axis.
+        Raise ScheduleError if the rewrite is illegal, if the product is the whole sum or a single
+        element, or if it depends on no axis.
         """
         stage = self.stage_of(workload)
         terms = factors_of(stage)
@@ -55,18 +55,18 @@ class PrecomputeFactors(Rewrite):
         chosen = [terms[n] for n in self.factors]
         rest = [term for n, term in enumerate(terms) if n not in self.factors]
         if not rest or (len(chosen) == 1 and isinstance(chosen[0], Load)):
-            raise ScheduleError(self, "the product is the whole sum, or an element as it stands")
+            raise ScheduleError(self, "the product is the whole sum or a single element")
         self.require_room(workload)
         summed = summed_axes(stage, chosen, rest)
         if summed and not may_distribute(workload, stage):
             raise ScheduleError(
                 self,
-                f"a factor would leave the sum over {summed[0].name}, which infinities and zeros"
-                " can tell; the workload allows no error",
+                f"a factor would leave the sum over {summed[0].name}, which can change results with"
+                " infinities or zeros; the workload allows no error",
             )
         first, second = _in_two(workload, stage, chosen, rest, self)
-        stages = tuple(s for old in workload.stages for s in _replaced(old, stage, first, second))
-        return replace(workload, stages=stages).normalised()
+        pairs = ((first, second) if old is stage else (old,) for old in workload.stages)
+        return replace(workload, stages=tuple(s for pair in pairs for s in pair)).normalised()
 
 
 def may_distribute(workload: Workload, stage: Stage) -> bool:
@@ -78,18 +78,17 @@ def may_distribute(workload: Workload, stage: Stage) -> bool:
 
 
 def factors_of(stage: Stage) -> tuple[Scalar, ...]:
-    """Return the factors whose products `stage` sums, in the order of the body; () if it is not a
-    sum."""
+    """Return the factors of the products that `stage` sums, in the order of its body, or () if it
+    is not a sum."""
     return _factors(stage.body) if stage.reduces_by(Reducer.SUM) else ()
 
 
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Return the axes of the product of the factors `chosen`.
+    """Return the axes of the product of the factors `chosen`, shared with `rest` or the result.
 
-    These are the axes that the factors share with `rest` or the result. If the dimensions of an
-    operand are exactly these axes, they are in its order. Otherwise the reduction axes follow the
-    spatial axes, or precede them if the last spatial axis is the last axis of `stage` and no axis
-    is summed.
+    If an operand has exactly these axes as dimensions, they are in the operand's order. Otherwise
+    the spatial axes are first and the reduction axes last. Reduction axes are first if no axis is
+    summed and the last spatial axis is the last axis of `stage`.
     """
     chosen = tuple(chosen)
     used = _vars(chosen)
@@ -106,7 +105,7 @@ def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) ->
 
 
 def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Return the reduction axes of the factors `chosen` that the factors `rest` do not have."""
+    """Return the reduction axes on which `chosen` depends and `rest` does not."""
     only = _vars(chosen) - _vars(rest)
     return tuple(axis for axis in stage.reduce_axes if axis.name in only)
 
@@ -122,8 +121,7 @@ def _vars(factors: Iterable[Scalar]) -> frozenset[str]:
 
 
 def _stored(chosen: Sequence[Scalar], wanted: set[str]) -> tuple[str, ...] | None:
-    """Return `wanted` in the order of an operand whose dimensions are exactly these names, or
-    None."""
+    """Return `wanted` in the order of an operand that has exactly these dimensions, or None."""
     for load in (load for factor in chosen for load in loads(factor)):
         plain = [name for index in load.index for name in index.vars()]
         simple = len(plain) == len(load.index) and all(
@@ -141,7 +139,6 @@ def _in_two(
     rest: Sequence[Scalar],
     source: PrecomputeFactors,
 ) -> tuple[Stage, Stage]:
-    """Return the stage of the product, and `stage` with a read of the product."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
     if not axes:
         raise ScheduleError(source, "the product would depend on no axis")
@@ -162,7 +159,3 @@ def _sum_over(axes: tuple[Axis, ...]) -> StageKind:
 
 def _times(a: Scalar, b: Scalar) -> Scalar:
     return Binary(BinaryOp.MUL, a, b)
-
-
-def _replaced(old: Stage, stage: Stage, first: Stage, second: Stage) -> tuple[Stage, ...]:
-    return (first, second) if old is stage else (old,)

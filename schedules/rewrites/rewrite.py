@@ -13,23 +13,18 @@ from ..workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(ABC):
-    """A rewrite of `stage`.
-
-    Fields are strings, integers and tuples of these types, so that a trace can be serialised as
-    JSON.
-    """
+    """A rewrite of `stage`. Fields are strings, integers and tuples of them, as in JSON traces."""
 
     stage: str
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """The label of the rewrite in the names of sketches."""
+        """The name of the rewrite in the names of sketches."""
 
     @abstractmethod
     def rewrite(self, workload: Workload) -> Workload:
-        """Return `workload` (in normal form) rewritten, in normal form, with the same inputs and
-        outputs.
+        """Return `workload` rewritten. Both are in normal form, with the same inputs and outputs.
 
         Raise ScheduleError if the structure does not match or the error is not allowed.
         """
@@ -51,4 +46,4 @@ class Rewrite(ABC):
     def require_room(self, workload: Workload) -> None:
         """Raise ScheduleError if the workload already has the maximum number of stages."""
         if len(workload.stages) >= MAX_STAGES:
-            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+            raise ScheduleError(self, f"the result would have more than {MAX_STAGES} stages")

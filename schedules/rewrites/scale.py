@@ -17,15 +17,15 @@ from .windows import WindowedSum, find_windows
 
 
 def states_error(rewrites: Sequence[Rewrite]) -> bool:
-    """Return whether one of `rewrites` has an error other than the order of sums."""
+    """Return whether one of `rewrites` has a nonzero `stated_error`."""
     return any(isinstance(step, Winograd) for step in rewrites)
 
 
 def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]) -> float:
-    """Return the unit of `Workload.allowed_error` for these inputs, as a number.
+    """Return the unit of `Workload.allowed_error` for these inputs.
 
-    The unit is max|data| times the largest sum of |weight| over one element, of the stage of the
-    last rewrite that states an error.
+    It is max|data| times the largest sum of |weight| for one element. `data` and `weight` are the
+    operands of the stage that the last rewrite with a stated error replaces.
     """
     stating = max(n for n, step in enumerate(rewrites) if states_error([step]))
     workload = workload.normalised()
@@ -43,7 +43,6 @@ def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequenc
 
 
 def _weight_sum(found: WindowedSum, tensors: dict[str, Array]) -> float:
-    """Return the largest sum of |weight| over the reduction axes."""
     stage, used = found.stage, vars_of(found.weight)
     axes = [a for a in (*stage.reduce_axes, *stage.axes) if a.name in used]
     summed = tuple(n for n, a in enumerate(axes) if a in stage.reduce_axes)

@@ -2,8 +2,8 @@
 
     out[.., h, .., o] = sum over r, .., c of  data[.., h + r - p, .., c] * weight[r, .., c, o]
 
-`h` iterates over a dimension of the data, and the tap `r` over the same dimension. Any order of
-axes, any number of windows and any padding by zeros match.
+The output axis `h` and the tap `r` index the same dimension of the data. Any order of axes, any
+number of windows and any padding by zeros match.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ from ..workload.validate import stage_ranges
 
 @dataclass(frozen=True, slots=True)
 class WindowAccess:
-    """The access of one window to data and weight.
-
-    Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
-    dimension `data_dim`, as walk + tap + offset. Only `tap` indexes the weight's
-    `weight_dim`, as tap + weight_offset.
-    """
+    """The indices of one window. `walk` is the axis of output dimension `dim`; `tap` is a reduction
+    axis. Dimension `data_dim` of the data has the index walk + tap + offset. Dimension `weight_dim`
+    of the weight has the index tap + weight_offset."""
 
     dim: int
     walk: Axis
@@ -39,7 +36,7 @@ class WindowAccess:
 
 @dataclass(frozen=True, slots=True)
 class WindowedSum:
-    """A stage matched as a windowed sum. `windows` are in the order of the output's dimensions."""
+    """A stage that sums data * weight over `windows`, in the order of the output's dimensions."""
 
     stage: Stage
     data: Load
@@ -55,9 +52,12 @@ class WindowedSum:
 def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | str:
     """Return the stage as a windowed sum of products, or the reason why it is not one."""
     body = stage.body
-    if not stage.reduces_by(Reducer.SUM) or not _is_product(body):
+    if (
+        not stage.reduces_by(Reducer.SUM)
+        or not isinstance(body, Binary)
+        or body.op is not BinaryOp.MUL
+    ):
         return "the stage must be a sum of products of two tensors"
-    assert isinstance(body, Binary)
     if stage.tensor.dtype not in (DType.F32, DType.F64):
         return f"the stage must be f32 or f64, it is {stage.tensor.dtype}"
     for first, second in ((body.a, body.b), (body.b, body.a)):
@@ -69,18 +69,13 @@ def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | s
             continue
         shape = tensors[data.tensor].shape
         if not _pads_with_zeros(first, data, shape, stage_ranges(stage)):
-            return "the data may be guarded by its own bounds and by nothing else"
+            return "the data may have no conditions other than its own bounds"
         return WindowedSum(stage, data, second, shape, windows)
-    return "no axis slides over an operand with steps of one (axis + tap in one dimension)"
-
-
-def _is_product(body: Scalar) -> bool:
-    return isinstance(body, Binary) and body.op is BinaryOp.MUL
+    return "no axis slides over an operand with steps of one (index axis + tap)"
 
 
 def _read(node: Scalar) -> Load | None:
-    """Return the read of `tensor[..]`, or the read in a select that gives zero out of bounds, or
-    None."""
+    """Return the load `node`, or the load of a Select between a load and zero, or None."""
     match node:
         case Load():
             return node
@@ -91,7 +86,7 @@ def _read(node: Scalar) -> Load | None:
 
 
 def _pads_with_zeros(node: Scalar, data: Load, shape: tuple[int, ...], ranges: Ranges) -> bool:
-    """Return whether `node` reads `data` exactly if its index is inside the tensor."""
+    """Return whether the condition of `node` is exactly that the index of `data` is in bounds."""
     inside = [c for i, extent in zip(data.index, shape, strict=True) for c in within(i, extent)]
     wanted = needed(inside, ranges)
     if wanted is None:
@@ -129,7 +124,6 @@ def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Win
 
 
 def _only_dim(index: tuple[Affine, ...], name: str) -> int | None:
-    """Return the only dimension whose index contains `name`, or None if there are none or
-    several."""
+    """Return the only dimension whose index contains `name`; None if none or several contain it."""
     using = [d for d, i in enumerate(index) if name in i.vars()]
     return using[0] if len(using) == 1 else None

@@ -34,28 +34,26 @@ class Winograd(Rewrite):
     """Compute `stage` from tiles of its output.
 
     `tiles` are pairs (dimension, outputs per tile) in the order of dimensions: ((1, 4), (2, 4)) is
-    F(4x4, 3x3) if the windows are 3x3. The stage becomes four kinds of stages; each stage of a
-    transform handles one dimension:
+    F(4x4, 3x3) if the windows are 3x3. A transform (U, V, A) has one stage per tiled dimension:
 
         U[k.., weight's dims]            = G weight
         V[k.., data's dims, tiled]       = B data              zero outside
         M[k.., output's dims, tiled]     = sum of V * U        over axes that are not taps
         stage                            = A M
 
-    Legal if the stage is a sum of products in f32 or f64 over windows with steps of one, a
-    reduction axis remains in addition to the taps, an operand is an input of the workload, there
-    are matrices for the window (`cook_toom.POINTS`), and the workload allows `stated_error`.
+    The rewrite is legal if the stage is a sum of products in f32 or f64 over windows with steps of
+    one, a reduction axis remains in addition to the taps, an operand is an input of the workload,
+    `cook_toom.POINTS` has the window, and the workload allows `stated_error`.
     """
 
     tiles: tuple[tuple[int, int], ...]
 
     @property
     def label(self) -> str:
-        """The label in the name of a sketch: `winograd4x4`."""
         return "winograd" + "x".join(str(size) for _, size in self.tiles)
 
     def rewrite(self, workload: Workload) -> Workload:
-        """Return the computation with the stage rewritten, in normal form.
+        """Return the workload with the stage rewritten, in normal form.
 
         Raise ScheduleError if the stage is not such a sum or the workload does not allow the error.
         """
@@ -69,7 +67,7 @@ class Winograd(Rewrite):
             )
         stages = [s for old in workload.stages for s in plan.written(old)]
         if len(stages) > MAX_STAGES:
-            raise ScheduleError(self, f"that takes {len(stages)} stages, of {MAX_STAGES} allowed")
+            raise ScheduleError(self, f"it makes {len(stages)} stages, {MAX_STAGES} are allowed")
         return replace(workload, stages=tuple(stages)).normalised()
 
     def stated_error(self, workload: Workload) -> float:
@@ -87,9 +85,8 @@ class Winograd(Rewrite):
             raise ScheduleError(self, found)
         inputs = {tensor.name for tensor in workload.inputs}
         if inputs.isdisjoint((found.data.tensor, found.weight.tensor)):
-            # Products of another rewrite are such operands: the error of both rewrites is not the
-            # larger error of the two.
-            raise ScheduleError(self, "neither operand is an input: its error would add to theirs")
+            # Another rewrite may have computed the operands; `stated_error` has no sum of errors.
+            raise ScheduleError(self, "no operand is an input: errors of operands would be added")
         windows = {w.dim: w for w in found.windows}
         tiled: list[_Tiled] = []
         if not self.tiles or list(self.tiles) != sorted(dict(self.tiles).items()):
@@ -105,9 +102,9 @@ class Winograd(Rewrite):
             tiled.append(_Tiled(windows[dim], outputs, fast_filter(outputs, taps)))
         gone = {t.window.tap.name for t in tiled}
         if all(a.name in gone for a in stage.reduce_axes):
-            raise ScheduleError(self, "nothing would be left to sum: the products must be shared")
+            raise ScheduleError(self, "nothing would be left to sum: there is no axis but the taps")
         if len(tiled) + max(len(stage.axes), len(found.data.index)) > MAX_DIMS:
-            raise ScheduleError(self, f"that takes more than {MAX_DIMS} dimensions")
+            raise ScheduleError(self, f"a tensor would have more than {MAX_DIMS} dimensions")
         return _Plan(found, tuple(tiled))
 
 
@@ -130,10 +127,11 @@ class _Tiled:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The inputs of the construction of the new stages.
+    """Builds the stages that replace the windowed sum.
 
-    Names: `k0`, `k1`, .. number products; `x0`, `x1`, .. number positions in a tile or taps that
-    are not transformed yet; `q0`, `q1`, .. are the dimensions of a tensor.
+    Axis `k{n}` numbers the products along tiled dimension n, and `o{n}` the outputs of a tile.
+    `x{n}` numbers the elements or taps that a transform along this dimension reads. `q{d}` is
+    dimension d of an operand.
     """
 
     sum: WindowedSum
@@ -145,12 +143,11 @@ class _Plan:
 
     @property
     def stated_error(self) -> float:
-        """The bound amplification * ((1 + u)**n - 1), with n the maximum number of roundings of a
-        term."""
+        """The bound amplification * ((1 + u)**n - 1), for at most n roundings of a term."""
         taps = {t.window.tap.name for t in self.tiled}
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
-        # Start-up: the module needs NumPy, and queries only read a trace.
+        # Start-up: the module imports NumPy, which queries that only read a trace do not need.
         from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)
@@ -172,8 +169,7 @@ class _Plan:
     # -- V = B data
 
     def _data_stages(self) -> list[Stage]:
-        """Return one stage per tiled dimension. The first stage reads the data, padded with
-        zeros."""
+        """Return the transforms of the data. The first stage reads the data, padded with zeros."""
         read, low = self._whole_read(self.sum.data)
         dims = [Axis(f"q{d}", i.hi - i.lo + 1) for d, i in enumerate(read)]
         for t in self.tiled:
@@ -201,7 +197,7 @@ class _Plan:
         read = replace(load, index=tuple(index))
         if kept == ():
             return read
-        # No read is in bounds only if the original sum reads nothing but padding.
+        # `kept` is None if no read is in bounds: the original sum reads only padding.
         return Select(All(tuple(inside) if kept is None else kept), read, Const(0, load.dtype))
 
     # -- U = G weight
@@ -233,8 +229,8 @@ class _Plan:
         dims: list[Axis],
         matrices: list[Matrix],
     ) -> list[Stage]:
-        """Return stages that transform `x0, x1, ..` of `first`, with extents `before`, into `k0,
-        k1, ..`."""
+        """Return one stage per matrix. Stage n replaces axis `x{n}` of `first`, of extent
+        `before[n]`, by `k{n}`, of extent `after[n]`."""
         stages: list[Stage] = []
         source: Scalar = first
         for n, matrix in enumerate(matrices):
@@ -285,7 +281,7 @@ class _Plan:
     # -- stage = A M
 
     def _output_stages(self, product: Stage) -> list[Stage]:
-        """Return one stage per tiled dimension; the last is the original stage, over its axes."""
+        """Return one stage per tiled dimension; the last one has the axes of the original stage."""
         dtype = self.stage.tensor.dtype
         stages: list[Stage] = []
         source: Stage = product
@@ -317,7 +313,8 @@ class _Plan:
         return stages
 
     def _of_element(self) -> dict[str, Affine]:
-        """Return the tile of an element along each axis, and its position in the tile."""
+        """Return the number of an element's tile by axis, and its position in the tile as
+        `o{n}`."""
         found: dict[str, Affine] = {}
         for n, t in enumerate(self.tiled):
             name = t.window.walk.name

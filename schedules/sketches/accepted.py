@@ -1,16 +1,16 @@
 """Default setting of a program: the default of each part, or a nearby setting if primitives reject
-it.
+it. A part is the sketch of one fusion group.
 
 Feasibility predicts most rejections, but primitives make the final decision on legality. A rejected
-default must not remove a whole sketch from the space, so settings are tried in order of their
-distance from the default.
+default must not remove a whole sketch from the space. Therefore further settings are tried, in
+order of their distance from the default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 
 import numpy as np
 
@@ -27,7 +27,7 @@ MOST_TRIED = 64
 trace takes some milliseconds."""
 
 MOST_CHANGED = 2
-"""Largest number of knobs in which a tried setting differs from the default."""
+"""Largest number of knobs by which a tried setting differs from the default."""
 
 
 def accepted_settings(
@@ -36,9 +36,9 @@ def accepted_settings(
     parts: Sequence[PartSketch],
     check: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return a setting for each part: the first one with which this part and all earlier parts can
-    be emitted. `check` is called before each step. Raise the ScheduleError of the default if no
-    setting of a part is accepted."""
+    """Return one setting per part: its default, or the nearest setting that primitives accept in a
+    trace with the earlier parts. `check` is called before each step. Raise the ScheduleError of the
+    default if no setting of a part is accepted."""
     refusal = partial(_refusal, workload, inlined, parts, check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
@@ -61,8 +61,7 @@ def _refusal(
     check: Callable[[], None],
     chosen: Sequence[tuple[int, ...]],
 ) -> ScheduleError | None:
-    """Return the error of emitting the first parts with the settings `chosen`, or None if there is
-    none."""
+    """Return the error that emitting the first parts with the settings `chosen` raises, or None."""
     try:
         write_parts(workload, inlined, parts[: len(chosen)], chosen, check)
     except ScheduleError as error:
@@ -77,8 +76,8 @@ def write_parts(
     settings: Sequence[Sequence[int]],
     check: Callable[[], None] = lambda: None,
 ) -> TraceWriter:
-    """Return a writer with the steps of `parts`, one part after the other. `check` is called before
-    each step. Raise ScheduleError if a primitive rejects a step."""
+    """Return a writer with the steps of all parts. `check` is called before each step. Raise
+    ScheduleError if a primitive rejects a step."""
     writer = TraceWriter(workload, check)
     writer.do(*(Inline(name) for name in inlined))
     for part, setting in zip(parts, settings, strict=True):
@@ -97,17 +96,13 @@ def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]
 
 
 def _changed(knobs: Sequence[Knob], default: Sequence[int], count: int) -> IntArray:
-    """Return all settings that differ from `default` in `count` knobs, shape (P, J). Each changed
-    knob moves by one or two positions or to an end of its list."""
+    """Return all settings that differ from `default` in `count` knobs, shape (P, J). The index of a
+    changed knob changes by one or two, or becomes the first or last one."""
     found: list[list[int]] = []
     for places in combinations(range(len(knobs)), count):
-        choices = [_other_places(knobs[n], default[n]) for n in places]
-        grid = np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(-1, count)
-        for row in grid.tolist():
-            setting = list(default)
-            for n, place in zip(places, row, strict=True):
-                setting[n] = int(place)
-            found.append(setting)
+        for row in product(*(_other_places(knobs[n], default[n]) for n in places)):
+            changed = dict(zip(places, row, strict=True))
+            found.append([changed.get(n, place) for n, place in enumerate(default)])
     return np.asarray(found, np.int64).reshape(-1, len(default))
 
 

@@ -1,9 +1,8 @@
-"""Fusion groups: stages that are computed together, the conditions for adding an earlier stage, and
-the result type of rules.
+"""Fusion groups, the conditions for adding an earlier stage to a group, and the results of rules.
 
-`compute_at` in Halide and TVM specifies where a single stage is computed; a group specifies this
+In Halide and TVM, `compute_at` specifies where a single stage is computed; a group specifies this
 for all stages that share axes with the last one. The sketches of rows, blocks of columns and
-transforms differ in which axes those are.
+transforms share different axes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .analysis.stages import StageLoop, StageView, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_PER_THREAD = 4
-"""Tasks per thread into which loops are divided if their iterations are too few or too uneven."""
+"""Tasks per thread into which loops are divided if they have too few or uneven iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Input of the rules: the stages of a program, their readers, and the names of the stages that
-    are `left`, that is, earlier than the examined stage and not yet in a group."""
+    """Input of the rules: the stages of a program and their readers. `left` are the names of the
+    stages that are earlier than the examined stage and not yet in a group."""
 
     workload: Workload
     views: Mapping[str, StageView]
@@ -84,7 +83,6 @@ class Stages:
     left: tuple[str, ...]
 
     def before(self, left: Sequence[str]) -> Stages:
-        """Return a copy in which `left` are the remaining earlier stages."""
         return replace(self, left=tuple(left))
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
@@ -116,8 +114,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """Sketches of a rule for a stage, the most promising first. They compute the stage together
-    with `fused_stages`."""
+    """Sketches of a rule for a stage, the most promising first, and the earlier stages that they
+    compute together with it."""
 
     parts: tuple[PartSketch, ...]
     fused_stages: tuple[str, ...] = ()
@@ -125,8 +123,7 @@ class RuleMatch:
 
 
 Rule: TypeAlias = Callable[[StageView, Stages], RuleMatch | None]
-"""Function that examines the structure of a stage and of the earlier stages. It returns None if it
-does not match."""
+"""Function that matches a stage and earlier stages by structure, or returns None."""
 
 
 def absorb_producers(
@@ -136,10 +133,10 @@ def absorb_producers(
     least: int,
     fits: Callable[[FusionGroup], bool] = lambda group: True,
 ) -> FusionGroup:
-    """Return the group of one stage and all earlier stages that only its members read and that
-    share at least `least` axes with it, as long as the group `fits`. `common(stage, reader)`
-    returns the number of leading axes that a stage shares with a reader, or -1 if they cannot be
-    fused."""
+    """Return the group `alone` of one stage, extended by earlier stages. A stage is added if only
+    members read it, it shares at least `least` axes with all its readers, and the group still
+    `fits`. `common(stage, reader)` returns the number of leading axes that both share, or -1 if
+    they cannot be fused."""
     group, members = alone, {alone.last.name}
     for name in reversed(stages.left):
         if not stages.only_needed_by(name, members):
@@ -156,9 +153,9 @@ def absorb_producers(
 def reads_boxes(
     group: FusionGroup, outer: Callable[[StageView], Sequence[StageLoop]] | None = None
 ) -> bool:
-    """Return whether the elements read of each producer in one iteration of the `outer` loops
-    (default: the shared axes) form a box, as ComputeAt requires. Outer loops at the same position
-    in two stages count as the same loop."""
+    """Return whether one iteration of the `outer` loops (default: the shared axes) reads a box of
+    each producer, as ComputeAt requires. Outer loops with the same position count as the same
+    loop."""
     spans, fixed = dict[str, Interval](), dict[str, Interval]()
     indices: dict[str, list[Index]] = {name: [] for name in group.producer_names}
     for view in group.stages:
@@ -178,7 +175,7 @@ def reads_boxes(
 
 
 def leading_axes(tensor: str, reader: StageView) -> int:
-    """Return the number of leading axes of `reader` that are the leading axes of every read of
+    """Return how many leading axes of `reader` are the leading indices of all its reads of
     `tensor`."""
     reads = (read.index for read in reader.reads if read.tensor == tensor)
     return min((_same(index, reader.spatial) for index in reads), default=len(reader.spatial))
@@ -192,16 +189,16 @@ def _same(index: Sequence[Affine], loops: Sequence[StageLoop]) -> int:
 
 
 def is_loop(index: Affine, loop: StageLoop) -> bool:
-    """Return whether `index` is exactly `loop`; a loop of one iteration appears as zero."""
+    """Return whether `index` is exactly `loop`. The index of a loop of one iteration is 0."""
     return index == (var(loop.name) if loop.extent > 1 else affine(0))
 
 
 def merged(
     group: FusionGroup, walk: Callable[[StageView], Sequence[StageLoop] | None]
 ) -> dict[str, str]:
-    """Return the reductions that can be computed in one loop with the elementwise stage directly
-    before them, mapped to that stage: they must read its values in order. `walk` returns the loops
-    of a reduction in that order, or None if it cannot be merged."""
+    """Return the reductions that can share a loop with the elementwise stage directly before them,
+    mapped to that stage. A reduction must read the values in the order in which the stage computes
+    them. `walk` returns the loops of a reduction in this order, or None to exclude it."""
     found = {}
     for view, reduced in pairwise(group.stages):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None

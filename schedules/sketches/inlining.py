@@ -1,5 +1,4 @@
-"""Choice of the elementwise stages that are inlined into their readers instead of being scheduled
-as groups."""
+"""Choice of the elementwise stages that are inlined into their readers."""
 
 from __future__ import annotations
 
@@ -15,10 +14,12 @@ from .analysis.stages import math_calls
 
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
-    """Return the elementwise stages that are cheaper to compute inside their readers, in program
-    order. Each use of a stage is a separate copy of its expression, which the code generator merges
-    again but which every earlier phase must process. Therefore an inlined expression has at most
-    `MAX_INLINED_DEPTH` operations."""
+    """Return the elementwise stages that are cheaper inside their readers, in program order.
+
+    Each use of a stage becomes a separate copy of its expression. The code generator merges the
+    copies, but every step before it processes all of them. Therefore an expression with inlined
+    stages has fewer than `MAX_INLINED_DEPTH` operations.
+    """
     sizes: dict[str, int] = {}
     for stage in workload.stages:
         if not stage.is_elementwise or stage.name in workload.outputs:
@@ -28,8 +29,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
             _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
             for reader in readers
         )
-        # A stage stored as a separate tensor reads its operands once, is written once, and is read
-        # again for each use.
+        # A stored stage reads its operands once, is written once, and is read for each use.
         again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
         cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
         summed = all(r.reduces_by(Reducer.SUM) for r in readers)
@@ -42,8 +42,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
 
 
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
-    """Return the number of operations of `body` with the stages `inside` inlined, without inlining
-    them."""
+    """Return the number of operations of `body` if stages of the sizes `inside` are inlined."""
     if isinstance(body, Load):
         return inside.get(body.tensor, 1)
     return 1 + sum(_size_with(child, inside) for child in children(body))

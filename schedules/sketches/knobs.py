@@ -1,4 +1,4 @@
-"""Settings: the values of a sketch's knobs as fields of a dataclass, one dataclass per sketch.
+"""Settings: the values of a sketch's knobs, as fields of a dataclass per sketch.
 
 A sketch declares each knob once, as a field of its settings with a name, values and a default. The
 fields are arrays (P,) for an array of settings, and integers for a single setting.
@@ -22,10 +22,10 @@ from ..workload.workload import Workload
 from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
-"""Default values of a knob that counts something; values in between would hardly differ."""
+"""Default values of a knob that counts something. Values in between hardly differ."""
 
 N = TypeVar("N")
-"""Type of the fields of settings: arrays (P,), integers, or the values that a sketch offers."""
+"""Type of the fields of settings: arrays (P,), integers, or tuples of all values of the knobs."""
 
 Arrays = TypeVar("Arrays")
 """Settings class of a sketch with array fields."""
@@ -41,26 +41,26 @@ def knob(
     usual: Callable[[Any], int] | int = 0,
     absent: int = 0,
 ) -> Any:
-    """Declare a field that is a knob. `values` returns the values that a sketch offers, in a
-    meaningful order. `usual` is the index of the default value, clamped to the last one. If a
-    sketch offers no values, it has no such knob and the field is `absent`."""
+    """Declare a field that is a knob. `values(sketch)` returns its values, in a meaningful order.
+    `usual` is the index of the default value, clamped to the last index. If there are no values,
+    the sketch does not have the knob and the field is `absent`."""
     return field(metadata={"values": values, "usual": usual, "absent": absent})
 
 
 def switch(offered: object) -> tuple[int, ...]:
-    """Return the values of an on/off knob, or only off if it is not `offered`."""
+    """Return the values of an on/off knob: (0, 1), or (0,) if the choice is not `offered`."""
     return (0, 1) if offered else (0,)
 
 
 def parallel_knob(several: Callable[[Any], bool] = lambda sketch: True) -> Any:
-    """Declare the knob for parallel execution. It is offered if there are several threads and
-    `several` tasks."""
+    """Declare the knob for parallel execution. It can be 1 only if the target has several threads
+    and `several(sketch)` is true."""
     return knob(lambda sketch: switch(sketch.target.threads > 1 and several(sketch)), usual=1)
 
 
 def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
-    """Declare the knob for non-temporal stores of results. By default they are used if the
-    arguments together exceed the usable share of the last cache."""
+    """Declare the knob for non-temporal stores of results. By default it is 1 if all arguments
+    together exceed the usable part of the last cache."""
 
     def pays(sketch: Any) -> int:
         last = max((cache.bytes for cache in sketch.target.caches), default=0)
@@ -77,11 +77,10 @@ def settings(cls: type[Class]) -> type[Class]:
 
 
 class PartSketch(SpacePart, Protocol):
-    """A part that can emit its trace."""
+    """The sketch of one fusion group, which is a part of a program."""
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Append the steps of one setting to a trace that may already contain steps of other
-        parts."""
+        """Append the steps of one setting to a trace that may contain steps of other parts."""
         ...
 
 
@@ -94,7 +93,6 @@ class Knobbed(Generic[Arrays, Ints]):
 
     @cached_property
     def _declared(self) -> list[tuple[Field[Any], tuple[int, ...]]]:
-        """The knob fields of the settings, and their values."""
         own = [one for one in fields(self.SETTINGS) if "values" in one.metadata]
         return [(one, tuple(one.metadata["values"](self))) for one in own]
 
@@ -126,15 +124,12 @@ class Knobbed(Generic[Arrays, Ints]):
         return ints
 
     def setting_of(self, values: Ints) -> tuple[int, ...]:
-        """Return the setting that has these knob values."""
         return tuple(knob.values.index(getattr(values, knob.name)) for knob in self.knobs)
 
     def settings_of(self, values: Mapping[str, Any]) -> Any:
-        """Return the settings object with these knob values."""
         return self.SETTINGS(**values)
 
     def default(self) -> tuple[int, ...]:
-        """Return the setting with every knob at its default."""
         return self.with_defaults({})
 
     def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
@@ -148,8 +143,8 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(found)
 
     def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
-        """Return the feasible settings with the `tried` values of some knobs and all values of the
-        others, shape (P, J). The last knob varies fastest."""
+        """Return the feasible settings with the values `tried` of some knobs and all values of the
+        other knobs, shape (P, J). The last knob varies fastest."""
         values = (tried.get(knob.name, knob.values) for knob in self.knobs)
         pairs = zip(self.knobs, values, strict=True)
         places = [[knob.values.index(x) for x in some] for knob, some in pairs]
@@ -168,10 +163,10 @@ class Knobbed(Generic[Arrays, Ints]):
 def nontemporal_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """Return the values of the knob `nontemporal_stores` for the stage that computes `tensor`.
-    Non-temporal stores are offered for an output that no stage reads and that exceeds a core's
-    private caches. Rows must be aligned to vectors, since unaligned vectors cannot use these
-    stores, unless all elements form one row (`flat`)."""
+    """Return the values of the knob `nontemporal_stores` for the stage that computes `tensor`. It
+    can be 1 only for an output that no stage reads and that exceeds a core's private caches. Its
+    rows must also start at multiples of the vector size, because these stores must be aligned,
+    unless all elements form one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):
@@ -181,8 +176,7 @@ def nontemporal_values(
 
 
 def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
-    """Return whether every row starts at a multiple of the vector size, given that the first one
-    does."""
+    """Return whether every row starts at a multiple of the vector size if the first one does."""
     found = workload.tensors[tensor]
     if len(found.shape) < 2:
         return True

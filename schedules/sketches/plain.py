@@ -33,7 +33,7 @@ class PlainSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
-    """Unscheduled `stages`."""
+    """The plain sketch of `stages`."""
 
     workload: Workload
     target: Target
@@ -49,7 +49,6 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
 
     @cached_property
     def _outline(self) -> Outline:
-        """One axis: the evaluations of all stages together."""
         bodies = (self.workload.stage(name).body for name in self.stages)
         reads = {load.tensor for body in bodies for load in loads(body)}
         accesses = (
@@ -65,14 +64,13 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return one scalar evaluation per iteration, with accesses at unknown places."""
+        """Return one scalar evaluation per iteration, with an access pattern without a tensor."""
         shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Make the outermost loops parallel. Loops that are not proved independent remain
-        serial."""
+        """Make the outermost loops parallel, except loops that are not proved independent."""
         roots = [
             stmt
             for stmt in outermost(writer.nest.body)

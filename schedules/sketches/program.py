@@ -1,5 +1,5 @@
-"""The schedule space of a workload: combinations of its groups' sketches, for each form of the
-expression."""
+"""The schedule space of a workload: for each form, combinations of sketches of its fusion
+groups."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from .rules import covers, likeliest
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
-"""Largest number of combinations per form; further combinations add little."""
+"""Largest number of combinations of parts per form; further combinations add little."""
 
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several groups computed one after the other. The knobs are the knobs of the parts, in order.
+    """The sketches of a program's fusion groups, its parts. The groups are computed one after the
+    other, and the knobs are the knobs of the parts, in order.
 
     `workload` is the workload of the parts: the space's workload after `rewrites`. `check` is
     called repeatedly while a trace is emitted and may raise an exception to stop.
@@ -48,7 +49,7 @@ class ProgramSketch:
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
-    """For each part, a setting that replaces its default if primitives reject a default; else
+    """Settings of the parts that replace their defaults if primitives reject a default; else
     empty."""
     check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
@@ -83,15 +84,15 @@ class ProgramSketch:
 
     @cached_property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """Part numbers grouped by `structure`; groups and their members are in order. A result for
-        a setting of one part holds for all parts of its group."""
+        """The numbers of the parts, grouped by `structure`, in increasing order. All parts of a
+        group give equal results for equal settings."""
         groups: dict[Hashable, list[int]] = {}
         for number, part in enumerate(self.parts):
             groups.setdefault(structure(part), []).append(number)
         return tuple(tuple(group) for group in groups.values())
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether the settings of every part are feasible, shape (P,)."""
+        """Return whether the settings of all parts are feasible, shape (P,)."""
         if len(self.parts) == 1:
             return self.parts[0].feasible(settings)
         own = self.split_settings(settings)
@@ -112,7 +113,7 @@ class ProgramSketch:
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
         """Return the trace of a setting and its lowered nest. Raise ScheduleError if a primitive
-        rejects a step of the trace: primitives make the final decision on legality."""
+        rejects a step of the trace."""
         known = self._last_lowered.get(tuple(setting))
         if known is None:
             writer = self._written(setting)
@@ -123,8 +124,7 @@ class ProgramSketch:
 
     @cached_property
     def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
-        """Cache of the last lowered setting: a default is tested, chosen, and then measured
-        first."""
+        """Cache of the last setting: a default is lowered to test it, and again to measure it."""
         return {}
 
     def _trace_of(self, writer: TraceWriter) -> Trace:
@@ -137,8 +137,8 @@ class ProgramSketch:
 
 def structure(part: PartSketch) -> Hashable:
     """Return the structure of a part, independent of the names of tensors and loops: its class, its
-    knobs, its fields, and the tensors that it accesses. Parts with equal structure give equal
-    results for equal settings."""
+    knobs, its fields, and the tensors that it accesses. Parts of equal structure give equal results
+    for equal settings."""
     order: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -157,8 +157,8 @@ def structure(part: PartSketch) -> Hashable:
 
 
 _TENSOR = re.compile(r"\b[is]\d+\b")
-"""A tensor name of a workload in normal form, which is also the prefix of its loop names, or the
-Python name of an element type. Numbering keeps both kinds of names distinct."""
+"""A name of a tensor in normal form, which also starts the names of its loops, or an element type
+such as `i32`. `structure` numbers both, so that they remain distinct."""
 
 
 def space_for(
@@ -167,9 +167,9 @@ def space_for(
     """Return the schedule space of `workload` on `target`.
 
     The space has at least one sketch with a legal default: stages that no rule matches become plain
-    loops. The regrouped form is first; forms with a different rounding error are last. Sketches
-    that rules match but for which primitives reject the default and all nearby settings are listed
-    in `dropped`. `check` is called repeatedly and may raise an exception to stop.
+    loops. The regrouped form is first; forms with a different rounding error are last. `dropped`
+    lists the sketches for which primitives reject the default and all nearby settings. `check` is
+    called repeatedly and may raise an exception to stop.
     """
     workload = workload.normalised()
     best = regrouped(workload)
@@ -194,8 +194,7 @@ def space_for(
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
-    """Return the sketch with every stage unscheduled, for a workload whose sketches are all
-    rejected by primitives."""
+    """Return the sketch with every stage unscheduled, if primitives reject all other sketches."""
     names = tuple(stage.name for stage in workload.stages)
     return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
 
@@ -203,7 +202,6 @@ def _plain(workload: Workload, target: Target) -> Sketch:
 def _sketches(
     form: Form, target: Target, check: Callable[[], None]
 ) -> list[Sketch | DroppedSketch]:
-    """Return the sketches of one form of the workload, including the dropped ones."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))

@@ -1,6 +1,5 @@
-"""Rules that match sketches to stages, by structure and never by name, and the resulting covers of
-a program. A cover is a list of fusion groups that together contain every stage once, with the
-matching sketches of each group.
+"""Rules that match sketches to stages by structure, and the resulting covers of a program. A cover
+is a list of fusion groups that together contain every stage once, with the sketches of each group.
 
 Rules are independent of each other. Fusing rules match a stage together with earlier stages; the
 other rules provide alternatives for a single stage. Stages are examined from the last to the first.
@@ -38,9 +37,8 @@ def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match an elementwise stage fused into a tiled reduction as its epilogue. If the reduction
-    also matches the inner-product sketch, an unfused alternative is kept because its results are
-    few."""
+    """Match an elementwise stage as the epilogue of a tiled reduction. If the reduction also
+    matches the inner-product sketch, its results are few, and an unfused alternative is kept."""
     name = _anchor(view, stages)
     if name is None:
         return None
@@ -74,14 +72,13 @@ def _fused(
     stages: Stages,
     doubt: Alternative | None = None,
 ) -> RuleMatch | None:
-    """Return the match of a group, or None if `group` is None."""
     if group is None:
         return None
     return RuleMatch((kind(stages.workload, group, stages.target),), group.producer_names, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
-    """Return the tiled reduction that an elementwise stage can directly follow as an epilogue, or
+    """Return the name of the tiled reduction whose epilogue an elementwise stage can be, or
     None."""
     if view.is_reduction or view.axis_splits:
         return None
@@ -139,8 +136,7 @@ def transpositions(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def row(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match any single stage, except if its tiles reuse operands, or if wide blocks of it are
-    transposed."""
+    """Match a single stage unless its tiles reuse operands or wide blocks of it are transposed."""
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
@@ -159,13 +155,13 @@ DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
-"""Fusing rules, the most promising first: the first match takes its stages."""
+"""Fusing rules, the most promising first. The first match is used."""
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
-"""Rules for a single stage, the most promising first: all matches are alternatives."""
+"""Rules for a single stage, the most promising first. All matches are alternatives."""
 
 Cover = list[tuple[PartSketch, ...]]
-"""For each group, in program order, the matching sketches, the most promising first."""
+"""The sketches of each group, the most promising first; groups are in program order."""
 
 
 def covers(stages: Stages) -> list[Cover]:
@@ -191,7 +187,7 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
     """Return the most promising group of `view` and earlier stages, or else all matches of `view`
-    alone, or the plain sketch if no rule matches."""
+    as a single stage, or the plain sketch if no rule matches."""
     for rule in FUSING:
         fit = rule(view, stages)
         if fit is not None and (doubt is None or fit.alternative is not doubt):
@@ -203,8 +199,8 @@ def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMa
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
-    """Yield combinations of the groups' sketches, ordered by the sum of the sketches' ranks: the
-    second choice of any group comes before the third choice of another."""
+    """Yield combinations of the groups' sketches by increasing sum of ranks: the second choice of
+    any group precedes the third choice of another group."""
     for total in count():
         for cover in ways:
             yield from _of_rank(cover, total)

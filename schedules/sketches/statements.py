@@ -1,4 +1,4 @@
-"""Statements of a stage, for leaves; axes and accesses of a stage, for plans."""
+"""Statements of a stage's leaves, and the axes and accesses of its plan."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ NOTHING = LoopAxis("", 1)
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
-    """Return names of axes by position, so that different stages have common names."""
+    """Map each axis to its position as a name, so that different stages have common names."""
     return {axis: str(n) for n, axis in enumerate(order)}
 
 
 def own_names(view: StageView) -> dict[str, str]:
-    """Return axis names equal to the names of a stage's loops."""
+    """Return the names of a stage's loops, mapped to themselves."""
     return {loop.name: loop.name for loop in (*view.spatial, *view.reduce)}
 
 
 def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
-    """Return the access pattern of a read."""
     steps: dict[str, int] = {}
     for axis in frozenset().union(*(index.vars() for index in read.index)):
         step = read.element_stride(axis)
@@ -60,8 +59,8 @@ def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
 
 
 def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
-    """Return the statement of one evaluation of a stage. A sum accumulates in registers; for
-    floats, its last multiplication is fused with the addition."""
+    """Return the statement of one evaluation of a stage. A sum stays in registers; for floats, its
+    last multiplication is fused with the addition."""
     found: dict[frozenset[str], list[int]] = {}
     value = view.value.on_true if isinstance(view.value, Select) else view.value
     is_fused = view.reducer is Reducer.SUM and view.dtype.is_float
@@ -87,8 +86,7 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
 
 
 def _is_operation(node: Scalar) -> bool:
-    """Return whether a node is an instruction. A Select on an index is a mask of loads, not an
-    instruction."""
+    """Return whether a node is an instruction. A Select on an index only masks loads."""
     if isinstance(node, Cast):
         return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
@@ -102,9 +100,9 @@ def stage_outline(
     extents: Mapping[str, int] | None = None,
     epilogue: StageView | None = None,
 ) -> Outline:
-    """Return the axes of `loops`, with `extents` instead of the loops' extents if given, and the
-    accesses of `reads` and of the output. If an `epilogue` consumes the output immediately, its
-    other reads and its own output take the output's place."""
+    """Return the outline of a stage: an axis per loop, and the accesses of `reads` and of the
+    output. `extents` override extents of loops; a loop None becomes the axis NOTHING. If there is
+    an `epilogue`, its other reads and its output replace the output of the stage."""
     axes = tuple(
         LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
         for loop in loops

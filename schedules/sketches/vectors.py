@@ -1,7 +1,5 @@
-"""Vectorisation of an axis: choice of the axis, vectors per iteration, and the remainder.
-
-Trace emission (`TraceWriter.vectorise_loop`) and the leaves of nests both use `parts_of`.
-"""
+"""Vectorisation of an axis: choice of the axis, vectors per iteration, and the remainder. Trace
+emission (`TraceWriter.vectorise_loop`) and leaves both use `parts_of`."""
 
 from __future__ import annotations
 
@@ -16,22 +14,21 @@ from .statements import own_place
 
 
 def fitting(most: int, extent: int) -> int:
-    """Return the largest of `most`, `most` / 2, `most` / 4 ... that does not exceed `extent`, at
-    least 1."""
+    """Return the largest of `most`, `most` / 2, ..., 1 that does not exceed `extent`, or 1."""
     while most > max(extent, 1):
         most //= 2
     return most
 
 
 def fit(most: Number, extent: Number) -> FloatArray:
-    """Return `fitting` for P settings of powers of two."""
+    """Return `fitting` for arrays of powers of two."""
     return np.minimum(most, 2.0 ** np.floor(np.log2(np.maximum(extent, 1))))
 
 
 def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
-    """Return the lanes of vectors along a loop, and the number of vectors per iteration: at most
-    `most`, with equal iterations. A remainder shorter than a vector is masked in a vector of full
-    width."""
+    """Return (lanes per vector, vectors per iteration) along a loop. All iterations have the same
+    number of vectors, at most `most`. A remainder shorter than a vector is masked in a vector of
+    full width."""
     width = fitting(lanes, extent)
     if extent % width:
         width = min(lanes, 2 * width)
@@ -41,17 +38,16 @@ def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
 
 
 def parts_of(extent: int, lanes: int, most: int, cut: bool) -> list[tuple[int, int, int]]:
-    """Return for each part of an axis its elements, the lanes of its vectors, and the number of
-    vectors per iteration (`vectors_of`). If `cut`, the axis is partitioned after its last full
-    iteration."""
+    """Return (elements, lanes per vector, vectors per iteration) of each part of an axis. If `cut`,
+    the axis is partitioned after its last full iteration."""
     step = lanes * fitting(most, extent // lanes)
     whole = (extent // step * step if cut else 0) or extent
     return [(part, *vectors_of(part, lanes, most)) for part in (whole, extent - whole) if part]
 
 
 def row_pieces(extent: int, lanes: int, most: int, cut: bool = True) -> tuple[float, ...]:
-    """Return trips, copies, active lanes and the filled share of the copies, for the first and the
-    second part of an axis. A part that does not exist has 0 trips."""
+    """Return (trips, vectors per iteration, lanes, fraction of vectors with elements) of the first
+    and of the second part of an axis, as one tuple. A part that does not exist has 0 trips."""
     parts, none = parts_of(extent, lanes, most, cut), (0, 1, 1, 1)
     found = [(-(-n // (width * copies)), copies, min(width, n), 1) for n, width, copies in parts]
     first, second = (*found, none, none)[:2]
@@ -63,10 +59,10 @@ def vector_loop(
     own: Callable[[str], int | None],
     reads: Sequence[tuple[tuple[int, ...], tuple[Affine, ...]]],
 ) -> str | None:
-    """Return the loop with the most suitable axis for vectors among `extents`, or None if no loop
-    is suitable. `own` returns the stride of the written element along a loop; `reads` are shapes
-    and indices. Contiguous accesses count for a loop and strided ones against it; the written
-    element counts double. Reads whose lanes are selected from whole vectors do not count."""
+    """Return the most suitable loop for vectors among `extents`, or None. `own` returns the stride
+    of the written element along a loop; `reads` are shapes and indices. Contiguous accesses count
+    for a loop and strided ones against it; the written element counts double. Reads whose lanes are
+    selected from whole vectors do not count."""
 
     def score(loop: str) -> int:
         far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
@@ -82,8 +78,7 @@ def _score(step: int | None) -> int:
 
 
 def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
-    """Return the axis of a stage that is most suitable for vectors, or None if no axis is
-    suitable."""
+    """Return the most suitable axis of a stage for vectors, or None."""
     own = own_place(view, {loop.name: loop.name for loop in view.spatial}).steps
     reads = [(read.shape, read.index) for read in view.reads]
     best = vector_loop({axis.name: axis.extent for axis in axes}, own.get, reads)
@@ -91,5 +86,5 @@ def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
 
 
 def share_of(extent: int, parts: int, step: int) -> int:
-    """Return the length of each of `parts` parts of an axis, a multiple of `step`."""
+    """Return the length of `parts` equal parts of an axis, rounded up to a multiple of `step`."""
     return -(-extent // (parts * step)) * step

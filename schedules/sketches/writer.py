@@ -1,5 +1,5 @@
-"""Emission of a trace. Each step is applied when it is appended, so that later steps can look up
-loop names."""
+"""Emission of a trace. A step is applied when it is appended, so that loop names can be looked
+up."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
 
 
 class TraceWriter:
-    """Builds a trace for a workload in normal form. A ScheduleError from an illegal step indicates
-    a bug of the rule that emitted the step. `check` is called before each step and may raise an
-    exception to stop."""
+    """Builds a trace for a workload in normal form. If a step is illegal (ScheduleError), the rule
+    that emitted it has a bug. `check` is called before each step and may raise an exception to
+    stop."""
 
     def __init__(self, workload: Workload, check: Callable[[], None] = lambda: None) -> None:
         self._check = check
@@ -73,21 +73,21 @@ class TraceWriter:
         return Trace(tuple(self._steps))
 
     def do(self, *steps: Primitive) -> tuple[str, ...]:
-        """Apply `steps`. Return the loops that they create, by step and, within a step, in program
-        order."""
+        """Apply `steps`. Return the loops that they create, in order of steps and of the
+        program."""
         return tuple(new for step in steps for new in self._apply(step))
 
     def remake(self, step: Primitive) -> dict[str, list[str]]:
-        """Apply a step that copies or moves loops. Return the new names of each old loop, in
-        program order."""
+        """Apply a step that copies or moves loops. Return the new names of each, in program
+        order."""
         found: dict[str, list[str]] = {}
         for new, old in self._apply(step).items():
             found.setdefault(old, []).append(new)
         return found
 
     def _apply(self, step: Primitive) -> Mapping[str, str]:
-        """Apply a step. Return the loops that it creates, mapped to the loops that they were
-        created from."""
+        """Apply a step. Return the loops that it creates, mapped to the loops that they come
+        from."""
         self._check()
         made = step.made(self.nest)
         self.nest = made.nest
@@ -98,12 +98,10 @@ class TraceWriter:
         return made.loops
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
-        """Split a loop and return the names of the outer and inner loop."""
         outer, inner = self.do(Split(loop, factor))
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
-        """Fuse two loops and return the name of the new loop."""
         (fused,) = self.do(Fuse(outer, inner))
         return fused
 
@@ -121,10 +119,10 @@ class TraceWriter:
         """Arrange the nest as `levels`, outermost first, and return each level with the name of its
         loop.
 
-        A plain loop with several levels is split, the longest steps first. Then all loops are
-        reordered and marked. Levels whose loop does not exist are skipped: a moved stage has no
-        loops of one iteration. The plain loops in `first` are split first; the tests of their
-        remainders are in this order.
+        A loop with several levels is split, the longest steps first. Then all loops are reordered
+        and marked. Levels whose loop does not exist are skipped: a moved stage has no loops of one
+        iteration. The loops in `first` are split first, which determines the order of the guards of
+        their remainders.
         """
         there = loops_named(self.nest.body)
         levels = [level for level in levels if level.loop in there]
@@ -149,8 +147,8 @@ class TraceWriter:
         return found
 
     def partition(self, loop: str, at: int) -> dict[str, str]:
-        """Partition a loop at iteration `at`. Return the names of loops in the second part by their
-        names in the first part."""
+        """Partition a loop at iteration `at`. Return the loops of the second part by those of the
+        first."""
         return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
@@ -168,19 +166,17 @@ class TraceWriter:
     def writer_of(
         self, buffer: str, inside: str = ""
     ) -> tuple[StoreElement | Update, tuple[For, ...]]:
-        """Return the first leaf that writes `buffer`, within loop `inside` if given, and the loops
+        """Return the first leaf that writes `buffer` (inside loop `inside` if given) and the loops
         around it."""
         body = self.loop(inside).body if inside else self.nest.body
         return self._with_loops(writes_of(body, buffer)[0])
 
     def spatial_loops(self, buffer: str) -> list[str]:
-        """Return the loops around the first leaf that writes `buffer`, without the reduction
-        loops."""
+        """Return the loops around the first leaf that writes `buffer`, except reduction loops."""
         return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def loops_by_dim(self, buffer: str) -> dict[int, str]:
-        """Return the loops that fill a buffer, by the dimension of the buffer that they iterate
-        over."""
+        """Return the loops that fill a buffer, by the dimension of the buffer that they index."""
         leaf, _ = self.writer_of(buffer)
         return {dim: name for dim, index in enumerate(leaf.index) for name in index.vars()}
 
@@ -198,9 +194,8 @@ class TraceWriter:
         self.do(TransformLayout(buffer, (), tuple((d, 0) for d in (*others, dim))))
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
-        """Return the loops around the writer of `buffer` that belong to it: the loops inside
-        `inside`, or, if `inside` does not enclose it, all loops created to compute or fill the
-        buffer."""
+        """Return the loops around the writer of `buffer` that are inside loop `inside`. If `inside`
+        does not enclose it, return all loops created to compute or fill the buffer."""
         _, chain = self.writer_of(buffer)
         names = [loop.var for loop in chain]
         if inside in names:
@@ -215,9 +210,8 @@ class TraceWriter:
         inside: str = "",
         cut: bool = False,
     ) -> None:
-        """Vectorise the plain loops around the single leaf that writes `buffer`, along the axis
-        that is contiguous in most accesses, with several vectors per iteration. `cut` is as in
-        `vectorise_loop`."""
+        """Vectorise the serial loops around the single leaf that writes `buffer`, along the axis
+        that is contiguous in most accesses. `cut` is as in `vectorise_loop`."""
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
@@ -227,8 +221,8 @@ class TraceWriter:
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
         """Load the elements of `tensor` that loop `place` needs into registers, with vectors along
-        the tensor's contiguous axis. The elements are a box, or, with `along`, the elements of the
-        single read that has loop `along` in its last dimension."""
+        the tensor's contiguous axis. The elements are a box of the tensor, or, if `along` is given,
+        the elements of the single read with loop `along` in its last dimension."""
         block = BlockRead(tensor, place, buffer, along)
         box = CacheRead(tensor, place, buffer, register=True)
         filling = self.do(block if along else box)
@@ -239,7 +233,6 @@ class TraceWriter:
             self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
     def best_vector_loop(self, leaf: StoreElement | Update, candidates: list[str]) -> str | None:
-        """Return the loop of `leaf` that is most suitable for vectors; see `vector_loop`."""
         shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
         reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]
         own = partial(element_step, shapes[leaf.buffer], leaf.index)
@@ -249,7 +242,7 @@ class TraceWriter:
         self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE, cut: bool = False
     ) -> None:
         """Vectorise an innermost loop, with several vectors per iteration if it is long enough. If
-        `cut`, the loop is partitioned after its last full iteration, so that only the remainder is
+        `cut`, it is partitioned after the last full iteration, so that only the remainder is
         masked."""
         parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
         names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]
@@ -261,5 +254,5 @@ class TraceWriter:
 
 
 def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:
-    """Return the names of the loops of those `made` levels that have `role`."""
+    """Return the names of the loops whose level has `role`."""
     return [name for level, name in made if level.role == role]

@@ -179,7 +179,7 @@ class AnswerStoreContract:
             clock.advance(LEASE_SECS)
         assert store.claim_preparation(CODEGEN, "the last") is None
         assert state(store) is PreparationState.FAILED
-        with pytest.raises(StaleLease, match="another process has it now"):
+        with pytest.raises(StaleLease, match="another process has leased it"):
             store.settle_preparation(KEY, "owner 3", PreparationState.READY, {})
 
     def test_a_clock_that_is_set_back_holds_nothing_up(self, store: Store, clock: Clock) -> None:

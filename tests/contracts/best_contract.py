@@ -188,15 +188,15 @@ class BestContract:
         (claim,) = store.claims(WORKLOAD, TARGET.key)
         own = replace(claim, verified_level="full")
         for changes, message in (
-            ({"trace": []}, "not of the work and trace"),
-            ({"threads": 2}, "not of the work and trace"),
-            ({"verified_level": "quick"}, "was verified in full"),
+            ({"trace": []}, "another task or trace"),
+            ({"threads": 2}, "another task or trace"),
+            ({"verified_level": "quick"}, "must be verified in full"),
         ):
             with pytest.raises(InvalidRecord, match=message):
                 store.confirm(claim.key, replace(own, **changes))
         store.add([own])
         for key in (own.key, "sha256:none"):
-            with pytest.raises(NotRegistered, match="no claim of this key"):
+            with pytest.raises(NotRegistered, match="no claim with this key"):
                 store.confirm(key, own)
         assert store.best(WORKLOAD, TARGET.key) is None
 

@@ -94,7 +94,7 @@ class CopiesContract:
         store.backup(file)
         assert file.stat().st_mode & 0o777 == 0o600
         assert sorted(p.name for p in tmp_path.iterdir() if "backup" in p.name) == [file.name]
-        with pytest.raises(StoreDenied, match="is there already"):
+        with pytest.raises(StoreDenied, match="exists already"):
             store.backup(file)
         with open_store(str(file), create=False, upgrade=False) as copy:
             assert_same(copy, store)

@@ -189,7 +189,7 @@ def test_a_record_needs_its_work_first(ours: Store, exported: list[str], missing
     report = ours.import_(line for line in exported if f'"kind":"{missing}"' not in line)
     assert report.added == 0
     assert [bad.line for bad in report.bad] == [3, 4, 5]
-    assert all(f"{missing}_key: no line before holds" in bad.reason for bad in report.bad)
+    assert all(f"{missing}_key: no earlier line has" in bad.reason for bad in report.bad)
 
 
 def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> None:

@@ -33,7 +33,7 @@ def test_only_listed_transitions_pass(old: JobState, new: JobState) -> None:
     if new in NEXT[old]:
         check_transition("J", old, new)
     else:
-        with pytest.raises(BadTransition, match=f"job J is {old}: can become .*; asked for {new}"):
+        with pytest.raises(BadTransition, match=f"job J is {old}: can become .*; requested {new}"):
             check_transition("J", old, new)
 
 

@@ -70,7 +70,7 @@ def test_a_store_is_made_with_its_folder_and_opened_again(tmp_path: Path) -> Non
 
 @both_ways
 def test_a_missing_database_is_not_made_unasked(tmp_path: Path, opener: Opener) -> None:
-    with pytest.raises(StoreMissing, match=r"there is none; `tilewright tune` makes it"):
+    with pytest.raises(StoreMissing, match=r"does not exist; `tilewright tune` creates it"):
         opener(tmp_path / "none.sqlite")
     assert list(tmp_path.iterdir()) == []
 
@@ -87,7 +87,7 @@ def test_an_empty_file_is_a_database_to_come(tmp_path: Path) -> None:
     """What a process killed before its first statement leaves behind."""
     path = tmp_path / "x.sqlite"
     path.write_bytes(b"")
-    with pytest.raises(StoreMissing, match="nothing is in it yet"):
+    with pytest.raises(StoreMissing, match="is empty"):
         best_record(str(path), WORKLOAD, TARGET.key)
     open_store(str(path)).close()
     assert best_record(str(path), WORKLOAD, TARGET.key) is None
@@ -95,7 +95,7 @@ def test_an_empty_file_is_a_database_to_come(tmp_path: Path) -> None:
 
 def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreDenied, match="cannot be made"):
+    with pytest.raises(StoreDenied, match="cannot be created"):
         open_store(str(tmp_path / "file" / "store.sqlite"))
     with pytest.raises(StoreDenied, match="this is a folder"):
         open_store(str(tmp_path))
@@ -109,7 +109,7 @@ def test_a_store_is_a_file(url: str) -> None:
 
 def test_other_databases_are_refused_without_showing_the_password() -> None:
     for url, said in (
-        ("mysql://me:hunter2@host/db", "no such kind of database"),
+        ("mysql://me:hunter2@host/db", "unknown kind of database"),
         ("postgresql://me:hunter2@127.0.0.1:9/db", "does not answer"),
         ("postgresql://me:hunter2@127.0.0.1:many/db", "not a URL of a database"),
         ("postgresql://me:hunter2@127.0.0.1:9/db?password=hunter2&odd=hunter2", "hunter"),
@@ -164,7 +164,7 @@ def test_a_damaged_version_table(tmp_path: Path) -> None:
     connection.execute("DELETE FROM alembic_version")
     connection.commit()
     connection.close()
-    with pytest.raises(StoreBroken, match="must hold one revision, found 0"):
+    with pytest.raises(StoreBroken, match="must contain one revision, found 0"):
         open_store(str(path))
     with pytest.raises(StoreBroken, match="alembic_version is empty"):
         best_record(str(path), WORKLOAD, TARGET.key)
@@ -365,8 +365,8 @@ def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str)
     [
         ("database is locked", StoreBusy, "wait for it to end"),
         ("unable to open database file", StoreDenied, "check that its folder exists"),
-        ("attempt to write a readonly database", StoreDenied, "copy it to where you may write"),
-        ("database or disk is full", StoreFull, "what was reported is stored"),
+        ("attempt to write a readonly database", StoreDenied, "a copy in a folder"),
+        ("database or disk is full", StoreFull, "all reported results are stored"),
         ("file is not a database", StoreBroken, "restore a backup"),
         ("database disk image is malformed", StoreBroken, "restore a backup"),
     ],

@@ -78,7 +78,7 @@ def test_a_server_that_takes_back_what_it_acknowledged_is_refused(
             "tilewright.db.core.postgres._SAFETY",
             _off(setting, ("fsync", "synchronous_commit", "full_page_writes")),
         )
-    with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so that a power cut takes back"):
+    with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so a power failure would undo"):
         open_store(url)
 
 
@@ -88,10 +88,10 @@ def _off(setting: str, names: tuple[str, ...]) -> str:
 
 
 def test_what_is_not_there_is_told(postgres_server: PostgresServer) -> None:
-    with pytest.raises(StoreMissing, match="`createdb` makes it"):
+    with pytest.raises(StoreMissing, match="`createdb` creates it"):
         open_store(postgres_server.url_of("none"))
     empty = postgres_server.empty()
-    with pytest.raises(StoreMissing, match="nothing is in it yet"):
+    with pytest.raises(StoreMissing, match="is empty"):
         open_store(empty, create=False)
     with pytest.raises(StoreOlder, match="revision none"):
         open_store(empty, upgrade=False)
@@ -267,7 +267,7 @@ def test_a_lock_held_for_too_long_is_told(url: str) -> None:
         register(store)
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE record IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(StoreBusy, match="kept a lock for too long"):
+            with pytest.raises(StoreBusy, match="held a lock for too long"):
                 store.add([a_record()])
             other.rollback()
         store.add([a_record()])

@@ -156,10 +156,10 @@ def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
         (PrecomputeFactors("nobody", (0,)), "no stage"),
         (PrecomputeFactors("s0", (1, 0)), "increasing"),
         (PrecomputeFactors("s0", (0, 2)), "2 factors"),
-        (PrecomputeFactors("s0", (0,)), "as it stands"),
+        (PrecomputeFactors("s0", (0,)), "a single element"),
         (PrecomputeFactors("s0", (0, 1)), "the whole sum"),
         (PermuteAxes("nobody", 0), "no stage"),
-        (PermuteAxes("s0", 1), "not one before the last"),
+        (PermuteAxes("s0", 1), "is the last one"),
     ]
     for step, reason in cases:
         with pytest.raises(ScheduleError, match=reason):

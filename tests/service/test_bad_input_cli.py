@@ -283,7 +283,7 @@ def test_a_place_where_no_database_can_be(told: Told, tmp_path: Path) -> None:
     for db, says in (
         (tmp_path, "this is a folder"),
         (tmp_path / ("a" * 300), "cannot be opened"),
-        ("mysql://x/y", "no such kind of database"),
+        ("mysql://x/y", "unknown kind of database"),
     ):
         for words in (["best", MATMUL], ["tune", MATMUL, "--trials", "1"], ["db", "check"]):
             said = told([*words, "--db", str(db)], 4)

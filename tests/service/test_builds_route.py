@@ -191,9 +191,9 @@ X86 = example_target("znver3")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cpu": "zzz9"}, "LLVM knows no CPU 'zzz9' for x86_64"),
-        ({"features": ("help",)}, "LLVM knows no feature 'help' for x86_64"),
-        ({"cpu": "pentium4", "features": ()}, "LLVM compiles nothing for CPU 'pentium4'"),
+        ({"cpu": "zzz9"}, "LLVM has no CPU 'zzz9' for x86_64"),
+        ({"features": ("help",)}, "LLVM has no feature 'help' for x86_64"),
+        ({"cpu": "pentium4", "features": ()}, "LLVM cannot compile for CPU 'pentium4'"),
     ],
 )
 def test_a_description_that_llvm_ends_by_is_refused_by_every_route_and_the_command(

@@ -59,12 +59,12 @@ def test_a_backup_is_a_database(
     assert told(["db", "backup", file, "--db", db], capsys)["bytes"] > 0
     assert told(["db", "check", "--db", file], capsys)["records"] == 1
     assert run(["db", "backup", file, "--db", db]) == 4
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_database_is_not_moved_onto_itself(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["db", "move", db, "--db", db]) == 4
-    assert "cannot be moved onto itself" in capsys.readouterr().err
+    assert "cannot be moved to itself" in capsys.readouterr().err
 
 
 def test_what_nobody_points_to_is_counted_and_deleted(

@@ -156,7 +156,7 @@ FAILURES = {
     "scratch of each thread": (
         'static __thread float scratch[N]; __asm__ volatile("" : : "r"(scratch));',
         MeasureStatus.COMPILE_ERROR,
-        "writable bytes in section .tbss|found out at run time|__tls_get_addr",
+        "writable bytes in section .tbss|resolved at run time|__tls_get_addr",
     ),
     "memory of the C library": (
         "extern void *malloc(size_t); float *s = malloc(4 * N); " + planted.RIGHT,

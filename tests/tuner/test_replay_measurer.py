@@ -125,7 +125,7 @@ def test_files_have_toolchains_of_their_own(tmp_path: Path) -> None:
         ('{"trace": [], "workload_key": "k", "status": "odd"}', "'odd' is not a valid"),
         ('{"trace": [], "workload_key": "k"}', "needs run_secs, each above 0"),
         ('{"trace": [], "workload_key": "k", "run_secs": [0]}', "needs run_secs, each above 0"),
-        ('{"replay": 9}', "version 1 is read here, got 9"),
+        ('{"replay": 9}', "version must be 1, got 9"),
         ('{"replay": 1, "missing": "guess"}', "missing must be one of lost, fail, nearest"),
     ],
 )

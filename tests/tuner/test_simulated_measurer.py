@@ -161,7 +161,7 @@ def test_a_file_opens_a_measurer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"simulated": 2}, "version 1 is read here, got 2"),
+        ({"simulated": 2}, "version must be 1, got 2"),
         ({"speed": 1}, "unknown field 'speed'; there are seed, ops_per_sec"),
         ({"seed": 1.5}, "seed must be a whole number, at least 0; got 1.5"),
         ({"noise": -1}, "noise must be a number, at least 0; got -1"),

@@ -98,7 +98,7 @@ def test_time_of_others_is_not_the_runs_but_is_on_the_wall() -> None:
 
 @pytest.mark.parametrize(
     ("done", "says", "would_do"),
-    [(0, "the full check of trial 3; `--seconds 15` should do", 15.0),
+    [(0, "the full check of trial 3; `--seconds 15` should suffice", 15.0),
      (2, r"the full check of trial 3 \(2 of 4 done\); `--seconds 15`", 15.0)],
 )  # fmt: skip
 def test_who_is_out_of_time_is_told_what_would_do(done: int, says: str, would_do: float) -> None:
@@ -390,7 +390,7 @@ def test_a_reference_that_is_never_there_ends_a_run_without_seconds_too(
     told: list[Activity] = []
     with opened(tmp_path, Control(on_activity=told.append), cases=NEVER) as measurer:
         request = default_request()
-        says = "computing the reference took longer than 0.5 s; `tune --seconds 3` waits for it"
+        says = "the reference took longer than 0.5 s; allow more time with `tune --seconds 3`"
         ends(lambda: measurer.measure([request]), OutOfTime, says)
     assert "computing the reference" in [activity.text for activity in told]
 

@@ -1,10 +1,8 @@
-"""The protocol of back ends: how kernels for a kind of machine are generated, loaded, launched and
-timed.
+"""The protocol of back ends, which generate, load, launch and time kernels for one kind of machine.
 
-All layers above (search, session, checks, benchmarks, `compile`) use a back end and contain no
-knowledge of the machine. The `Target` states what a schedule may do. Programs of the back end check
-and time candidates and probe the machine: the layers above do not know guard pages, stacks, cores
-or clocks.
+The other layers (search, session, checks, benchmarks, `compile`) contain no machine-specific code.
+The `Target` has the limits of schedules. Guard pages, stacks, cores and clocks occur only in the
+programs of a back end, which check and time candidates and probe the machine.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""A compiler of generated text for a target, for example with a deadline or in another process."""
+"""A function that compiles LLVM IR for a target, with a deadline or in another process."""
 
 
 class LoadError(TilewrightError):
-    """The code cannot be loaded here: it is not a kernel, or a library is missing."""
+    """The code cannot be loaded: it is not a kernel, or a library is missing."""
 
 
 class Buffers(Protocol):
@@ -73,7 +71,7 @@ class Launch(Protocol):
         ...
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """Return the arguments of `call`; an address of empty memory is NULL."""
+        """Return the arguments of `call`; memory of zero bytes is passed as NULL."""
         ...
 
     @property
@@ -100,7 +98,7 @@ class Clock(Protocol):
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Return the net seconds per launch in each of `rounds` rounds of `calls` launches."""
+        """Return the seconds per launch in each of `rounds` rounds of `calls` launches."""
         ...
 
 
@@ -114,7 +112,7 @@ class Backend(Protocol):
     def checker(self) -> str:
         """The module of the program that checks and times candidates.
 
-        It answers the frames of `tuner/measure/checking`, with the cases of `tuner/judge`.
+        It serves the requests of `tuner/measure/checking` with the cases of `tuner/judge`.
         """
         ...
 
@@ -122,8 +120,8 @@ class Backend(Protocol):
     def prober(self) -> str:
         """The module of the program that probes the machine.
 
-        It reads a target's JSON from standard input and writes the JSON of `Probes` to standard
-        output, or an error of one line to standard error.
+        It reads a target as JSON from standard input, and writes `Probes` as JSON to standard
+        output or a line about an error to standard error.
         """
         ...
 
@@ -132,11 +130,11 @@ class Backend(Protocol):
         ...
 
     def detect(self) -> Target:
-        """Return this host's machine of this kind, without probes, for kernels of one thread."""
+        """Return this machine as a target of this kind, without probes, for one thread."""
         ...
 
     def refuse_foreign(self, target: Target) -> None:
-        """Raise TargetError if kernels for `target` cannot run on this host's machine."""
+        """Raise TargetError if kernels for `target` cannot run on this machine."""
         ...
 
     def warm_up(self) -> None:
@@ -154,12 +152,11 @@ class Backend(Protocol):
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """Load the kernel `symbol` with `arguments` tensors; raise LoadError if that is
-        impossible."""
+        """Load the kernel `symbol`, which takes `arguments` tensors; raise LoadError on failure."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
-        """Return zeroed memory like the memory of timed candidates.
+        """Return zeroed buffers that are placed in memory like the arguments of timed candidates.
 
         Each buffer is aligned to 64 bytes and begins in a different cache set. `skip_bytes`, a
         multiple of 64, shifts the first buffer.

@@ -1,1 +1,1 @@
-"""Compilation in separate processes with deadlines, because LLVM may end any of these processes."""
+"""Compilation in separate processes with deadlines, because LLVM may end its process."""

@@ -1,8 +1,4 @@
-"""Deadlines of computations without a bound on their time.
-
-Choosing a default schedule and compiling are quick for typical expressions; for others there is no
-bound.
-"""
+"""Deadlines of computations that may take arbitrarily long, such as compiling a large kernel."""
 
 from __future__ import annotations
 
@@ -14,25 +10,27 @@ from tilewright.schedules.errors import TilewrightError
 
 
 class DeadlineError(TilewrightError):
-    """A default schedule was not chosen, or a kernel not compiled, by its deadline."""
+    """A default schedule was not chosen, or a kernel not compiled, before its deadline."""
 
     code = "took_too_long"
     title = "Preparation deadline exceeded"
-    advice = "Divide the expression into stages that store what they compute."
+    advice = "Divide the expression into several stages."
 
 
 def late_message(what: str, secs: float) -> str:
-    """Return the message about a computation that missed its deadline."""
+    """Return the message about a computation that exceeded its deadline."""
     return (
-        f"{what} took longer than {secs:.3g} s; divide the expression into stages that store what"
-        " they compute, or tune it: a search leaves out what compiles slowly"
+        f"{what} took longer than {secs:.3g} s; divide the expression into several stages, or tune"
+        " it: a search skips schedules that compile slowly"
     )
 
 
 @contextmanager
 def alarm(secs: float, what: str) -> Iterator[None]:
-    """Raise DeadlineError, by a signal, when the block takes longer than `secs`. For Python code on
-    the main thread of a command."""
+    """Raise DeadlineError, by a signal, when the block takes longer than `secs`.
+
+    Only for Python code on the main thread of a command.
+    """
 
     def ring(number: int, frame: object) -> None:
         raise DeadlineError(late_message(what, secs))

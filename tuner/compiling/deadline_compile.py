@@ -1,9 +1,8 @@
-"""Compilation outside a search, for a caller that waits: long compilations have a deadline, and
-risky ones run in a helper process.
+"""Compilation outside a search, with deadlines, in a helper process if LLVM may end the process.
 
 LLVM ends its process for CPUs that cannot run the requested code, for features that contradict each
-other and in other cases that are not listed. So this process compiles only for this machine or for
-a level of x86-64; all other code is compiled in the helper.
+other, and in other cases that are not documented. So this process compiles only short code for this
+machine or a level of x86-64; the helper process compiles all other code.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from ..process.frames import Frame
 from .helper_process import CompileError, shared_helper
 
 MAX_INLINE_LINES = 16_000
-"""Longer LLVM IR is compiled in the helper. This number of lines takes a second or two; starting
-the helper takes half a second."""
+"""The helper compiles longer LLVM IR. This length takes a second or two; starting the helper takes
+half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:
     """Return object code, the same bytes as `emit_object`.
 
-    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
+    Raise DeadlineError if it takes too long, and CompileError or TargetError if it fails.
     """
     if _compiles_here(_lines(ir_text), target):
         return emit_object(ir_text, target)
@@ -37,20 +36,14 @@ def emit_by_deadline(ir_text: str, target: Target) -> bytes:
 
 
 def assembly_by_deadline(ir_text: str, target: Target) -> str:
-    """Return assembly, the same text as `emit_assembly`.
-
-    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
-    """
+    """Return assembly, the same text as `emit_assembly`; errors as in `emit_by_deadline`."""
     if _compiles_here(_lines(ir_text), target):
         return emit_assembly(ir_text, target)
     return _in_helper(ir_text, target, asm=True).decode()
 
 
 def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Return the result of `emit.emitted.build_object`.
-
-    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
-    """
+    """Return the result of `emit.emitted.build_object`; errors as in `emit_by_deadline`."""
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
     if all(_compiles_here(lines, target) for target in targets):
@@ -61,14 +54,14 @@ def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, 
 
 
 def is_well_known(target: Target) -> bool:
-    """Return whether LLVM certainly compiles for `target`: this machine, a subset of its features,
-    or a level of x86-64."""
+    """Whether LLVM certainly compiles for `target`: this machine or a level, also with fewer
+    features."""
     return x86_levels.is_well_known(target, *host_names())
 
 
 def missing_features(target: Target) -> str:
-    """Return the features of `target` that this machine lacks, or its triple, or "" if code for it
-    runs here."""
+    """Return the features of `target` that this machine lacks, or its triple, or "" if code runs
+    here."""
     triple, _, features = host_names()
     if target.architecture != triple.partition("-")[0]:
         return target.triple
@@ -94,8 +87,8 @@ def _in_helper(ir_text: str, target: Target, *, asm: bool) -> bytes:
 def _call_helper(
     function: str, document: dict[str, Any], what: str, targets: Sequence[Target]
 ) -> Frame:
-    """Return the helper's result. Raise TargetError if the target's description ended the helper,
-    because no other schedule would help."""
+    """Return the helper's result; raise TargetError if the description of a target ended the
+    helper."""
     try:
         return shared_helper().call(function, document, what)
     except CompileError:

@@ -1,5 +1,4 @@
-"""Computations without a time bound, in a helper process with a deadline, for callers that must not
-hang: the API, a build, a notebook."""
+"""A helper process for computations that may take arbitrarily long or end their process."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ class CompileError(TilewrightError):
 
     code = "compile_failed"
     title = "LLVM compilation failed"
-    advice = "Tune the workload: a search leaves out what does not compile."
+    advice = "Tune the workload: a search skips schedules that do not compile."
 
 
 @dataclass(slots=True)
 class HelperProcess:
-    """One helper process, started by the first call and replaced when it is late or has ended.
+    """A helper process, started by the first call and replaced when it is late or has ended.
 
-    Calls from several threads run one after the other; the deadline of a call includes its wait for
-    earlier calls.
+    Calls from several threads run in sequence; a call's deadline includes its wait for earlier
+    calls.
     """
 
     deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
@@ -51,8 +50,8 @@ class HelperProcess:
     ) -> Frame:
         """Return the result of `function` ("module:function") on `document`.
 
-        `what` names the computation in messages; `secs` shortens the deadline. Raise DeadlineError
-        if it is late, CompileError if the process ended, the ScheduleError, TargetError or
+        `what` names the computation in messages. `secs` shortens the deadline. Raise DeadlineError
+        if it takes too long, CompileError if the process ended, the ScheduleError, TargetError or
         WorkloadError of the function, and RuntimeError for a bug.
         """
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
@@ -70,7 +69,6 @@ class HelperProcess:
             self._turn.release()
 
     def close(self) -> None:
-        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -80,7 +78,8 @@ class HelperProcess:
         self._process = self._reader = self._errors = None
 
     def forget(self) -> None:
-        """Leave the process to the parent, in a forked child, and start another when needed."""
+        """Let the next call start another process; for a forked child, whose parent owns the
+        process."""
         self._process = self._reader = self._errors = None
         self._turn = threading.Lock()
 
@@ -110,7 +109,7 @@ class HelperProcess:
             )
         except BrokenPipeError:  # the process ended while idle
             self.close()
-            raise CompileError(f"{what}: the helper process had ended; ask again") from None
+            raise CompileError(f"{what}: the helper process has ended; try again") from None
         with selectors.DefaultSelector() as selector:
             selector.register(self._reader.fd, selectors.EVENT_READ)
             while True:
@@ -125,7 +124,6 @@ class HelperProcess:
                     raise DeadlineError(late_message(what, allowed))
 
     def _last_words(self) -> str:
-        """Return how the process ended, in LLVM's words if it wrote any."""
         assert self._process is not None
         assert self._errors is not None
         code = self._process.wait()
@@ -158,7 +156,7 @@ _shared = HelperProcess()
 
 
 def shared_helper() -> HelperProcess:
-    """Return the helper shared by all threads of this process; it ends with the process."""
+    """Return the helper that all threads of this process share; it ends with the process."""
     return _shared
 
 
@@ -180,7 +178,7 @@ def _carried_out(function: str, document: dict[str, Any]) -> Frame:
     except CompileError as error:  # from a helper of this helper
         return Frame({"error": "compile", "detail": str(error)})
     except MemoryError:
-        return Frame({"error": "compile", "detail": "more memory was needed than is allowed"})
+        return Frame({"error": "compile", "detail": "needs more memory than is allowed"})
     except Exception as error:  # noqa: BLE001  # the caller raises it
         if type(error) is RuntimeError:  # the only exception type of llvmlite
             detail = " ".join(str(error).strip().splitlines()[:3])
@@ -189,8 +187,7 @@ def _carried_out(function: str, document: dict[str, Any]) -> Frame:
 
 
 def main() -> None:
-    """Run `python -m tilewright.tuner.compiling.helper_process`: requests on standard input,
-    answers on standard output."""
+    """Serve requests on standard input with answers on standard output."""
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

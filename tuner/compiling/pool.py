@@ -1,5 +1,4 @@
-"""A pool of compile workers: it takes candidates and returns object files or typed failures, in
-order of completion."""
+"""A pool of compile workers. It returns object files or typed failures, in order of completion."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ class _Worker:
     served: int = 0
 
     def describe_end(self) -> str:
-        """Return how the process ended, and the last line that it wrote to standard error."""
+        """Return how the process ended, and the last line of its standard error."""
         code = self.process.wait()
         lines = tail(self.errors).strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -78,11 +77,10 @@ class _Worker:
 
 @dataclass(slots=True)
 class CompilePool:
-    """`workers` processes that compile in parallel; `start` starts all of them.
+    """`workers` processes that compile in parallel on `cpus`, or on any CPU if `cpus` is empty.
 
-    They run on `cpus`, or on any CPU if `cpus` is empty. A compilation that takes longer than
-    `deadline_secs` is ended. Use it as a context manager: leaving it ends every process. `compiler`
-    names a function of a request document, "module:function".
+    A compilation that takes longer than `deadline_secs` is ended. `compiler` is the function that
+    compiles a request, as "module:function". Leaving the context ends every process.
     """
 
     workers: int = 2
@@ -110,21 +108,20 @@ class CompilePool:
             self._pool.append(self._spawn())
 
     def close(self) -> None:
-        """Kill every worker."""
         for worker in self._pool:
             _end(worker)
         self._pool.clear()
         self._queue.clear()
 
     def drop(self) -> None:
-        """Drop all candidates: busy workers are ended, idle workers stay."""
+        """Drop all candidates: end busy workers, and keep idle ones."""
         self._queue.clear()
         for worker in [worker for worker in self._pool if worker.busy]:
             _end(worker)
             self._pool.remove(worker)
 
     def kill(self) -> None:
-        """Kill running builds from another thread; a wait for them then ends."""
+        """Kill running builds. Another thread may call this; a wait for the builds then ends."""
         for worker in list(self._pool):
             _kill_group(worker)
         if self._fresh_pool is not None:
@@ -136,7 +133,7 @@ class CompilePool:
         return len(self._queue) + sum(w.busy for w in self._pool)
 
     def submit(self, key: int, document: dict[str, Any]) -> None:
-        """Compile `document`; its outcome will have `key`. Never waits."""
+        """Compile `document`, without waiting for its outcome, which will have `key`."""
         self._queue.append((key, document))
         self._feed()
 
@@ -146,11 +143,10 @@ class CompilePool:
 
     @property
     def process_ids(self) -> list[int]:
-        """The process ids of the workers."""
         return [w.process.pid for w in self._pool]
 
     def secs_to_deadline(self) -> float | None:
-        """Return the seconds until the first busy worker is overdue, or None if no worker is
+        """Return the seconds until the deadline of the first busy worker, or None if no worker is
         busy."""
         return self._next_wait(None)
 
@@ -174,7 +170,7 @@ class CompilePool:
     ) -> list[Compiled]:
         """Compile `builds` times in parallel, each in a process that has compiled nothing.
 
-        The builds run on any CPU, so nothing should be timed meanwhile. The workers' spares are
+        The builds run on any CPU, so no kernel should be timed meanwhile. The workers' spares are
         used if there are enough. `look` is called several times per second; an exception that it
         raises ends the builds.
         """
@@ -200,8 +196,7 @@ class CompilePool:
     def _in_spares(
         self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
     ) -> list[Compiled]:
-        """Build once in each of `spares`. Spares that miss the deadline are closed, and all spares
-        if `look` raises."""
+        """Build once in each of `spares`. Close late spares, and all spares if `look` raises."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -234,15 +229,14 @@ class CompilePool:
         return [outcomes[spare] for spare in spares]
 
     def _close_spares(self, spares: Sequence[Spare]) -> None:
-        """Close `spares`, which ends their builds."""
         for worker in self._pool:
             worker.spares = tuple(spare for spare in worker.spares if spare not in spares)
         for spare in spares:
             spare.close()
 
     def _next_wait(self, end: float | None) -> float | None:
-        """Return the seconds until `end` or the next deadline of a worker, or None without
-        either."""
+        """Return the seconds until `end` or the next deadline of a worker, or None if there is
+        neither."""
         ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
         ends += [end] if end is not None else []
         return max(0.0, min(ends) - time.monotonic()) if ends else None
@@ -271,7 +265,11 @@ class CompilePool:
         secs = time.monotonic() - worker.started
         frames = worker.reader.read_some()
         if frames:
-            return self._outcome(worker, frames[0])
+            outcome = _compiled(worker.key, frames[0])
+            worker.busy = False
+            worker.served += 1
+            self.start_secs = frames[0].document.get("start_secs", self.start_secs)
+            return outcome
         if worker.reader.ended:
             status, detail = MeasureStatus.COMPILE_CRASH, worker.describe_end()
         elif secs >= self.deadline_secs:
@@ -282,13 +280,6 @@ class CompilePool:
             return None
         worker.busy = False
         return Compiled(worker.key, status, secs, detail)
-
-    def _outcome(self, worker: _Worker, frame: Frame) -> Compiled:
-        outcome = _compiled(worker.key, frame)
-        worker.busy = False
-        worker.served += 1
-        self.start_secs = frame.document.get("start_secs", self.start_secs)
-        return outcome
 
     def _feed(self) -> None:
         for worker in self._pool:
@@ -305,7 +296,7 @@ class CompilePool:
         try:
             write_frame(stdin.fileno(), Frame(document))
         except BrokenPipeError:
-            return  # the worker ended while idle: the end of its output shows the reason
+            return  # the worker ended while idle, which `_step` reports
 
     def _spawn(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
@@ -334,8 +325,7 @@ class CompilePool:
 
 
 def _compiled(key: int, frame: Frame) -> Compiled:
-    """Return the outcome of candidate `key` in a worker's answer. Raise RuntimeError if a bug
-    occurred in the worker."""
+    """Return the outcome of candidate `key` in an answer; raise RuntimeError for a worker's bug."""
     document = dict(frame.document)
     if "bug" in document:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
@@ -347,7 +337,7 @@ def _compiled(key: int, frame: Frame) -> Compiled:
 
 
 def _kill_group(worker: _Worker) -> None:
-    """Kill the worker and its spares: they form one process group."""
+    """Kill the worker and its spares, which form one process group."""
     with suppress(ProcessLookupError):
         os.killpg(worker.process.pid, signal.SIGKILL)
 

@@ -1,7 +1,7 @@
 """Functions of helper processes that need LLVM; each takes a JSON document.
 
-A caller names them ("tilewright.tuner.compiling.requests:compile_text"), so that only the helper
-imports this module, and LLVM with it.
+A caller passes the name ("tilewright.tuner.compiling.requests:compile_text"), so that only the
+helper imports this module, and LLVM with it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from ..process.frames import Frame
 
 
 def warm_up() -> None:
-    """Initialise LLVM before the first candidate arrives."""
     for backend in BACKENDS:
         backend.warm_up()
 
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
-    """Return the kernel of `workload`, `trace` and `target`. Raise ScheduleError if the trace is
-    not legal."""
+    """Return the kernel of `workload`, `trace` and `target`; raise ScheduleError if not legal."""
     target = Target.from_json(document["target"])
     return backend_for(target).generate(
         Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
@@ -51,8 +49,7 @@ def build_parts(document: dict[str, Any]) -> Frame:
 
 
 def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Implement `deadline_compile.build_by_deadline` in a helper process, which LLVM may end. Raise
-    TargetError for names that LLVM does not know."""
+    """Build as `build_by_deadline`; raise TargetError for names that LLVM does not have."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

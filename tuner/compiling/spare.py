@@ -1,8 +1,8 @@
 """Spare processes for rebuilds: they have loaded LLVM and all modules, and compiled nothing.
 
 A compile worker forks a spare after loading LLVM, before its first candidate. For each build the
-spare forks a child that compiles and exits. So every build starts from the memory of a process that
-has compiled nothing, without waiting for Python and LLVM to start.
+spare forks a child that compiles and exits. So every build begins in the state of a process that
+has compiled nothing, without the start of Python and LLVM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..process.serving import end_with
 
 @dataclass(frozen=True, slots=True)
 class SpareEnds:
-    """The file descriptors of a spare's pipes, as a worker passes them to the spare."""
+    """The spare's ends of its pipes, as file descriptors; `str` is the argument for the worker."""
 
     requests: int
     answers: int
@@ -52,12 +52,11 @@ class Spare:
         self.reader = FrameReader(answer)
 
     def ask(self, document: dict[str, Any]) -> None:
-        """Start a build of `document`; its answer, or the end of the process, arrives at
-        `reader`."""
+        """Start a build of `document`; `reader` gets its answer or the end of the process."""
         try:
             write_frame(self._ask, Frame(document))
         except BrokenPipeError:
-            return  # the end of its output shows it
+            return  # the reader finds the end of the spare
 
     def close(self) -> None:
         """Close the pipes, which ends the spare."""
@@ -70,8 +69,8 @@ def fork_spare(
 ) -> bool:
     """Fork a spare of this process, which must have one thread.
 
-    Return False in this process, and True in the spare once its requests have ended. The spare
-    closes `unused`: descriptors whose other ends must observe the end of this process.
+    Return False in this process, and True in the spare when it gets no more requests. The spare
+    closes `unused`: descriptors whose other ends must detect the end of this process.
     """
     if os.fork():
         ends.close()

@@ -1,6 +1,6 @@
 """The program of a compile worker: requests on standard input, object files on standard output.
 
-LLVM may run for ever, use all memory or abort. Here it does so in a process that can be replaced.
+LLVM may run forever, use all memory or abort, so it runs in a process that can be replaced.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _timed_answer(compiler: Any, document: dict[str, Any]) -> Frame:
 
 
 def _warm(compiler_name: str) -> Any:
-    """Return the compile function after importing its module and initialising LLVM."""
+    """Import the module of the compile function, initialise LLVM, and return the function."""
     module_name, _, function = compiler_name.partition(":")
     module = import_module(module_name)
     warm_up = getattr(module, "warm_up", None)
@@ -79,8 +79,7 @@ def _serve(compiler: Any, requests: int, answers: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run `python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS
-    ...]]`.
+    """Run a compile worker: COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]].
 
     The last arguments are pipes of spares, see `spare`.
     """

@@ -1,2 +1,1 @@
-"""The correct outputs of a workload, and the statistics of its timing, for the checkers of all back
-ends."""
+"""The correct outputs of a workload, and the statistics of its timing, for all back ends."""

@@ -1,4 +1,4 @@
-"""The cases that the runner checks candidates with."""
+"""The cases with which the runner checks candidates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
 class CheckCase(Protocol):
     """Inputs with known correct outputs; `compare.Case` implements it.
 
-    `exact` is True if only one result is correct, bit for bit.
+    `exact` is True if each output has only one correct value.
     """
 
     @property
@@ -34,31 +34,31 @@ class CheckCase(Protocol):
 
     @property
     def sampled_fraction(self) -> float:
-        """Return the fraction of elements compared, in the output with the lowest fraction."""
+        """The fraction of elements compared, in the output with the lowest fraction."""
         ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return one line that describes the error in `outputs` (in argument order), or None if
-        they are correct."""
+        """Return one line about the error in `outputs` (in argument order), or None if they are
+        correct."""
         ...
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """Return the largest error relative to the scale of the case, or None if the case has no
-        scale."""
+        """Return the largest error relative to the scale of the case, or None without a scale."""
         ...
 
 
 class Cases(Protocol):
-    """The test cases of one kernel. `tensors` are the arguments of a call, inputs first. Building a
-    case may take seconds."""
+    """The cases of one kernel. `tensors` are the arguments of a call, inputs first.
+
+    Building a case may take seconds.
+    """
 
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...
 
     @property
     def quick(self) -> CheckCase:
-        """The case that every candidate must pass before it is timed. Its inputs are also used for
-        timing."""
+        """The case that every candidate must pass before it is timed, on the same inputs."""
         ...
 
     def full(self) -> Iterator[CheckCase]:
@@ -68,7 +68,7 @@ class Cases(Protocol):
 
 @dataclass(frozen=True)
 class WorkloadCases:
-    """The cases of a workload: the cases of its oracle, then cases with NaN and infinities."""
+    """The cases of a workload: the cases of its oracle, then cases with special values."""
 
     oracle: Oracle
 
@@ -114,8 +114,8 @@ class WorkloadCases:
 def open_cases(document: dict[str, Any]) -> Cases:
     """Return the cases of `document["workload"]`, with inputs determined by `document["seed"]`.
 
-    The cases apply to kernels whose traces begin with `document["rewrites"]`. The predicted time of
-    the reference of a full check is at most `document["check_secs"]`.
+    The cases apply to kernels whose traces begin with `document["rewrites"]`.
+    `document["check_secs"]` limits the predicted time of the reference of a full check.
     """
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
@@ -124,12 +124,11 @@ def open_cases(document: dict[str, Any]) -> Cases:
 
 
 def refuse_unaffordable(workload: Workload, check_secs: float = timeouts.REFERENCE_SECS) -> None:
-    """Raise WorkloadError if the reference of even the smallest case is predicted to exceed
-    `check_secs`."""
+    """Raise WorkloadError if the smallest case's reference is predicted to exceed `check_secs`."""
     least_secs = Oracle(workload, check_secs=check_secs).least_secs
     if least_secs > check_secs:
         raise WorkloadError(
-            f"to verify one set of outputs takes the reference about {least_secs:.2g} s, and a full"
-            f" check has {check_secs:.2g} s: give more seconds, or make the reductions shorter",
+            f"the reference needs about {least_secs:.2g} s for one check case, and a full check has"
+            f" {check_secs:.2g} s: allow more seconds, or make the reductions shorter",
             code="too_large",
         )

@@ -27,13 +27,12 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The correct values of one output: each element y must satisfy `|y - values| <= bound`, or
-    equal `values` if `bound` is None.
+    """The correct values of one output: an element y must satisfy `|y - values| <= bound`.
 
-    `values` are float64. If they are exact or integers, they have the type of the output instead
-    (f32 for narrow floats). `free` marks elements that may have any value, or is None if no element
-    may. All three arrays cover the compared elements: the elements of `grid`, or all elements if
-    `grid` is empty.
+    If `bound` is None, the element must equal `values`. `values` are float64 or, if they are exact
+    or integers, of the output's type (f32 for narrow floats). `free` marks elements that may have
+    any value; it is None if there are none. The arrays cover the compared elements: the elements of
+    `grid`, or all elements if `grid` is empty.
     """
 
     tensor: Tensor
@@ -78,21 +77,19 @@ class Expected:
 
     @property
     def judged_fraction(self) -> float:
-        """The fraction of elements compared with a number. Elements expected to be NaN do not
-        count, because they hide most mistakes."""
+        """The fraction of elements compared with a number; NaN does not count, because it hides
+        mistakes."""
         numbers = np.asarray(~np.isnan(self.values))
         return float((numbers if self.free is None else numbers & ~self.free).mean())
 
     def largest_error(self, output: Array) -> float:
-        """Return the largest distance of an element from its exact value; infinite distances are
-        ignored."""
+        """Return the largest finite distance of an element from its exact value."""
         with np.errstate(all="ignore"):
             distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
         return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
 
     def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
-        """Return the least and the greatest correct number, for all elements or for the elements at
-        `where`."""
+        """Return the least and the greatest correct number, for all elements or only `where`."""
         values = np.asarray(self.values[where])
         if self.bound is None:
             return values, values
@@ -102,15 +99,14 @@ class Expected:
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared."""
         return self.values.size / self.tensor.elements
 
     def _numbers(self, output: Array) -> Array:
         return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the elements within the bound, or None if all are. Chunks of the arrays
-        fit in the cache."""
+        """Return a mask of the elements within the bound, or None if all are; in chunks that fit
+        the cache."""
         if self.bound is None:
             equal = np.asarray(got == self.values)
             return None if equal.all() else equal
@@ -119,12 +115,12 @@ class Expected:
             inside = np.asarray((low <= got) & (got <= high))
             return None if inside.all() else inside
         flat, values, bound = (a.reshape(-1) for a in (got, self.values, self.bound))
-        room = np.empty(min(_CHUNK, flat.size))
+        scratch = np.empty(min(_CHUNK, flat.size))
         right = np.empty(flat.size, np.bool_)
         with np.errstate(all="ignore"):
             for at in range(0, flat.size, _CHUNK):
                 part = slice(at, min(at + _CHUNK, flat.size))
-                distance = room[: part.stop - at]
+                distance = scratch[: part.stop - at]
                 np.subtract(flat[part], values[part], out=distance)
                 np.abs(distance, out=distance)
                 np.less_equal(distance, bound[part], out=right[part])
@@ -153,10 +149,10 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set of inputs with its expected outputs. `exact` is True if only one result is correct,
-    bit for bit.
+    """One set of inputs with its expected outputs. `exact` as in `CheckCase`.
 
-    The error of a rewritten kernel is relative to `scale`, which is None if nothing is rewritten.
+    The error of a rewritten kernel is relative to `scale`, which is None if no rewrite has an
+    error.
     """
 
     kind: InputKind
@@ -167,8 +163,10 @@ class Case:
     scale: float | None = None
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return one line about the first wrong element, or None if all are correct. `outputs` are
-        in argument order and have the types of the buffers."""
+        """Return one line about the first wrong element, or None if all are correct.
+
+        `outputs` are in argument order and have the types of the buffers.
+        """
         if len(outputs) != len(self.expected):
             raise ValueError(f"{len(self.expected)} outputs are expected, got {len(outputs)}")
         for expected, output in zip(self.expected, outputs, strict=True):
@@ -186,7 +184,6 @@ class Case:
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared, in the output with the lowest fraction."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
@@ -197,8 +194,8 @@ class Case:
 
 
 def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:
-    """Return the expected elements `grid` of `tensor`: `values`, exactly or within `bound` (see
-    `bounded_outputs`)."""
+    """Return the elements `grid` of `tensor`, expected to equal `values` or to be within `bound` of
+    them."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
             exact = values.astype(_compared(tensor.dtype), copy=False)
@@ -223,9 +220,9 @@ def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Arr
 
 def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
     # Only bounded values are converted to float64, which cannot represent every 64-bit integer.
-    room = np.floor(bound)
+    whole = np.floor(bound)
     if dtype is DType.BOOL:
-        return values & (room <= 0), values | (room > 0)
-    low = np.where(room > 0, cast(values - room, dtype), values)
-    high = np.where(room > 0, cast(values + room, dtype), values)
+        return values & (whole <= 0), values | (whole > 0)
+    low = np.where(whole > 0, cast(values - whole, dtype), values)
+    high = np.where(whole > 0, cast(values + whole, dtype), values)
     return low, high

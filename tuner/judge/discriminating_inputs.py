@@ -1,9 +1,9 @@
-"""Discriminating inputs: a few distinct values for which inexact operations are exact, placed at
-positions that blocks, lanes, remainders and threads treat differently.
+"""Inputs with a few distinct values, at positions that kernels may treat differently.
 
-The error analysis (`tilewright.schedules.reference.error_exact`) proves that results are exact for
-them. No draw depends on a schedule. With enough rows, all positions of a row are used in turn;
-otherwise the positions that kernels most often treat differently are used first.
+For these values inexact operations give exact results, which the error analysis proves
+(`tilewright.schedules.reference.error_exact`). The positions are those that blocks, lanes,
+remainders and threads often treat differently; no draw depends on a schedule. With enough rows, all
+positions of a row are used in turn; otherwise the most important positions are used first.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ from tilewright.schedules.workload.workload import Workload
 Array = npt.NDArray[Any]
 
 ANCHOR = 2.0**14
-"""A power of two so large that exp(-ANCHOR) is zero in every type, even if its argument is scaled
-by 1/16, and that tanh, erf and sigmoid of it are 0 or 1. Its eighth power is finite in f32."""
+"""A power of two so large that exp(-ANCHOR / 16) is zero in every type, and that tanh, erf and
+sigmoid of it are 0 or 1. Its eighth power is finite in f32."""
 FAR_BELOW_BITS = 19
-"""Long sums have at most about 2**19 ones, so that one more or less still changes a quotient of the
-sum."""
+"""Long sums have at most about 2**19 ones, so that one more or less changes a quotient of the sum.
+"""
 BALANCED_BITS = 15
 MIDDLING_BITS = (12, 10)
 """Magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
-_BELOW_END = 0.01  # in binary exponents, so that narrow types do not round the value to infinity
+_BELOW_END = 0.01  # in binary exponents, so that narrow types do not round values to infinity
 _R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
-"""Positions are distinguished modulo this number: the lanes of the widest vectors times four
-chains."""
+"""Positions are distinguished modulo this number: the widest vectors' lanes times four chains."""
 _REST = 4096
 SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
@@ -58,8 +57,7 @@ _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
 def combiner_of(stage: Stage) -> Reducer | None:
-    """Return the reducer that combines values of the body of `stage`, or None if the stage is
-    elementwise."""
+    """Return the reducer of `stage`, or None if the stage is elementwise."""
     match stage.kind:
         case Elementwise():
             return None
@@ -75,15 +73,13 @@ def combined_values(stage: Stage) -> int:
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """Return the dimensions of each input along any reduction, including reductions of later
-    stages. An input without such a dimension gets its last dimension."""
+    """Return `summed_dims`, with the last dimension of inputs that have none."""
     found = summed_dims(workload)
     return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
 
 
 def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """Return the dimensions of each input along any reduction, including reductions of later
-    stages."""
+    """Return the dimensions of each input along which a reduction of any stage runs."""
     found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
     found |= {s.name: set() for s in workload.stages}
     for stage in reversed(workload.stages):
@@ -99,8 +95,8 @@ def _indexed_by(read: Load, names: set[str]) -> set[int]:
 
 
 def subtracts_sums(workload: Workload) -> bool:
-    """Return whether a value that depends on a sum (such as a mean) is subtracted from or added to
-    another value."""
+    """Whether a value that depends on a sum (such as a mean) is subtracted from or added to
+    another."""
     sums = set[str]()
     for stage in workload.stages:
         for node in walk(stage.body):
@@ -114,7 +110,7 @@ def subtracts_sums(workload: Workload) -> bool:
 
 
 def sums_of_vanishing(workload: Workload) -> bool:
-    """Return whether a sum depends on a function that vanishes far below zero, such as exp."""
+    """Whether a sum depends on a function that vanishes far below zero, such as exp."""
     inexact = set[str]()
     for stage in workload.stages:
         vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
@@ -126,8 +122,10 @@ def sums_of_vanishing(workload: Workload) -> bool:
 
 
 def size_dependent_inputs(workload: Workload) -> list[int]:
-    """Return the indices of the float inputs that reach operations whose code depends on the
-    magnitude of the argument: functions, quotients, and conversions to a smaller range."""
+    """Return the indices of float inputs whose magnitude selects code in some operation.
+
+    These operations are functions, quotients, and conversions to a smaller range.
+    """
     wanted = set[str]()
     for stage in reversed(workload.stages):
         if stage.name in wanted:
@@ -155,8 +153,11 @@ def _by_size(node: Scalar) -> bool:
 
 @cache
 def discriminating_places(length: int) -> tuple[int, ...]:
-    """Return the positions of a line by priority: its ends, one position of each residue modulo the
-    lanes, both sides of powers of two and of even divisions, then random positions."""
+    """Return the positions of a line of `length` elements, most important first.
+
+    Its ends, one position per residue modulo the lanes, and both sides of powers of two and of even
+    divisions alternate. Random positions follow.
+    """
     ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
     steps = max(length // LANES, 1)
     residues = [n + LANES * (n * 37 % steps) for n in range(LANES)]
@@ -171,8 +172,7 @@ def discriminating_places(length: int) -> tuple[int, ...]:
 
 
 def discriminating_place_count(length: int) -> int:
-    """Return the number of positions that kernels are likely to treat differently in a line of
-    `length`."""
+    """Return how many positions of a line of `length` kernels are likely to treat differently."""
     return min(length, 4 * LANES)
 
 
@@ -194,9 +194,9 @@ def one_place_per_line(
     )
     for nth, d in enumerate(dims):
         wanted = np.asarray(discriminating_places(shape[d]))
-        # After each round through the positions, the start advances by one. Lines with a common
-        # period, such as the rows at one place of a tile, then reach every position. The start of
-        # the next dimension advances by two, so that pairs of positions differ as well.
+        # The start advances by one after each round through the positions, so that lines with a
+        # common period, such as one row of each tile, reach every position. The start of the next
+        # dimension advances by two, so that pairs of positions differ as well.
         rounds = number // len(wanted)
         index[d] = wanted[(number + rounds + nth * (rounds + nth)) % len(wanted)]
     return tuple(index[d] for d in range(len(shape)))
@@ -226,11 +226,9 @@ def sparse(
 def singles(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """Return 0 everywhere except for a power of two between 1/4 and 4, of either sign, at one
-    position of each line.
+    """Return 0 everywhere except for one power of two of magnitude 1/4 to 4 per line.
 
-    If there are few lines, powers of two are also put at random positions, about one per 1024
-    elements.
+    If there are few lines, powers of two are also at random positions, about one per 1024 elements.
     """
     values = np.zeros(shape, np.float32)
     where = one_place_per_line(shape, dims, turn)
@@ -248,11 +246,11 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """Return `count` numbers of all magnitudes of the type; half of them are negative, or a quarter
-    if `positive`.
+    """Return `count` numbers of all magnitudes of the type.
 
-    They are the elements from `first` on of a low-discrepancy sequence over magnitude and sign (R2
-    of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
+    Half of them are negative, or a quarter if `positive`. They are the elements from `first` on of
+    a low-discrepancy sequence over magnitude and sign (R2 of M. Roberts, "The unreasonable
+    effectiveness of quasirandom sequences", 2018).
     """
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
@@ -266,10 +264,10 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
-    """Return integers between 1 and 4 of both signs whose sum is zero in groups of two neighbours
-    along each axis (three at the end of an odd axis), so that each mean is zero.
+    """Return integers of magnitude 1 to 4 whose mean along each axis is zero.
 
-    In sums of more than 2**15 terms most groups are zero, except at the ends.
+    Their sum is zero in groups of two neighbours along each axis, or three at the end of an odd
+    axis. In sums of more than 2**15 terms most groups are zero, except at the ends.
     """
     groups = [max(n // 2, 1) for n in shape]
     high = 4 if len(shape) < 3 else 2

@@ -57,8 +57,10 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The plan and the random state of one set of `count` inputs, at least 1. Each input is swept
-    once before `sweep` advances."""
+    """The plan and the random state of one set of `count` inputs.
+
+    `sweep` advances after each float input was swept once.
+    """
 
     plan: InputPlan
     rng: np.random.Generator
@@ -72,7 +74,7 @@ class _Drawn:
 
     @property
     def turn(self) -> int:
-        """The first position of a line. It advances after each input was selected once."""
+        """The first position of a line, which advances after each input was selected once."""
         return self.seed // self.inputs
 
 
@@ -135,8 +137,7 @@ def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     else:
         choice = [0.0, -ANCHOR if kind is InputKind.BELOW else ANCHOR]
     values = np.array(choice, np.float32)
-    # A sum may be a divisor: with this density of ones, one more or less still changes the
-    # quotient.
+    # A sum may be a divisor. With this density of ones, one more or less changes the quotient.
     some = 2.0**FAR_BELOW_BITS / plan.terms
     if plan.positive or some > 0.5:
         return tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
@@ -162,26 +163,26 @@ def _draw(
     plan, rng = drawn.plan, drawn.rng
     match kind:
         case InputKind.INTEGERS:
-            return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
+            return narrowed(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
         case InputKind.SPIKES:
-            return _stored(_spikes(tensor, plan, rng), tensor.dtype)
+            return narrowed(_spikes(tensor, plan, rng), tensor.dtype)
         case InputKind.SUNK | InputKind.RAISED:
             values = _shifted(tensor, kind, drawn) if is_shifted else _above_zero(tensor, drawn)
-            return _stored(values, tensor.dtype)
+            return narrowed(values, tensor.dtype)
         case InputKind.SWEPT if is_dense and tensor.dtype.is_float:
-            return _stored(swept(tensor, plan, drawn.sweep, rng), tensor.dtype)
+            return narrowed(swept(tensor, plan, drawn.sweep, rng), tensor.dtype)
         case InputKind.SWEPT if tensor.dtype.is_float:
             usual = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
-            return _stored(usual, tensor.dtype)
+            return narrowed(usual, tensor.dtype)
         case InputKind.LONE_TOP | InputKind.LONE_BOTTOM:
             ones = _lone(tensor, kind, drawn) if is_shifted else _integers(tensor, 1, 2, rng)
-            return _stored(ones, tensor.dtype)
+            return narrowed(ones, tensor.dtype)
         case _ if not tensor.dtype.is_float and kind in _FEW_VALUES:
-            return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
+            return narrowed(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
         case _ if not tensor.dtype.is_float:
             return _extremes(tensor, rng)
         case _:
-            return _stored(_floats(tensor, kind, drawn, is_dense, is_signed), tensor.dtype)
+            return narrowed(_floats(tensor, kind, drawn, is_dense, is_signed), tensor.dtype)
 
 
 _FEW_VALUES = (
@@ -228,10 +229,6 @@ def _floats(
             return np.where(signs == 1, -values, values) if is_signed else values
         case _:
             raise AssertionError(f"{kind} is drawn elsewhere")
-
-
-def _stored(values: Array, dtype: DType) -> Array:
-    return narrowed(values, dtype)
 
 
 def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
@@ -281,8 +278,7 @@ def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
 
 
 def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
-    """Draw one peak per line, at the next position in the next line, so that the lines use all
-    positions."""
+    """Draw one peak per line, at the next position in the next line."""
     plan, rng = drawn.plan, drawn.rng
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
@@ -326,8 +322,10 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
 
 
 def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
-    """Draw magnitudes over the whole range of the type, one per line along a reduction. `sweep`
-    continues the sequence."""
+    """Draw magnitudes over the whole range of the type, one per line along a reduction.
+
+    `sweep` continues the sequence.
+    """
     dims = plan.dims[tensor.name] if plan.terms > 1 else ()
     shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))
     levels = prod(shape)

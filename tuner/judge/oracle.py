@@ -42,32 +42,30 @@ from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
 
 HEAVY_POINTS = 1 << 31
-"""Above this number of points of the iteration spaces, a full check has three sets of inputs
-instead of six, because the reference takes up to a second for each."""
+"""With more iteration points, a full check has three sets of inputs instead of six, because the
+reference takes up to a second for each."""
 MIN_JUDGED = 0.99
 MAX_PEAK_CASES = 8
 MAX_PLACE_CASES = 32
 """Largest number of cases of one kind with a value at one position of each row."""
 MAX_PLACE_POINTS = 1 << 25
-"""Largest number of points of all cases together, for one kind with a value at one position of each
-row."""
+"""Largest number of iteration points of all these cases together."""
 LARGE_ELEMENTS = 1 << 22
-"""Above this number of elements of all tensors, a full check has one set of inputs per kind: as
-many elements detect more mistakes than several sets of smaller tensors."""
+"""With more elements in all tensors, a full check has one set of inputs per kind: so many elements
+detect more mistakes than several sets of smaller tensors."""
 MANY_ELEMENTS = 1 << 18
-"""The same limit for workloads without a reduction: each element is an independent test, and
+"""The same limit for workloads without a reduction. Each element is an independent test, and
 integers detect no more mistakes than other numbers."""
 MAX_FACTORS = 4
 MIN_JUDGED_SIGNED = 0.2
 MIN_JUDGED_SWEPT = 0.02
 SWEPT_LEVELS, MAX_SWEEPS = 1 << 10, 4
-"""Number of magnitudes that a swept input has in all cases together, in at most MAX_SWEEPS
-cases."""
+"""Number of magnitudes of a swept input in all cases together; largest number of these cases."""
 MAX_SWEEP_POINTS = 1 << 20
-"""Largest number of points of all cases of one swept input together."""
+"""Largest number of iteration points of all cases of one swept input together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
-"""The quick case's share of the time budget of a full check's reference."""
+"""The fraction of the time budget of a full check's reference for the quick case."""
 _MIN_CASES = 4
 """Least number of cases in addition to the quick case, however slow the kernel is."""
 _RUNS_PER_CASE = 3
@@ -89,8 +87,7 @@ _PRIORITY = (
 
 @dataclass(frozen=True, slots=True)
 class _CasePlan:
-    """One case: the first of `kinds` of inputs for which at least a `share` of the elements can be
-    judged."""
+    """One case, of the first of `kinds` for which at least a fraction `share` is judged."""
 
     kinds: tuple[InputKind, ...]
     seed: int
@@ -102,17 +99,12 @@ class Oracle:
     """The cases that kernels of one workload must pass. `seed` determines all inputs.
 
     With `rewrites`, the cases apply to kernels whose traces begin with these rewrites. Inputs and
-    exact values are unchanged: they come from the original workload. If the rewritten form is exact
-    on integers, a kernel must be exact too; otherwise the error analysis of the rewritten form
-    bounds the kernel's error.
+    exact values come from the original workload. If the rewritten form is exact on integers, a
+    kernel must be exact too; otherwise its error analysis bounds the kernel's error.
 
-    `quick` is the case that every candidate must pass before its time counts; it is built on first
-    use and cached. `full` yields the cases that a candidate must pass before it becomes best.
-
-    The predicted time of the reference of all cases of a full check is at most `check_secs`; the
-    predicted time of the quick case's reference is at most a quarter of that. If the reference
-    would take longer, a sample of the outputs is compared (`sampling`), and cases whose smallest
-    sample does not fit are omitted.
+    `check_secs` limits the predicted time of the reference of a full check; the quick case may take
+    a quarter of that. If all outputs would take longer, a sample of the outputs is compared
+    (`sampling`). Cases whose smallest sample takes longer are omitted.
     """
 
     workload: Workload
@@ -136,7 +128,7 @@ class Oracle:
 
     @cached_property
     def quick(self) -> Case:
-        """The quick case: exact integers if the workload allows them, otherwise few large terms.
+        """The quick case: exact integers if the workload permits them, otherwise few large terms.
 
         If these overflow or give no number, other kinds are tried. Raise WorkloadError if a correct
         kernel may give any output for every kind of inputs.
@@ -161,13 +153,11 @@ class Oracle:
         return best
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return None, or a line with the first wrong element and the number of wrong elements,
-        like `quick.check(outputs)`."""
+        """Return `quick.check(outputs)`: a line about the first wrong element, or None."""
         return self.quick.check(outputs)
 
     def full(self) -> Iterator[Case]:
-        """Yield the cases of a full check, `quick` first; each is built when the iterator reaches
-        it.
+        """Yield the cases of a full check, `quick` first; each is built when it is requested.
 
         The cases are not cached: together they can be many times the size of the workload.
         """
@@ -191,29 +181,30 @@ class Oracle:
                         done.add(kind)
                     break
             if not found and attempt.kinds == (InputKind.PEAKS,):
-                done.add(InputKind.PEAKS)  # a correct kernel may overflow: a plain exponential does
+                done.add(InputKind.PEAKS)  # a correct kernel may overflow, as a plain exponential
 
     @property
     def least_secs(self) -> float:
-        """The predicted time of the quick case's reference, in seconds."""
+        """The predicted seconds of the quick case's reference."""
         return self._quick_extent.secs
 
     @property
     def planned(self) -> int:
-        """The largest number of cases that `full` yields. Cases that judge too few elements or do
-        not fit into the time budget are omitted."""
+        """The largest number of cases that `full` yields.
+
+        Cases that judge too few elements or do not fit into the time budget are omitted.
+        """
         return 1 + len(self._attempts)
 
     @cached_property
     def case_secs(self) -> float:
-        """The time budget of the reference of each case except the quick one, in seconds. One
-        further case has special values."""
+        """The reference's seconds per case except the quick one; special values are one case."""
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property
     def _attempts(self) -> list[_CasePlan]:
-        """All cases of a full check except `quick`, or only the most important of them for
-        workloads with slow kernels."""
+        """The cases of a full check except `quick`; only the most important ones if kernels are
+        slow."""
         number = len(self._full_kinds()) + 1
         every = [
             *self._drawn(),
@@ -240,8 +231,7 @@ class Oracle:
         return [every[n] for n in sorted(order[:most])]
 
     def _drawn(self) -> Iterator[_CasePlan]:
-        """Yield cases of random values. If large values overflow, moderate values are tried
-        first."""
+        """Yield cases of random values. If large ones overflow, moderate ones are tried first."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)
@@ -251,8 +241,8 @@ class Oracle:
             yield _CasePlan(kinds, self.seed + number, share)
 
     def _counted(self, seed: int) -> Iterator[_CasePlan]:
-        """Yield cases for which inexact operations are exact; nothing if all operations are exact
-        already."""
+        """Yield cases for which inexact operations are exact, or nothing if all operations are
+        exact."""
         if self.plan.exact or not _floats(self.workload):
             return
         sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
@@ -268,15 +258,13 @@ class Oracle:
     def _peaks(self, seed: int) -> Iterator[_CasePlan]:
         """Yield cases with a peak at one position of each row, as many as cost little."""
         extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
-        if self.plan.exact or (
-            self._is_large and extremes
-        ):  # the lone_top and lone_bottom cases suffice then
+        if self.plan.exact or (self._is_large and extremes):  # LONE_TOP and LONE_BOTTOM suffice
             return
         for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
             yield _CasePlan((InputKind.PEAKS,), seed + number)
 
     def _single(self) -> Iterator[_CasePlan]:
-        """Yield cases in which sums of products have one term, one case for each factor with full
+        """Yield cases in which sums of products have one term, one case per factor with full
         significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
@@ -290,8 +278,7 @@ class Oracle:
             yield _CasePlan((InputKind.SINGLE,), self.seed + number)
 
     def _signed(self) -> Iterator[_CasePlan]:
-        """Yield cases of both signs for workloads whose inputs are otherwise positive for a root,
-        logarithm or division.
+        """Yield cases of both signs for workloads whose inputs are otherwise positive.
 
         Elements without a value are not judged. All inputs are signed together, and one by one if
         that judges too few elements.
@@ -304,8 +291,7 @@ class Oracle:
             yield _CasePlan((InputKind.SIGNED,), self.seed + first + number, MIN_JUDGED_SIGNED)
 
     def _swept(self) -> Iterator[_CasePlan]:
-        """Yield cases with arguments of all magnitudes for inputs whose magnitude matters, one
-        input at a time.
+        """Yield cases with all magnitudes of one input, for each input whose magnitude matters.
 
         An input with few lines gets more cases. Elements that overflow are not judged.
         """
@@ -321,19 +307,19 @@ class Oracle:
                 yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)
 
     def _shifted(self) -> Iterator[_CasePlan]:
-        """Yield cases that detect a wrong start value of a maximum or minimum, and a missed
+        """Yield cases that detect a maximum or minimum with a wrong start value or without some
         position.
 
-        A maximum of many numbers of both signs is never below zero, and is rarely at a given
-        position, so other inputs do not detect these mistakes.
+        A maximum of many numbers of both signs is never below zero, and rarely at a given position,
+        so other inputs do not detect these mistakes.
         """
         reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
-        asked = (
+        wanted = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
             (Reducer.MIN, InputKind.RAISED, InputKind.LONE_BOTTOM),
         )
-        for reducer, sunk, lone in asked:
+        for reducer, sunk, lone in wanted:
             if reducer not in reducers:
                 continue
             for number in range(max(min(self._peaks_wanted, MAX_PEAK_CASES), inputs)):
@@ -381,8 +367,8 @@ class Oracle:
         return self.kernel_plan.exact if kind in _WHOLE_NUMBERS else self.kernel_plan.exact_extremes
 
     def case(self, kind: InputKind, seed: int, extent: Extent | None = None) -> Case:
-        """Return inputs of `kind` with their expected outputs, or with a sample of them of size
-        `extent`."""
+        """Return inputs of `kind` with their expected outputs, or a sample of size `extent` of
+        them."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         extent = EVERYTHING if extent is None else extent
         exact = self._is_exact(kind)
@@ -405,8 +391,8 @@ class Oracle:
     ) -> list[tuple[Array, Array | None]]:
         """Return the values and error bounds of the outputs.
 
-        The values of a rewritten workload come from the original one, so that a mistake in a
-        rewrite cannot be in both the kernel and the reference.
+        The values come from the original workload, so that the kernel and the reference cannot have
+        the same mistake of a rewrite.
         """
         plans = (self.plan, self.kernel_plan)
         found = [

@@ -3,8 +3,8 @@
 A sample is a grid of coordinates. Along each dimension it has the ends, both sides of powers of two
 and of even divisions, one coordinate of each residue modulo the lanes (`discriminating_places`),
 and a random coordinate in each of as many equal intervals, new in every case. So every block at
-least as long as an interval, and every lane, remainder, thread's share and phase is sampled,
-whatever the schedule. Each compared element is a whole reduction.
+least as long as an interval, and every lane, remainder and thread's part is sampled with any
+schedule. Each compared element is a whole reduction.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tilewright.schedules.workload.workload import Workload
 
 from .discriminating_inputs import discriminating_places
 
-_SHRINK = 0.7  # of the coordinates along each dimension, from one attempt to the next
-_WIDER = 2  # factor along the last dimension, along which vectors are laid out
+_SHRINK = 0.7  # ratio of the coordinates per dimension of one attempt and the attempt before
+_WIDER = 2  # factor for the last dimension, along which vectors are laid out
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a sample: about `count` coordinates along each dimension (all if None), and the
-    predicted `secs` of its reference."""
+    """The size of a sample, about `count` coordinates per dimension (None: all), and the predicted
+    `secs` of its reference."""
 
     count: int | None
     secs: float
 
     def samples(self, forms: Sequence[Workload], seed: int) -> list[Sample | None]:
-        """Return a sample of this size for each of `forms` of one workload; all samples have the
-        same elements."""
+        """Return a sample of this size, with the same elements, for each of `forms` of one
+        workload."""
         if self.count is None:
             return [None] * len(forms)
         return _samples(forms, self.count, seed)
@@ -46,10 +46,9 @@ EVERYTHING = Extent(None, 0.0)
 def affordable(
     forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
 ) -> Extent:
-    """Return the largest sample whose reference evaluates all `forms` of one workload within
-    `secs`, or the smallest sample if none fits.
+    """Return the largest sample whose reference evaluates all `forms` of a workload within `secs`.
 
-    `finite` states whether all inputs are finite.
+    If there is none, return the smallest. `finite` states whether all inputs are finite.
     """
 
     def predicted(samples: Sequence[Sample | None]) -> float:
@@ -82,8 +81,7 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
 
 
 def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return about `count` coordinates of a dimension of `extent`, or all of them if there are not
-    more."""
+    """Return about `count` coordinates of a dimension of `extent`, or all if there are fewer."""
     if count >= extent:
         return list(range(extent))
     chosen = discriminating_places(extent)[: -(-count // 2)]

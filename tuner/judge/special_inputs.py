@@ -32,9 +32,9 @@ class SpecialDraw:
     """The special values of one draw, and the inputs that receive them.
 
     By default a few are in every input; with `largest_only`, only in the largest input. With
-    `but_largest` they are in all other inputs, with `only` in the input of that index. In these two
-    cases there is one per line along a reduction, or they are half of the elements of an input
-    without a reduced dimension, so that code for few rows or lanes processes them.
+    `but_largest` they are in all other inputs, with `only` in the input of that index. In the last
+    two cases each line along a reduction has one, or half of the elements if the input has no
+    reduced dimension, so that code for few rows or lanes processes them.
     """
 
     values: tuple[float, ...]
@@ -54,9 +54,9 @@ DRAWS = (
 def further_draws(workload: Workload) -> list[SpecialDraw]:
     """Return draws with special values in only some inputs, whose effect `DRAWS` may hide.
 
-    The effect may be hidden by special values of another factor, or because a few special values
-    already reach every output. For small inputs there is one draw per input and value, because NaN
-    hides infinities of its line.
+    Special values of another factor may hide it, or a few special values already reach every
+    output. For small inputs there is one draw per input and value, because NaN hides infinities of
+    its line.
     """
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
@@ -66,14 +66,10 @@ def further_draws(workload: Workload) -> list[SpecialDraw]:
     return [SpecialDraw(kind, only=n) for n, _ in floats[:_MAX_SINGLE_INPUTS] for kind in kinds]
 
 
-def _terms(workload: Workload) -> int:
-    return max(map(combined_values, workload.stages), default=1)
-
-
 def special_inputs(
     workload: Workload, draw: SpecialDraw, positive: bool, rng: Generator
 ) -> list[Array]:
-    share = min(_DENSEST, 0.25 / _terms(workload))
+    share = min(_DENSEST, 0.25 / max(map(combined_values, workload.stages), default=1))
     floats = [t for t in workload.inputs if t.dtype.is_float]
     largest = max(floats, key=lambda t: t.elements)
     dims = summed_dims(workload)
@@ -88,7 +84,7 @@ def special_inputs(
             _put_in_lines(drawn, values, dims[tensor.name], rng)
         elif tensor.elements >= _MIN_ELEMENTS:
             _put_few(drawn, values, share, rng)
-        found.append(_stored(tensor, drawn))
+        found.append(narrowed(drawn, tensor.dtype))
     return found
 
 
@@ -130,7 +126,3 @@ def _drawn(tensor: Tensor, positive: bool, rng: Generator) -> Array:
         return some
 
     return tiled(tensor.shape, draw)
-
-
-def _stored(tensor: Tensor, values: Array) -> Array:
-    return narrowed(values, tensor.dtype)

@@ -3,8 +3,8 @@
 The promise is in `docs/math.md`, "Special values". The bound of the reference
 (`tilewright.schedules.reference.error_special`) propagates every permitted deviation of a correct
 kernel through all stages: a NaN that a maximum lost, a product with padding that was omitted, a
-value that is zero by rounding. Elements that none of these deviations reach must have the right
-class and value, and so must the results of comparisons, selects and conversions of them.
+value that is zero by rounding. All other elements must have the right class and value, and so must
+comparisons, selects and conversions of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SpecialCase:
     """Inputs with special values and their expected outputs; implements `cases.CheckCase`.
 
     `signs` of an output are -1 or 1 if the element is a zero of that sign, otherwise 0. They are
-    None if no sign of a zero is promised for that output.
+    None if the output has no promised sign of a zero.
     """
 
     seed: int
@@ -53,7 +53,6 @@ class SpecialCase:
     exact: bool = False
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return one line about the first wrong element, or None if `outputs` are correct."""
         for expected, signs, output in zip(self.expected, self.signs, outputs, strict=True):
             problem = expected.wrong(output)
             if problem is None and signs is not None:
@@ -63,12 +62,11 @@ class SpecialCase:
         return None
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """Return None: this case measures no error."""
+        """Return None, because this case measures no error."""
         return None
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements that are compared, in the output with the lowest fraction."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
@@ -89,9 +87,9 @@ def special_case(
 ) -> SpecialCase | None:
     """Return the case for kernels of `workload`, or of its form `rewritten` if that is not None.
 
-    Return None without float inputs, if every element may have any value, or if the predicted
-    reference of the smallest sample exceeds `secs`. `positive` means that all values except special
-    values must be positive.
+    Return None if no input is a float, if special values leave every output element undefined, or
+    if the reference of the smallest sample is predicted to take longer than `secs`. If `positive`,
+    all values except special values must be positive.
     """
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
@@ -121,8 +119,8 @@ def _drawn(
     seed: int,
     sample: Sample | None,
 ) -> tuple[list[Array], list[Bounded]]:
-    """Return the inputs and bounds of the first of `draws` that makes few outputs NaN, or of the
-    draw with the fewest NaN."""
+    """Return inputs and bounds of the first of `draws` with few NaN in outputs, or else of the draw
+    with the fewest NaN."""
     found: list[tuple[float, list[Array], list[Bounded]]] = []
     for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -139,8 +137,7 @@ def _drawn(
 def zero_signs(
     workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
 ) -> dict[str, npt.NDArray[np.int8]]:
-    """Return the signs of zeros in outputs that preserve them: outputs computed from inputs without
-    a sum, maximum or reduction."""
+    """Return the signs of zeros in outputs that are computed without sum, maximum or reduction."""
     keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):

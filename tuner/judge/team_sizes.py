@@ -1,4 +1,4 @@
-"""The numbers of threads (OpenMP team sizes) that a parallel kernel is checked with."""
+"""The numbers of threads (OpenMP team sizes) with which a parallel kernel is checked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
     """Return the team sizes for the full check of a kernel for `threads` threads, ascending.
 
     A kernel must be correct for every number from 1 to `threads`: the runtime may give a region
-    fewer threads than requested, never more. Up to eight, all sizes are checked, because most
+    fewer threads than requested, never more. All sizes up to eight are checked, because most
     machines and container limits are in that range. Beyond eight, the cost of all sizes would grow
-    with the square of `threads`, and one formula determines each thread's share, so a sample
-    suffices: powers of two and their neighbours (shares that divide evenly, and shares that just do
-    not), `threads`, `threads - 1` and `threads // 2`. The other sizes (`further_team_sizes`) are
-    called once if that takes little time.
+    with the square of `threads`. A sample suffices, because one formula determines the threads'
+    parts: powers of two and their neighbours, `threads`, `threads - 1` and `threads // 2`. The
+    other sizes (`further_team_sizes`) are called once if that takes little time.
     """
     teams = set(range(1, min(threads, _ALL_UP_TO) + 1)) | {threads, threads - 1, threads // 2}
     power = 2 * _ALL_UP_TO
@@ -25,7 +24,7 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
 
 
 def further_team_sizes(threads: int) -> tuple[int, ...]:
-    """Return the team sizes up to `threads` that `checked_team_sizes` omits, in bit-reversed order,
-    so that any prefix is spread evenly."""
+    """Return the sizes that `checked_team_sizes` omits, ordered so that any prefix is spread
+    evenly."""
     left = set(range(1, threads + 1)) - set(checked_team_sizes(threads))
     return tuple(sorted(left, key=lambda n: f"{n:032b}"[::-1]))

@@ -1,12 +1,11 @@
 """The timing race: the rule that ends the timing of a candidate, and the estimate of its time.
-Pure: no clock.
 
-A candidate climbs rungs of a few samples each, as in successive halving; a candidate that cannot
-win leaves the race. A reference burst of register-only arithmetic runs between samples. The minimum
-over samples removes additive noise (preemption); division by the fastest burst of the race removes
-multiplicative noise (clock drift). Times are comparable within a session, because the session fixes
-the time of the burst. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in
-duet benchmarking, Bulej et al., ICPE 2020.
+A race has a few steps (rungs) of a few samples each, as in successive halving; a candidate that
+cannot win leaves the race after a rung. A reference burst of arithmetic in registers runs between
+samples. The minimum over samples removes additive noise (preemption); division by the fastest burst
+of the race removes multiplicative noise (clock drift). Times are comparable within a session,
+because the session fixes the time of the burst. Sources: Chen and Revels, arXiv 1608.04295
+(minimum); paired references as in duet benchmarking, Bulej et al., ICPE 2020.
 """
 
 from __future__ import annotations
@@ -14,20 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-SAMPLE_SECS = (
-    0.4e-3  # a sample is long compared with the clock's resolution, short compared with drift
-)
+SAMPLE_SECS = 0.4e-3  # long compared with the clock's resolution, short compared with drift
 SLOW_CALL_SECS = 20e-3
 RUN_IN_SECS = 5e-3
 """A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm. Before that, only
-a candidate more than twice too slow leaves the race."""
+a candidate that takes more than twice the incumbent's time leaves the race."""
 _CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not clock drift
-_AGREEMENT = 1.005  # if the third best sample is this near the best, further samples add nothing
+_AGREEMENT = 1.005  # if the third best sample is within this ratio of the best, sampling ends
 
 
 @dataclass(frozen=True, slots=True)
 class RaceRung:
-    """After `samples` samples, a candidate slower than `keep_below` times the incumbent leaves the
+    """A candidate slower than `keep_below` times the incumbent after `samples` samples leaves the
     race."""
 
     samples: int
@@ -50,9 +47,10 @@ class TimingPlan:
 class TimingRace:
     """The timing of one candidate; `plan` returns the next measurement, `add` adds its result.
 
-    `warm_secs` is the time of one call after the first. `session_burst_secs` is the time of the
-    reference burst at the session's clock. `incumbent_secs` is the best estimate of the session,
-    None at first. `final_secs` limits the time of the last rung.
+    `warm_secs` is the time of one call with warm caches. `session_burst_secs` is the time of the
+    reference burst to which all times of the session are scaled. `incumbent_secs` is the estimate
+    of the session's fastest candidate, or None. `final_secs` limits the sampling after the last
+    rung.
     """
 
     warm_secs: float
@@ -70,7 +68,7 @@ class TimingRace:
 
     @property
     def calls(self) -> int:
-        """The number of calls per sample, from the fastest call: the warm-up run may have been
+        """The number of calls per sample, from the fastest call so far, as the warm-up may be
         disturbed."""
         call_secs = min((self.warm_secs, *self.samples))
         return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
@@ -82,7 +80,7 @@ class TimingRace:
     def plan(self) -> TimingPlan | None:
         """Return the next measurement, or None if the race is over."""
         if not self.samples:
-            # Take samples even after a slow warm-up run: threads may have had to wake up.
+            # The warm-up does not end the race, because its threads may have had to wake up.
             return TimingPlan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None
@@ -98,7 +96,7 @@ class TimingRace:
         return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
-        """The race with the samples of a plan: seconds per call, seconds per burst."""
+        """Return the race with the samples of a plan: seconds per call, seconds per burst."""
         return replace(
             self,
             samples=self.samples + samples,
@@ -109,7 +107,7 @@ class TimingRace:
 
     @property
     def estimate_secs(self) -> float:
-        """Seconds per call at the session's clock: the fastest sample times the ratio of bursts."""
+        """Seconds per call: the fastest sample, scaled by session burst / fastest burst."""
         ratio = self.session_burst_secs / min(self.bursts)
         return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
 

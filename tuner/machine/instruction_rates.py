@@ -1,8 +1,7 @@
 """Rates of a machine on narrow operands: the fastest instruction, and whether its rate was probed.
 
-Generated code currently widens narrow operands first. A machine can be faster: dot-product
-instructions add several products per lane, and a vector has more lanes of narrower elements.
-Without these rates the bound would describe this project's code, not the machine.
+Generated code widens narrow operands first. A machine can be faster, because dot-product
+instructions add several products per lane, and vectors have more lanes of narrower elements.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from tilewright.schedules.target import Target
 
 @dataclass(frozen=True, slots=True)
 class NarrowOperands:
-    """Narrow elements of `dtype` that some operations read. `products` is True if products of them
-    are summed, False if they are only compared or added."""
+    """Narrow elements that some operations read; `products` if their products are summed."""
 
     dtype: DType
     products: bool
@@ -25,8 +23,10 @@ class NarrowOperands:
 
 @dataclass(frozen=True, slots=True)
 class InstructionRates:
-    """Operations per second on one thread, two threads, and so on. `by` names the instruction or
-    the type. `probed` is False if the rate is derived from the rate of f32."""
+    """Operations per second on 1, 2, ... threads by an instruction or type `by`.
+
+    If not `probed`, the rate is derived from that of f32.
+    """
 
     by: str
     flops: tuple[float, ...]
@@ -36,20 +36,16 @@ class InstructionRates:
 def rates_for(
     operands: NarrowOperands, target: Target, f32_flops: tuple[float, ...]
 ) -> InstructionRates | None:
-    """Return the rates of `target` on `operands`, or None if they equal the rates of the widened
-    type. `f32_flops` are the rates of f32 multiply-adds."""
+    """Return the rates of `target` on `operands`, or None if these are the widened type's rates."""
     dot = fastest_for(operands.dtype, target) if operands.products else None
     if dot is not None:
         threads = range(1, len(f32_flops) + 1)
         known = tuple(target.probes.peak_of(dot.name, p) * 1e9 for p in threads)
         if all(known):
             return InstructionRates(dot.name, known, probed=True)
-        return InstructionRates(
-            dot.name, tuple(dot.gain * flops for flops in f32_flops), probed=False
-        )
-    if operands.products or operands.dtype.is_float:
+        name, gain = dot.name, dot.gain
+    elif operands.products or operands.dtype.is_float:
         return None
-    lanes = 32.0 / operands.dtype.bits  # of a vector, for each lane that f32 has
-    return InstructionRates(
-        operands.dtype.value, tuple(lanes * flops for flops in f32_flops), probed=False
-    )
+    else:
+        name, gain = operands.dtype.value, 32.0 / operands.dtype.bits  # a vector has more lanes
+    return InstructionRates(name, tuple(gain * flops for flops in f32_flops), probed=False)

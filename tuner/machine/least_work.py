@@ -1,7 +1,7 @@
-"""The least work of a workload: the operations and bytes that every schedule of any of its forms
-needs.
+"""The least work of a workload: operations and bytes that no schedule of any form can avoid.
 
-Operations are counted in slots of the multiply-add pipes; the bytes of each tensor count once.
+Operations are counted in slots of the multiply-add pipes: a slot is one lane of one multiply-add.
+The bytes of each tensor count once.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ from tilewright.schedules.workload.workload import Workload
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
-"""An allowed error so small that it permits regrouping, which states no error, but no rewrite that
-states one."""
+"""An allowed error that permits regrouping, but no rewrite with an error of its own (Winograd)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of a call: `slots` of the multiply-add pipes (one lane of one multiply-add),
-    and `min_bytes` read and written.
+    """The least work of a call: `slots` of the multiply-add pipes, and `min_bytes` read and
+    written.
 
-    `dtype` is the type that the workload computes in. `narrow` are the slots with narrow operands,
+    `dtype` is the type in which the workload computes. `narrow` has the slots with narrow operands,
     for which a machine may have faster instructions than multiply-adds in `dtype`.
     """
 
@@ -61,7 +60,7 @@ _MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
 def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
     """Return the least work of `workload` over its original form and its other `forms`.
 
-    `forms` are the forms of its space (`ScheduleSpace.forms`); if None, they are derived here.
+    `forms` are the forms of its space (`ScheduleSpace.forms`). If None, they are derived here.
     """
     others = _forms(workload) if forms is None else forms
     found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
@@ -77,11 +76,12 @@ def _forms(workload: Workload) -> tuple[Form, ...]:
 
 
 def saved_by_allowing_error(workload: Workload) -> float:
-    """Return the factor by which the work shrinks if `workload` allows any error, or 1.0 if it does
-    not shrink.
+    """Return the factor by which the work would shrink if `workload` had an allowed error, at least
+    1.0.
 
-    Products of more than two factors may then be summed in steps. With infinities and zeros the
-    result differs (`rewrites.precompute_factors.may_distribute`), so floats need permission.
+    Sums of products of three or more factors can then be computed in steps. With infinities and
+    zeros this changes the result (`rewrites.precompute_factors.may_distribute`), so for floats it
+    needs an allowed error.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -96,9 +96,8 @@ def _all_slots(workload: Workload) -> float:
 
 
 def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
-    """Return the slots by their narrow operands; the key None has the slots with operands of the
-    workload's type."""
-    # `useful_flops` is a sum over all stages, so all stages have the same share without padding.
+    """Return the slots by narrow operands; None has those with operands of the workload's type."""
+    # `useful_flops` is a sum over all stages, so the share without padding is an average.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
     constant = _constant_stages(workload)
     found: dict[NarrowOperands | None, float] = {}
@@ -112,8 +111,8 @@ def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
 def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     """Return the narrow operands of `stage`, or None if it has none.
 
-    Narrow operands are elements narrower than the type that the stage computes in, or integers that
-    are not multiplied, of which a vector has more lanes.
+    These are elements of a type narrower than the stage's arithmetic, or integers that are not
+    multiplied: a vector has more lanes of them.
     """
     read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
     if not read:
@@ -131,8 +130,7 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
 
 
 def _constant_stages(workload: Workload) -> set[str]:
-    """Return the stages that read only constant inputs: they can be computed once, before the first
-    call. Outputs are excluded, because every call writes them."""
+    """Return the stages that can be computed once before the first call; outputs are excluded."""
     known = {tensor.name for tensor in workload.constants}
     found = set[str]()
     for stage in workload.stages:
@@ -144,14 +142,13 @@ def _constant_stages(workload: Workload) -> set[str]:
 
 
 def pipe_slots(stage: Stage) -> float:
-    """Return the least number of lane-slots of the multiply-add pipes that one call of `stage`
-    needs, padding included.
+    """Return the least number of slots that one call of `stage` needs, padding included.
 
-    An operation counts once for each value of the axes it depends on: common subexpressions are
+    An operation counts once per value of the axes on which it depends: common subexpressions are
     computed once, invariant ones outside loops. A multiplication whose result is only added takes
-    one slot together with that addition. Additions and comparisons may run on other pipes, at most
-    as many as there are for multiplications. Operations in one branch of a select do not count,
-    because the branch may not be taken.
+    one slot together with that addition. Additions and comparisons may run on as many other pipes,
+    so a stage needs max(m, (m + a) / 2) slots for m multiplications and a others. Operations in one
+    branch of a select do not count, because the branch may not be taken.
     """
     extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
@@ -180,7 +177,7 @@ def pipe_slots(stage: Stage) -> float:
 
 
 def _computed(node: Scalar) -> set[Scalar]:
-    """Return the distinct operations that are evaluated whatever the conditions of selects are."""
+    """Return the distinct operations that are evaluated under all conditions of selects."""
     found: set[Scalar] = set()
     pending = [node]
     while pending:

@@ -3,9 +3,9 @@
     python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
     python -m tilewright.tuner.machine.llvm_names          compiles for the target on stdin
 
-LLVM reports an unknown name on standard error and continues with a CPU without features, or ends
-the process. It prints its list once per process, to standard error. Therefore one process is
-started for the list, and one for each new description, which LLVM may end. Results are cached.
+LLVM reports an unknown name and continues with a CPU without features, or ends the process. It
+prints its list once per process. Therefore the list, and each new target, is requested from a
+separate process. Results are cached.
 """
 
 from __future__ import annotations
@@ -44,23 +44,22 @@ define void @small(ptr %p) {
 
 
 def check_target(target: Target) -> None:
-    """Raise TargetError for a CPU or a feature that LLVM does not know, and for names that end
-    LLVM: a 32-bit CPU, or features that contradict each other.
+    """Raise TargetError if LLVM cannot compile for `target`, such as a 32-bit CPU. Thread-safe.
 
-    Thread-safe. A result that is not cached takes a process; one process runs at a time.
+    A result that is not cached takes a process; one process runs at a time.
     """
     with _ONE_AT_A_TIME:
         check_names(target)
         trouble = _fatal_message(target.triple, target.cpu, target.features)
     if trouble:
         raise TargetError(
-            f"LLVM compiles nothing for CPU {target.cpu!r} of {target.triple} with these features:"
+            f"LLVM cannot compile for CPU {target.cpu!r} of {target.triple} with these features:"
             f" {trouble}"
         )
 
 
 def check_names(target: Target) -> None:
-    """Raise TargetError, with similar names, for a CPU or a feature that LLVM does not know."""
+    """Raise TargetError, with similar names, for a CPU or a feature that LLVM does not have."""
     cpus, features = names_of(target.triple)
     if target.cpu not in cpus:
         raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
@@ -70,8 +69,7 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the CPUs and features of the architecture of `triple`. Raise TargetError if LLVM does
-    not know the architecture, or did not answer."""
+    """Return the CPUs and features of an architecture; raise TargetError if LLVM lacks it."""
     # The list depends only on the architecture.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 
@@ -80,15 +78,14 @@ def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
     text = _listed_by_llvm(triple, [triple], b"").stderr.decode(errors="replace")
     if _CPUS not in text:
-        raise TargetError(f"LLVM tells nothing of {triple}: {text.strip()[-200:]}")
+        raise TargetError(f"LLVM has no list of names for {triple}: {text.strip()[-200:]}")
     cpus, _, features = text.partition(_FEATURES)
     return frozenset(_ENTRY.findall(cpus)), frozenset(_ENTRY.findall(features))
 
 
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """Return LLVM's last line of output if these names end its process, or "" if it compiles for
-    them."""
+    """Return LLVM's last line of output if these names end its process, otherwise ""."""
     asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
     ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:
@@ -110,13 +107,13 @@ def _listed_by_llvm(
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise TargetError(f"LLVM did not tell in time what it knows of {triple}") from error
+        raise TargetError(f"LLVM did not answer in time for {triple}") from error
 
 
 def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"LLVM knows no {what} {name[:80]!r} for {triple}{hint}"
+    return f"LLVM has no {what} {name[:80]!r} for {triple}{hint}"
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """The machine's lock: one measurement at a time, by command line, service or tests.
 
-The lock is advisory and shared by all users of the machine. Concurrent measurements would disturb
-each other, so each waits for the other, reports the holder of the lock, and can be aborted
-meanwhile.
+All users of the machine share this advisory lock, because concurrent measurements would disturb
+each other. A process that waits for it reports the holder and can be aborted.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ OnWait = Callable[[str], None]
 def lock_path() -> Path:
     """Return the lock file of this machine: the value of TILEWRIGHT_MEASURE_LOCK if it is set.
 
-    Otherwise it is in /run/lock, which is the same for every user and session, if that folder
-    exists. Otherwise it is in the user's runtime folder or in the temporary folder, with the user's
-    number in its name.
+    Otherwise it is in /run/lock, which all users and sessions share, if that folder exists.
+    Otherwise it is in the user's runtime folder or the temporary folder, with the user's number in
+    its name.
     """
     named = os.environ.get(_VARIABLE)
     if named:
@@ -54,9 +53,9 @@ def machine_lock(
     """Hold the machine's lock for the block; yield whether it is held.
 
     Wait without a limit, or at most `patience_secs`. During the wait, `on_wait` is called about
-    twenty times per second, first with "", after a second with a line about the holder; an
-    exception that it raises ends the wait. The kernel releases the lock when its holder ends. The
-    file stays.
+    twenty times per second, with "" and after a second with a line about the holder. An exception
+    that it raises ends the wait. The system releases the lock when its holder ends; the file is not
+    deleted.
     """
     chosen = lock_path() if path is None else path
     if patience_secs is None and on_wait is not None:
@@ -75,8 +74,7 @@ def machine_lock(
 
 
 def holder(path: Path) -> str:
-    """Describe the holder of the lock for users: process, user and command, as far as they are
-    visible."""
+    """Describe the holder of the lock for users: process, user and command, if they are visible."""
     try:
         held = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -94,7 +92,7 @@ def _described(pid: int) -> str:
     if pid == os.getpid():
         return "another job of this process"
     if pid <= 0:
-        return "a process outside of this container"
+        return "a process outside this container"
     try:
         folder = Path(f"/proc/{pid}")
         command = (
@@ -119,8 +117,8 @@ def _user_name(uid: int) -> str:
 def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
     """Return a descriptor that holds the lock; `on_wait` is called during the wait and may raise.
 
-    Polling would always lose to processes in the kernel's queue, so a thread waits in that queue.
-    If the wait was abandoned, the thread releases the lock immediately.
+    A thread waits in the kernel's queue, because polling would always lose to processes in this
+    queue. After an abandoned wait it releases the lock immediately.
     """
     fd = _open(path)
     try:
@@ -141,8 +139,7 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
 
 
 class _LockWaiter:
-    """A thread that waits for the lock on `fd`, and closes `fd` if the wait was abandoned
-    before."""
+    """A thread that waits for the lock on `fd`, and closes `fd` if the wait was abandoned."""
 
     def __init__(self, fd: int) -> None:
         self.held = threading.Event()
@@ -181,10 +178,9 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
 
 
 def _open(path: Path) -> int:
-    """Open the lock file; create it writable for all users if it does not exist."""
+    """Open the lock file, or create it writable for all users."""
     try:
-        # Open without O_CREAT first: in /run/lock the kernel refuses O_CREAT for another user's
-        # file.
+        # In /run/lock the kernel refuses O_CREAT for another user's file.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

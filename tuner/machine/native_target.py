@@ -1,8 +1,7 @@
 """This machine as a `Target`: detected and probed by its back end, cached on disk.
 
-`detect` queries the machine. All other code calls `native_target`, which stores the description and
-its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
-`load_target` reads the argument of `--target`.
+Callers use `native_target`. It stores the description and the probes in a small JSON file, so that
+a warm start neither imports LLVM nor measures. `load_target` reads the argument of `--target`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
     """Call `probe.probe_target`, which is imported on the first call."""
-    from . import probe  # Start-up: a warm start reads probes and takes none
+    from . import probe  # Start-up: a warm start does not probe
 
     return probe.probe_target(target, within_secs, control)
 
@@ -51,8 +50,8 @@ HurriedProber = Callable[[Target, float], Probes]
 
 
 def detect() -> Target:
-    """Return this machine without probes, for kernels of one thread, as the first back end detects
-    it."""
+    """Return this machine as the first back end detects it, without probes, for kernels of one
+    thread."""
     from ..backend.registry import BACKENDS  # Start-up: a warm start reads a file instead
 
     return BACKENDS[0].detect()
@@ -69,10 +68,10 @@ def native_target(
 ) -> Target:
     """Return this machine, for kernels of up to `threads` threads, with its probes if `probe`.
 
-    The description is cached in `cache_dir` (default: the XDG cache folder), one file for each
-    (host, CPU, affinity, core limit, llvmlite); an unreadable file counts as absent. Probes older
-    than a week are repeated, which takes about a second; `fresh` also repeats the detection. Probes
-    of a busy machine are doubtful and repeated soon; the best of both are kept. Raise TargetError
+    The description is cached in `cache_dir` (default: the XDG cache folder), in one file per host,
+    CPU, affinity, core limit and llvmlite. An unreadable file is ignored. Probes older than a week
+    are repeated, which takes about a second; `fresh` also repeats the detection. Probes of a busy
+    machine are doubtful: they are repeated soon, and the best of both are kept. Raise TargetError
     if there are more threads than cores, or if probing failed.
     """
     path = _cache_file(cache_dir)
@@ -87,8 +86,8 @@ def native_target(
 
 
 def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
-    """Return this machine without its probes: with timings from elsewhere, a search must not depend
-    on them."""
+    """Return this machine without its probes, on which a search with mocked timings must not
+    depend."""
     return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
 
 
@@ -101,12 +100,12 @@ def load_target(
     within_secs: float = math.inf,
     control: Control | None = None,
 ) -> Target:
-    """Return the target that a user names: `native`, a level of x86-64, or a JSON file in the
-    format of `Target.to_json`.
+    """Return the target that a user names: `native`, a level of x86-64, or the file of a target's
+    JSON.
 
     If `threads` is None, the number in the file applies (one for `native`). Raise TargetError if
-    there is no such target; ProbingLateError, its subclass, if probing took longer than
-    `within_secs`; and MeasurementAborted if `control` aborts.
+    there is no such target, its subclass ProbingLateError if probing took longer than
+    `within_secs`, and MeasurementAborted if `control` aborts.
     """
     if spec == "native":
         prober = partial(probe_target, within_secs=within_secs, control=control)
@@ -118,10 +117,7 @@ def load_target(
 
 
 def _read_target_file(path: Path) -> Target:
-    wanted = (
-        f"--target takes 'native', {', '.join(LEVELS)} or a JSON file like those in"
-        " examples/targets"
-    )
+    wanted = f"--target takes 'native', {', '.join(LEVELS)} or a file as in examples/targets"
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)
@@ -143,7 +139,7 @@ def _read_target_file(path: Path) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _CachedTarget:
-    """A cached description. `probed_at` is in seconds since 1970, or None if nothing was probed."""
+    """A cached description. `probed_at` is in seconds since 1970, or None if it has no probes."""
 
     target: Target
     probed_at: float | None
@@ -159,11 +155,11 @@ class _CachedTarget:
         return self.target.probes.doubtful
 
     def recent(self, now: float, recent_secs: float) -> bool:
-        """Return whether the probes are reliable and at most `recent_secs` old."""
+        """Whether the probes are reliable and at most `recent_secs` old."""
         return not self.doubtful and self._since(now, recent_secs)
 
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
-        """Return the machine probed again, merged with its earlier probes unless these are too
+        """Return the machine with new probes, merged with its earlier probes unless these are too
         old."""
         probes = prober(self.target)
         if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
@@ -171,15 +167,13 @@ class _CachedTarget:
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
-        # If the clock was set back, probes are dated in the future; they are as untrustworthy as
-        # old ones.
+        # Probes with a date in the future, after the clock was set back, count as old.
         return self.probed_at is not None and 0 <= now - self.probed_at <= age_secs
 
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """The machine that a session measures on; implements
-    `session.roofline_bound.MeasuringMachine`."""
+    """The machine on which a session measures, a `session.roofline_bound.MeasuringMachine`."""
 
     cache_dir: Path | None = None
     clock: Callable[[], float] = time.time
@@ -188,9 +182,9 @@ class ThisMachine:
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
         """Return `target` with the best of its probes and new ones, or None if it cannot be probed.
 
-        Cached probes are new enough if they are at most `recent_secs` old. `target` cannot be
-        probed if it is not this machine, or if `within_secs` is too short. Raise TargetError if
-        probing failed or took longer than `within_secs`.
+        It cannot be probed if it is not this machine, or if `within_secs` is too short. Cached
+        probes are used if they are at most `recent_secs` old. Raise TargetError if probing failed
+        or took longer than `within_secs`.
         """
         path = _cache_file(self.cache_dir)
         now = self.clock()
@@ -205,8 +199,7 @@ class ThisMachine:
         return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
     def cache_probes(self, target: Target) -> None:
-        """Cache probes that a kernel corrected. They are doubtful, so the next run probes again and
-        merges both."""
+        """Cache probes that a kernel corrected. They are doubtful, so the next run probes again."""
         path = _cache_file(self.cache_dir)
         entry = self._entry(path, target)
         if entry is not None and entry.probed_at is not None:
@@ -247,8 +240,7 @@ def _read_cache(path: Path) -> _CachedTarget | None:
 
 
 def _write_cache(path: Path, entry: _CachedTarget) -> None:
-    """Write the cache file atomically. If the folder cannot be written, the next run probes
-    again."""
+    """Write the cache file atomically; without write permission, the next run probes again."""
     document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,8 +1,7 @@
-"""Probing of this machine while this project measures nothing on it.
+"""Probing of this machine while no other process of this project measures on it.
 
-The back end of the machine names the program that probes (`Backend.prober`): target JSON on stdin,
-probes JSON on stdout. It runs in a separate process, which may load libraries (such as OpenMP) that
-a process that forks must not load.
+The program that probes (`Backend.prober`) runs in a separate process, because it may load
+libraries, such as OpenMP, that a process that forks must not load.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ def probe_target(
 ) -> Probes:
     """Probe this machine, which `target` must describe, in a separate process.
 
-    Probes are doubtful if the machine's lock was not available. Raise TargetError, with the last
-    line of the process, if the process fails, or if everything takes longer than `within_secs`.
-    Raise MeasurementAborted if `control` aborts.
+    Probes are doubtful if another process held the machine's lock. Raise TargetError, with the last
+    line of the process, if the process fails or takes longer than `within_secs`. Raise
+    MeasurementAborted if `control` aborts.
     """
     control = control or Control()
     end = time.monotonic() + within_secs
@@ -56,7 +55,7 @@ def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes
     ) as process:
         try:
             with control.killing(process.kill):
-                found, said = process.communicate(json.dumps(target.to_json()), deadline_secs)
+                found, errors = process.communicate(json.dumps(target.to_json()), deadline_secs)
         except subprocess.TimeoutExpired as error:
             raise ProbingLateError(
                 f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
@@ -64,6 +63,6 @@ def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes
         finally:
             process.kill()  # no effect if it has ended
     if process.returncode != 0:
-        last = (said.strip().splitlines() or ["no message"])[-1]
+        last = (errors.strip().splitlines() or ["no message"])[-1]
         raise TargetError(f"probing {target.cpu} failed with status {process.returncode}: {last}")
     return Probes(**json.loads(found))

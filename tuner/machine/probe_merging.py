@@ -1,8 +1,8 @@
 """Merging of the probes of one machine, and their correction by a measured kernel.
 
-Probes are lower bounds: load, a low clock or a neighbour on the same physical core only make a
-figure smaller, so the larger of two figures is nearer to the truth. A kernel is a probe too: the
-machine can compute and move in that time all that the kernel computed and moved.
+Probes are lower bounds: load, a low clock or another program on the same physical core only reduce
+a rate, so the larger of two rates is more accurate. A kernel is a probe too: the machine can do the
+kernel's operations and transfers in the measured time.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ class ProbingLateError(TargetError):
 
 
 CLOCK_DRIFT = 1.1
-"""Largest ratio of clocks between two quiet probes of one core; a larger ratio is a disturbance."""
+"""The largest ratio of clocks between two quiet probes of one core; if larger, one was disturbed.
+"""
 
 MISLEADING_RATIO = 1.25
-"""Figures that are wrong by more than this factor mislead a search."""
+"""Rates that are wrong by more than this factor mislead a search."""
 
 
 def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
-    """Return the best figures of both probes of `target`, as doubtful as `new`. The probes in
-    `target` are ignored.
+    """Return the best rates of both probes of `target`, as doubtful as `new`; its own are ignored.
 
-    If a quiet `new` ran at a lower clock than `old`, its figures that are proportional to the
-    core's clock are scaled to the higher clock. Otherwise a disturbed figure of `old` would be kept
-    because of its clock.
+    If a quiet `new` ran at a lower clock than `old`, its rates that are proportional to the core's
+    clock are scaled to the higher clock. Otherwise a disturbed rate of `old` could remain.
     """
     clock = 1.0 if new.doubtful else _clock_ratio(old, new)
     own = {f"L{i + 1}" for i, cache in enumerate(target.caches) if not cache.shared}
@@ -47,9 +46,9 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def is_misleading(old: Probes, new: Probes) -> bool:
-    """Return whether a search with `old` would choose differently than with `new`.
+    """Whether a search with `old` would choose differently than with `new`.
 
-    It does if a figure of `old` is missing (0) or too low, or its parallel region too expensive, by
+    It does if a rate of `old` is missing (0) or too low, or its parallel region too expensive, by
     more than `MISLEADING_RATIO`.
     """
     pairs = [
@@ -86,11 +85,11 @@ def _best(
 
 
 def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
-    """Return `probes` in which `threads` threads compute at least `gflops` in the type or with the
-    instruction `name`.
+    """Return `probes` in which `threads` threads compute at least `gflops` with type or instruction
+    `name`.
 
-    The figure is raised to at most `threads` times the peak of one core: beyond that, the count of
-    operations is wrong, not the probe.
+    The rate is raised to at most `threads` times the peak of one core, because a higher rate shows
+    a wrong count of operations.
     """
     known = probes.peak_gflops.get(name, [])
     most = threads * probes.peak_of(name, 1)

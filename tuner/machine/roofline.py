@@ -1,16 +1,16 @@
 """The roofline bound: no schedule of the workload can be faster on this target.
 
-The bound is the minimum over p <= threads of max(operations at the peak of p cores, operation mix
-in cycles, bytes at the bandwidth of the level that holds the data), plus a parallel region if p >
-1. If an allowed form of the workload needs fewer operations, its count applies. Operations on
-narrow operands count at the rate of the machine's instructions for them, whether code for these is
-generated or not (`instruction_rates.py`); if that rate is not probed, the bound ends no search.
-Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
-doi:10.1145/1498765.1498785), with the cache level that the whole problem fits in as "memory".
+The bound is the minimum over p <= threads of the longer of two times, plus a parallel region if p >
+1: the operations at the peak of p cores, and the bytes at the bandwidth of the level that holds the
+data. The form of the workload with the fewest operations applies. Operations on narrow operands
+count at the rate of the machine's fastest instructions, even if these are not generated
+(`instruction_rates.py`); if that rate is not probed, the bound ends no search. Source: the roofline
+model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785), with the
+innermost cache that holds the whole problem in the place of memory.
 
-Rates are the best that this machine has reached (`tuner/machine/probe_merging.py`). A kernel that
-beats the bound by more than the error of a probe proves them too low: see
-`tuner/session/roofline_bound.py`.
+Rates are the best that this machine has reached (`probe_merging.py`). A kernel that is faster than
+the bound by more than the error of a probe shows that they are too low
+(`tuner/session/roofline_bound.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def bound_for(workload: Workload, target: Target) -> Bound:
 
 
 def bound_of(work: Work, target: Target) -> Bound:
-    """Return the bound of one call that does `work`, with inputs and outputs in the innermost cache
-    that holds them.
+    """Return the bound of one call that does `work`, with data in the innermost cache that holds
+    them.
 
     With doubtful probes no parallel region is added: on a busy machine its measured cost is several
     times too high.
@@ -56,7 +56,7 @@ def bound_of(work: Work, target: Target) -> Bound:
         binds=binds,
         threads=threads,
         peak_gflops=machine.peak_flops[-1] / 1e9,
-        bandwidth_gbs=_memory_gbs(machine),
+        bandwidth_gbs=machine.bandwidth["memory"][-1] / 1e9,
         probed=machine.probed
         and not target.probes.doubtful
         and (binds != "compute" or all(rates.probed for _, rates in parts)),
@@ -68,8 +68,7 @@ def bound_of(work: Work, target: Target) -> Bound:
 def _parts(
     work: Work, target: Target, machine: MachineRates
 ) -> list[tuple[float, InstructionRates]]:
-    """Return pairs of operations and their rates. A slot is one lane of one FMA, which is two
-    operations."""
+    """Return pairs of operations and their rates; a slot is two operations."""
     own = InstructionRates(work.dtype.value, machine.peak_flops, machine.probed)
     f32 = machine_for(target, DType.F32).peak_flops
     narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
@@ -83,10 +82,9 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 
 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
-    """Return the time of the operations on all cores at the single-core peak of their own
-    instructions.
+    """Return the time of the operations on all cores, each at its single-core peak.
 
-    Return 0.0 if one of these peaks was not probed: with the peak of f32 in its place, a correct
+    Return 0.0 if one of these peaks was not probed. With the peak of f32 in its place, a correct
     kernel may take less.
     """
     if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
@@ -95,17 +93,16 @@ def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> 
 
 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
-    """Return the target's probes, raised to the rates of a kernel that takes `secs` per call on the
-    target's threads.
+    """Return the target's probes, raised to the rates of a kernel that takes `secs` per call.
 
-    The bytes that inner caches cannot hold count for the level that holds the data; arithmetic
+    The bytes that inner caches cannot hold count for the level that holds the data. Arithmetic
     counts up to the peak of all cores. A remaining difference is not an error of a probe.
     """
     probes, threads = target.probes, target.threads
     if secs >= bound_of(work, target).secs:
         return probes
     parts = _parts(work, target, machine_for(target, work.dtype))
-    if len(parts) == 1:  # with several parts it is unknown which one is faster than its probe
+    if len(parts) == 1:  # of several parts, the one that is faster than its probe is unknown
         ((operations, rates),) = parts
         gflops = operations / secs / 1e9
         if 0 < probes.peak_of(rates.by, threads) < gflops:
@@ -125,12 +122,8 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     return probes
 
 
-def _memory_gbs(machine: MachineRates) -> float:
-    return machine.bandwidth["memory"][-1] / 1e9
-
-
 def home_level(data_bytes: int, target: Target, threads: int) -> str:
-    """Return the innermost level that holds `data_bytes` divided among `threads` cores."""
+    """Return the innermost level that holds `data_bytes`, divided among `threads` cores."""
     for i, cache in enumerate(target.caches[:3]):
         if data_bytes <= cache.bytes * (1 if cache.shared else threads):
             return f"L{i + 1}"

@@ -1,8 +1,8 @@
 """The micro-architecture levels of x86-64 as targets.
 
-A level is a set of instructions, not a machine. Its caches are the caches of a small core of its
-time, so that a schedule chosen for the level suits most machines that have it. Levels: System V
-ABI, AMD64 supplement, section 3.1.1 (micro-architecture levels).
+A level is a set of instructions, not a machine. Its caches are those of a small core of its time,
+so that a schedule for the level suits most machines. Source: System V ABI, AMD64 supplement,
+section 3.1.1 (micro-architecture levels).
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ def level_target(name: str, threads: int = 1) -> Target:
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
-    """Return whether LLVM certainly compiles for `target`: a level of x86-64, or the machine with
-    this triple and CPU and any subset of these features."""
+    """Whether LLVM certainly compiles for `target`: a level, or features of this triple and CPU."""
     if is_level(target.cpu):
         level = level_target(target.cpu)
         return (target.triple, target.features) == (level.triple, level.features)
@@ -66,5 +65,5 @@ def is_well_known(target: Target, triple: str, cpu: str, features: Collection[st
 
 
 def is_level(cpu: str) -> bool:
-    """Return whether `cpu` names a level rather than a machine."""
+    """Whether `cpu` names a level and not a CPU model."""
     return cpu in _LEVELS

@@ -1,8 +1,7 @@
-"""Measurement on this machine, and the times at which compile workers and the runner use its cores.
+"""Measurement on this machine by compile workers and a runner.
 
 A serial kernel is timed on the last CPU while the other CPUs compile. For multi-threaded kernels,
-or on a machine with one CPU, the phases alternate: first the whole batch is compiled, then it is
-timed.
+or on a machine with one CPU, the phases alternate: the whole batch is compiled, then timed.
 """
 
 from __future__ import annotations
@@ -40,22 +39,20 @@ from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
-_DEADLINE_RATIO = (
-    10  # a candidate this many times slower than the incumbent is not worth waiting for
-)
+_DEADLINE_RATIO = 10  # a candidate that is slower than the incumbent by this factor is stopped
 _IMPLAUSIBLE_RATIO = 8.0
-"""If a checked kernel is this many times as fast as its operations allow, the time is wrong: the
-clock stood still. Clock drift, busy probes and costs that a bound ignores cause smaller errors; a
-kernel that is faster by a smaller factor proves the bound wrong (`session/roofline_bound.py`)."""
+"""If a checked kernel is this many times as fast as its operations allow, the clock was wrong.
+Clock drift, busy probes and costs that a bound ignores cause smaller errors: a kernel that is
+faster by a smaller factor proves the bound wrong (`session/roofline_bound.py`)."""
 
 _CONFIRM_SECS = 0.15  # of timing: three times the timing of a finalist
 _OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the reserve begins
 _CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
-_QUICK_CHECKS_PER_CALL = 1.5  # time of one call in a full check, in quick checks
-_CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check, in calls at the bound
+_QUICK_CHECKS_PER_CALL = 1.5  # time of a call in a full check / time of a quick check
+_CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check / bound
 _MAX_OVER_PREDICTED = 10.0
-"""In a run without a time budget, a reference computation or a full check is ended at this many
-times its predicted time, but not before a limit in `timeouts`."""
+"""In a run without a time budget, a full check ends at this many times its predicted time, but not
+before `timeouts.MAX_FULL_CHECK_SECS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,8 @@ class MeasureSettings:
     """Settings that do not depend on the workload.
 
     If `compile_workers` is None, there is one for each CPU that compiles. If `lock_path` is None,
-    the machine's lock is used. `compiler` and `cases` name functions, "module:function"; see
-    `compiling.worker` and `judge.cases`. `check_secs` limits the predicted time of a full check's
+    the machine's lock is used. `compiler` and `cases` name functions as "module:function"
+    (`compiling.worker`, `judge.cases`). `check_secs` limits the predicted time of a full check's
     reference.
     """
 
@@ -81,13 +78,14 @@ class MeasureSettings:
 class LocalMeasurer:
     """A `Measurer` that uses processes of this machine.
 
-    A time far below `bound_secs` is IMPLAUSIBLE. By default that bound is the time of the
-    operations at the probed peak of one core times the threads, if compute binds. A checked kernel
-    that is faster than the bound by a smaller factor is accepted. `seed` determines the inputs.
+    A time far below `bound_secs` gets the status IMPLAUSIBLE. By default, this bound is the time of
+    the operations at the probed peak, if the workload is compute-bound. A checked kernel may be
+    faster than the bound by a smaller factor. `seed` determines the inputs.
 
     Raise TargetError if this machine cannot run code for `target`. Raise WorkloadError if verifying
     `workload` takes more memory than the machine has, or more time than
-    `MeasureSettings.check_secs`. Entering the context starts all processes and waits for none.
+    `MeasureSettings.check_secs`. Entering the context starts all processes without waiting for
+    them.
     """
 
     def __init__(
@@ -148,7 +146,7 @@ class LocalMeasurer:
 
     def attach(self, control: Control) -> None:
         """Obey `control`: `abort` kills compile workers and the runner, and the reference takes at
-        most a share of the run's time budget."""
+        most a fraction of the run's time budget."""
         self._control = control
         control.on_abort(self._kill)
         if control.allowed_secs < inf:
@@ -165,8 +163,7 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """Return the time that no correct kernel can undercut by far, or 0.0 (no time is refused)
-        if it is not known."""
+        """Return the bound for IMPLAUSIBLE, or 0.0 (no time is implausible) if it is unknown."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
@@ -182,7 +179,6 @@ class LocalMeasurer:
 
     @property
     def process_ids(self) -> list[int]:
-        """Process ids of the compile workers and the runner."""
         return [*self._pool.process_ids, self._runner.pid]
 
     def measure(
@@ -194,8 +190,7 @@ class LocalMeasurer:
         try:
             self._run(batch, requests)
         except BaseException:
-            # Half of the batch is in progress: these processes would return its results to the next
-            # call.
+            # These processes would return the unfinished results to the next call.
             self._pool.drop()
             if self._runner.busy:
                 self._runner.close()
@@ -222,8 +217,8 @@ class LocalMeasurer:
                 self._control.pause()  # compilation continues meanwhile
 
     def _prepare(self, batch: _Batch) -> None:
-        """Wait until a candidate is compiled and the reference is computed. Nothing is timed, so
-        other runs may use the machine."""
+        """Wait until a candidate is compiled and the reference is computed; other runs may use the
+        machine."""
         while self._pool.pending and not (batch.ready and self._overlaps):
             self._doing(Activity("compiling", "compiling"))
             batch.queue_compiled(self._compiled(timeouts.MEASURE_POLL_SECS))
@@ -233,8 +228,7 @@ class LocalMeasurer:
             self._until_open()
 
     def _until_open(self) -> None:
-        """Wait for the runner to open the workload, which computes the reference. Raise OutOfTime
-        if it takes too long."""
+        """Wait until the runner has computed the reference; raise OutOfTime if it takes long."""
         start = self._control.clock()
         if not self._runner.running:
             self._runner.start()
@@ -250,14 +244,16 @@ class LocalMeasurer:
                 self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
-        """Raise OutOfTime if the time budget is used up or, in a run without one, if the activity
-        that began at `start` has taken `most_secs`."""
+        """Raise OutOfTime if the time budget is used up.
+
+        In a run without one, raise it if the activity that began at `start` has taken `most_secs`.
+        """
         self._control.check()
         if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
             would_do = rounded_up(5 * most_secs)
             raise OutOfTime(
-                f"stopped: {self._control.activity} took longer than {most_secs:.3g} s; `tune"
-                f" --seconds {would_do:g}` waits for it, a smaller workload takes less",
+                f"stopped: {self._control.activity} took longer than {most_secs:.3g} s; allow more"
+                f" time with `tune --seconds {would_do:g}`, or make the workload smaller",
                 would_do,
             )
 
@@ -267,35 +263,35 @@ class LocalMeasurer:
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
-        """Hold the machine's lock for the block. Raise MeasurementAborted if aborted during the
-        wait for it."""
-        told = ""
+        """Hold the machine's lock for the block; raise MeasurementAborted if aborted during the
+        wait."""
+        reported = ""
 
         def on_wait(text: str) -> None:
-            nonlocal told
+            nonlocal reported
             self._control.check()
-            if text != told:
-                told = text
+            if text != reported:
+                reported = text
                 self._control.waiting(text)
 
         self._control.check()
         with ExitStack() as held:
             with self._control.locked_out():
                 held.enter_context(machine_lock(self._settings.lock_path, on_wait=on_wait))
-            if told:
+            if reported:
                 self._control.waiting("")
             yield
 
     def _compiled(self, timeout_secs: float | None) -> list[Compiled]:
-        """Return outcomes of the pool. Raise MeasurementAborted if an abort killed its workers."""
+        """Return outcomes of the pool; raise MeasurementAborted if an abort killed its workers."""
         outcomes = self._pool.poll(timeout_secs)
         self._control.check()
         return outcomes
 
     def _answer(self, look: Callable[[], None]) -> dict[str, Any]:
-        """Return the runner's answer. Raise MeasurementAborted if an abort killed the runner.
+        """Return the runner's answer; raise MeasurementAborted if an abort killed the runner.
 
-        `look` is called repeatedly during the wait; an exception that it raises ends the wait.
+        `look` is called repeatedly during the wait. An exception that it raises ends the wait.
         """
         try:
             while not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
@@ -305,10 +301,10 @@ class LocalMeasurer:
             self._control.check()
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild twice in processes that have compiled nothing, compare the object files with each
-        other and with the measured one, and check in full (`requests.checked_in_full`)."""
+        """Build twice in new processes, compare the object files with the measured one, and check
+        in full (`requests.checked_in_full`)."""
         what = f"the full check of trial {request.trial}"
-        self._doing(Activity("full check", f"building twice, anew, for {what}"))
+        self._doing(Activity("full check", f"building twice in new processes for {what}"))
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2, look=self._control.check)
         self._control.check()
@@ -338,8 +334,8 @@ class LocalMeasurer:
     def _checked(self, what: str) -> dict[str, Any]:
         """Return the answer of the full check that is running.
 
-        The machine's lock is held from the first case on, and released between two cases if another
-        run wants it.
+        The machine's lock is held from the first case on. It is released between two cases if
+        another run needs it.
         """
         start = self._control.clock()
         known = self._last_ok or MeasureResult(
@@ -368,9 +364,11 @@ class LocalMeasurer:
             return self._answer(lambda: self._end_late(start, most_secs))
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """Predict the time of `confirm` (see `PredictsCheck`): two builds in new processes,
-        references that each take as long as the first one, and the calls on every case, most of
-        them on the first."""
+        """Predict the seconds of `confirm` (see `PredictsCheck`).
+
+        They are two builds in new processes, a reference per case that takes as long as the first,
+        and the calls on all cases, most of them on the first.
+        """
         opening = self._runner.opening
         cases = max(int(opening.get("cases", 0)), 1)
         most_secs = float(self._runner.document.get("check_secs", timeouts.REFERENCE_SECS))
@@ -385,8 +383,7 @@ class LocalMeasurer:
         """Wait for the next compiled or timed candidate and handle it.
 
         Results are reported while the next candidate runs, unless that candidate uses every CPU.
-        Raise OutOfTime if the time budget does not suffice for another candidate, which then has no
-        result.
+        Raise OutOfTime if the remaining time does not suffice for the next candidate.
         """
         if not self._overlaps:
             batch.report_results()
@@ -409,7 +406,7 @@ class LocalMeasurer:
             compiled, batch.running = batch.running, None
             result = self._result(compiled, self._answer(self._control.check))
             if result.status is MeasureStatus.RUN_TIMEOUT and batch.cut:
-                control = self._control  # the timeout says nothing about the candidate
+                control = self._control  # the budget ended, so the candidate may be fast enough
                 raise control.used_up() if control.reserve_secs else control.out_of_time()
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
@@ -417,8 +414,8 @@ class LocalMeasurer:
             batch.settle(compiled.key, result)
 
     def _run_limit_secs(self) -> float:
-        """Return the time that one candidate may take, in seconds: the time before the reserve and
-        a share of the reserve, or all remaining time if there is no final check."""
+        """Return the seconds that one candidate may take: the time before the reserve and a
+        fraction of the reserve, or all remaining time if there is no final check."""
         reserve_secs = self._control.reserve_secs
         if not reserve_secs:
             return max(self._control.killed_in_secs, timeouts.MEASURE_POLL_SECS)
@@ -455,7 +452,7 @@ class LocalMeasurer:
         """Return the wall time that one candidate may take on one case, verification included."""
         if self._settings.run_deadline_secs is not None:
             return self._settings.run_deadline_secs
-        calls = 5 + 4 * threads  # each thread's share runs separately, some shares twice
+        calls = 5 + 4 * threads  # the threads' parts run one after the other, some twice
         if self._incumbent_secs is None:
             return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
         return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
@@ -484,8 +481,8 @@ class LocalMeasurer:
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
                 verify_secs=spent["verify_secs"],
-                detail=f"{estimate:.3g} s a call were measured, and no machine needs less than an"
-                f" eighth of {least_secs:.3g} s: the time is wrong",
+                detail=f"the measured {estimate:.3g} s per call are wrong: they are less than an"
+                f" eighth of the bound, {least_secs:.3g} s",
             )
         return result
 
@@ -508,18 +505,16 @@ class _Batch:
         return len(self.traces)
 
     def settle(self, key: Any, result: MeasureResult) -> None:
-        """Store the result of a candidate."""
         self.results[key] = result
         self.unreported.append(key)
 
     def report_results(self) -> None:
-        """Report every result that was not reported yet."""
         while self.unreported:
             key = self.unreported.pop(0)
             self.on_result(key, self.results[key])
 
     def queue_compiled(self, outcomes: list[Compiled]) -> None:
-        """Queue compiled candidates, and settle the candidates that failed to compile."""
+        """Queue compiled candidates; candidates that failed to compile get their result."""
         for outcome in outcomes:
             if outcome.status is MeasureStatus.OK:
                 self.ready.append(outcome)
@@ -538,7 +533,7 @@ def _activity_of(request: MeasureRequest) -> Activity:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """Ignore the result: the caller of `measure` passed no `on_result`."""
+    """The default of `on_result`."""
 
 
 def verify_full(
@@ -548,17 +543,16 @@ def verify_full(
     seed: int = 0,
     settings: MeasureSettings | None = None,
 ) -> MeasureResult:
-    """Rebuild a schedule in fresh processes and check it in full, for the command `verify`."""
+    """Rebuild a schedule in new processes and check it in full."""
     with LocalMeasurer(workload, target, seed, settings=settings) as measurer:
         return measurer.confirm(MeasureRequest(1, trace))
 
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:
-    """Raise WorkloadError if the workload would run out of memory, possibly after minutes of
-    work."""
-    # Copies of inputs: arrays, guarded twice, for timing, in the reference's float64. Outputs:
-    # guarded and flat, copies to compare, the values and bounds of the reference. Stages: only in
-    # the reference.
+    """Raise WorkloadError if the workload needs more memory than is available."""
+    # Copies of inputs: arrays, guarded twice, flat, and the reference's in float64. Copies of
+    # outputs: guarded, flat, for comparison, and the reference's values and bounds. Stages have
+    # copies only in the reference.
     inputs = sum(t.bytes for t in workload.inputs)
     outputs = sum(t.bytes for t in workload.output_tensors)
     stages = sum(s.tensor.bytes for s in workload.stages)

@@ -1,4 +1,4 @@
-"""Measurers of a single machine by name: the machine itself, or timings from a file."""
+"""Measurers of a single machine by name: `local`, or timings from a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from .protocol import MeasurerError, MeasurerFactory
 
 
 def local_factory(spec: str) -> MeasurerFactory | None:
-    """Return the factory for `local`, `replay:FILE` or `simulated:FILE`, or None for any other
-    name.
+    """Return the factory for `local`, `replay:FILE` or `simulated:FILE`, or None for other names.
 
-    A file is read here, once, so that an invalid file raises MeasurerError before any work starts.
+    The file is read here, so that an invalid file raises MeasurerError before any work starts.
     """
     kind, _, path = spec.partition(":")
     if kind == "local" and not path:
-        # Start-up: mocked timings need none of the processes of a real machine.
+        # Start-up: mocked timings start no processes.
         from .local import LocalMeasurer
 
         return LocalMeasurer
@@ -29,8 +28,8 @@ def local_factory(spec: str) -> MeasurerFactory | None:
 
 
 def local_toolchain(spec: str) -> Toolchain:
-    """Return the toolchain of the measurer `spec`. Raise MeasurerError if it is not a measurer of a
-    single machine."""
+    """Return the toolchain of the measurer `spec`; raise MeasurerError if it is not of this
+    machine."""
     if spec == "local":
         from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 
@@ -38,5 +37,5 @@ def local_toolchain(spec: str) -> Toolchain:
     factory = local_factory(spec)
     found = getattr(factory, "toolchain", None)
     if not isinstance(found, Toolchain):
-        raise MeasurerError(f"a machine measures local, simulated:FILE or replay:FILE, not {spec}")
+        raise MeasurerError(f"measurer must be local, simulated:FILE or replay:FILE; got {spec}")
     return found

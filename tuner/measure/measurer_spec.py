@@ -1,4 +1,4 @@
-"""Measurers by name (`--measurer`, a field of a job), and the targets that they measure for."""
+"""Measurers by name (`--measurer`, a field of a job), and the targets for which they measure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
 PROBING_SHARE = 0.5
-"""Share of a run's time budget that probing may take."""
+"""Fraction of a run's time budget that probing may take."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
@@ -22,8 +22,8 @@ CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> MeasurerFactory:
     """Return the factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
-    A file is read here, once, so that an invalid file raises MeasurerError before any work starts.
-    An invalid address raises it too; nothing is connected yet. A fleet calls `should_stop` while it
+    A file is read here, so that an invalid file raises MeasurerError before any work starts. An
+    invalid address raises it too; no connection is made. A fleet calls `should_stop` while it
     waits.
     """
     kind, _, path = spec.partition(":")
@@ -40,14 +40,12 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
 def measured_target(
     measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
 ) -> Target:
-    """Return the target that `spec` names, for a run measured by `measurer`.
+    """Return the target that `spec` names, for a run whose measurer is `measurer`.
 
     Probes of this machine are used only if it measures: with mocked timings a search is the same on
     any machine, and a fleet's machines have their own probes. If `threads` is None, the number in
-    the file applies.
-
-    Raise TargetError or FleetError if there is no such target, and MeasurementAborted if `control`,
-    which also reaches the probing, aborts.
+    the file applies. Raise TargetError or FleetError if there is no such target, and
+    MeasurementAborted if `control` aborts, also during probing.
     """
     kind, _, address = measurer.partition(":")
     if kind == "dask" and address:
@@ -65,8 +63,7 @@ def measured_target(
 
 
 def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
-    """Return the target with its probes. A run with a short time budget uses known probes, however
-    old or doubtful, or none, instead of probing."""
+    """Return the target with its probes; with old, doubtful or no probes if time is short."""
     within_secs = PROBING_SHARE * control.left_secs
     if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)

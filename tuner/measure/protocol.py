@@ -1,7 +1,7 @@
 """The protocol between search and machine: candidates as input, typed results as output.
 
-Implementations: local processes, the machines of a fleet, recorded timings, a simulated machine.
-All must pass `tests/contracts/measurer_contract.py`.
+It is implemented by local processes, fleets, recorded timings and a simulated machine. All must
+pass `tests/contracts/measurer_contract.py`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from ..machine.bound import Bound
 
 
 class MeasurerError(TilewrightError):
-    """There is no such measurer, or its file of timings cannot be used."""
+    """The measurer does not exist, or its file of timings cannot be used."""
 
     code = "bad_measurer"
     category = ErrorCategory.INVALID
     title = "Unknown measurer, or invalid timings file"
-    advice = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more."
+    advice = "Use local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT; see docs/."
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
     """One candidate to measure. `trial` numbers candidates from 1 within a tuning run.
 
-    If `compared`, the times of its batch decide between candidates, so all of them come from one
-    machine.
+    If `compared`, the times of the batch decide between candidates, so one machine measures all.
     """
 
     trial: int
@@ -47,7 +46,7 @@ OnResult = Callable[[int, MeasureResult], None]
 class Measurer(Protocol):
     """Measures candidates of one workload on one target. A failure is a result, never an exception.
 
-    Use it as a context manager: leaving it ends every process that it started.
+    It is a context manager: leaving it ends every process that it started.
     """
 
     @property
@@ -58,8 +57,8 @@ class Measurer(Protocol):
     ) -> list[MeasureResult]:
         """Return one result per request, in order. Candidates that pass verification are timed.
 
-        `on_result` is called with the position in `requests` and the result as soon as each result
-        is known, in any order. Its exceptions end the batch and propagate; the measurer stays
+        `on_result` is called with the position in `requests` and the result as soon as a result is
+        known, in any order. Its exceptions end the batch and propagate; the measurer remains
         usable.
         """
         ...
@@ -78,7 +77,7 @@ class TakesBound(Protocol):
     """A measurer that compares times with the bound of the workload."""
 
     def take_bound(self, bound: Bound) -> None:
-        """Set the bound; callers that know the bound call this once before anything is measured."""
+        """Set the bound, which the caller knows already; called before the first measurement."""
         ...
 
 
@@ -87,7 +86,7 @@ class PredictsCheck(Protocol):
     """A measurer that predicts its full check, so that a run can reserve the time."""
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """Return the predicted time of `confirm` for a candidate with this result, in seconds."""
+        """Return the predicted seconds of `confirm` for a candidate with this result."""
         ...
 
 

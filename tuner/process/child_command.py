@@ -1,8 +1,7 @@
-"""The command that starts a module of this project in a child process, and the end of its standard
-error.
+"""The command that starts a module of this project as a child process.
 
-`python -m` searches the current folder before installed packages, so a file `random.py` there would
-be imported. `-P` excludes that folder.
+`python -m` would search the current folder before installed packages and import, for example, a
+file `random.py` there. `-P` excludes that folder.
 """
 
 from __future__ import annotations
@@ -18,6 +17,6 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def tail(file: IO[bytes], size_bytes: int = 4096) -> str:
-    """Return the end of a process's standard error."""
+    """Return the end of `file`, which has the standard error of a process."""
     end = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The CPU time that other processes, and other virtual machines of the host, used: `/proc/stat`.
+"""The CPU time that other processes and other virtual machines used, from `/proc/stat`.
 
 A probe or a race cannot detect that it shared its cores. The kernel counts, in ticks, how long each
 CPU was busy, and how long a hypervisor gave it to another machine.
@@ -18,11 +18,11 @@ from .host import ROOT
 _USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; guest times are included in user
 _STEAL = 7
 MIN_CONTENTION_SECS = 0.03
-"""A shorter time is not contention: a CPU's count is off by up to a tick of 10 ms, and daemons
-always run."""
+"""A shorter time is not contention: counts are off by up to a tick of 10 ms, and daemons always
+run."""
 
 CONTENTION_SHARE = 0.1
-"""Fraction of one core. A larger fraction makes a figure of all cores wrong by several percent."""
+"""Fraction of one core. A larger one makes a rate of all cores wrong by several percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class CpuTimes:
 def cpu_times(
     cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
 ) -> CpuTimes | None:
-    """Return the times of `cpus` now, or None if the system does not report them."""
+    """Return the times of `cpus`, or None if the system does not report them."""
     wanted = set(cpus)
     ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
     try:
@@ -56,10 +56,9 @@ def cpu_times(
 
 @dataclass
 class ContentionMonitor:
-    """A monitor of whether other processes used the CPUs since the last call.
+    """Detects whether other processes used the CPUs since the last call.
 
-    `read` returns the times of the observed CPUs, `own_secs` the CPU time of all threads of this
-    process, `clock` the time in seconds.
+    `read` returns the times of the CPUs, `own_secs` the CPU time of this process, `clock` seconds.
     """
 
     read: Callable[[], CpuTimes | None]
@@ -71,8 +70,8 @@ class ContentionMonitor:
         self._last = self._now()
 
     def contended(self) -> bool:
-        """Return whether other processes used more than `CONTENTION_SHARE` of a core since the last
-        call, or False if the system does not report it."""
+        """Whether others used more than `CONTENTION_SHARE` of a core since the last call; False if
+        unknown."""
         before, last_own, last_clock = self._last
         self._last = now, own, clock = self._now()
         if before is None or now is None:

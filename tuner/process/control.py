@@ -1,5 +1,4 @@
-"""The control of a run from another thread: its time limit, its abort, and reports of its activity
-and its waits."""
+"""Control of a run from another thread: time limit, abort, and reports of activities and waits."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ from .. import timeouts
 
 
 class MeasurementAborted(TilewrightError):  # noqa: N818  # not an error: the abort was requested
-    """A measurement ended because `Control.abort` was called. It says nothing about the
-    candidate."""
+    """A measurement ended because `Control.abort` was called, not because of the candidate."""
 
 
 class OutOfTime(MeasurementAborted):
@@ -26,7 +24,7 @@ class OutOfTime(MeasurementAborted):
 
     code = "out_of_time"
     title = "Time budget exhausted"
-    advice = "Allow more seconds, or run it again: what was measured is stored and counts."
+    advice = "Allow more seconds, or run it again: stored measurements are used again."
 
     def __init__(self, message: str, would_do_secs: float | None = None) -> None:
         super().__init__(message)
@@ -37,8 +35,8 @@ class OutOfTime(MeasurementAborted):
 class Activity:
     """The current activity of a run: `phase` is one of `PHASES`, `text` is a description for users.
 
-    `done` of `total` parts are finished, 0 of 0 if nothing is counted. `predicted_secs` is the
-    predicted time of the whole activity, None if unknown.
+    `done` of `total` parts are finished; both are 0 if the activity has no parts. `predicted_secs`
+    is the predicted time of the whole activity, or None if unknown.
     """
 
     phase: str
@@ -49,7 +47,7 @@ class Activity:
 
     @property
     def left_secs(self) -> float | None:
-        """The predicted time of the rest, or None if unknown."""
+        """The predicted remaining time, or None if unknown."""
         if self.predicted_secs is None:
             return None
         return self.predicted_secs * (1.0 - self.done / self.total if self.total else 1.0)
@@ -63,20 +61,20 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""The phases in the order of a run; all phases except the first and the last repeat."""
+"""The phases in the order of a run. All except the first and the last occur repeatedly."""
 
 STARTING = Activity("starting", "starting")
 
 
 class Control:
-    """Controls one run.
+    """Controls one run. Thread-safe.
 
-    `on_wait` is called with the reason for a wait, and with "" when the run continues;
-    `on_activity` with each activity that begins. `is_wanted` returns whether another run wants the
-    machine. `turn` lets that run use the machine, and returns when this run may continue. Both are
-    called between two candidates and between two cases of a check. Time spent in `turn` does not
-    count: `clock` excludes it. `now` returns monotonic seconds, and `started` is the start of the
-    run on that clock, such as the start of the command. Thread-safe.
+    `on_wait` is called with the reason when the run begins to wait, and with "" when it continues.
+    `on_activity` is called with each activity that begins. `is_wanted` returns whether another run
+    needs the machine. `turn` lets that run use the machine, and returns when this run may continue.
+    Both are called between two candidates and between two cases of a check. `clock` excludes the
+    time spent in `turn`. `now` returns monotonic seconds. `started` is the start of the run on that
+    clock, such as the start of the command.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class Control:
     # -- other runs
 
     def pause(self) -> None:
-        """Let other runs use the machine, if they want it."""
+        """Let other runs use the machine if they need it."""
         with self.paused():
             self._turn()
 
@@ -122,8 +120,8 @@ class Control:
 
     @contextmanager
     def locked_out(self) -> Iterator[None]:
-        """Record the time of the block, in which other programs hold the machine's lock. It counts
-        as time of this run."""
+        """Record the time of the block as a wait for the machine's lock. It counts as time of this
+        run."""
         start = self.now()
         try:
             yield
@@ -132,13 +130,13 @@ class Control:
 
     @property
     def waited_secs(self) -> float:
-        """The seconds spent in `paused` and `locked_out`."""
+        """The seconds spent in `paused` and `locked_out` blocks."""
         return self._paused_secs + self._locked_out_secs
 
     # -- the clock of the run
 
     def clock(self) -> float:
-        """Return monotonic seconds, without the seconds spent in `pause`."""
+        """Return monotonic seconds without the seconds spent in `paused` blocks."""
         return self.now() - self._paused_secs
 
     @property
@@ -148,11 +146,11 @@ class Control:
 
     @property
     def wall_secs(self) -> float:
-        """Wall time since the run began, in seconds."""
+        """Wall time since the run began."""
         return self.now() - self.started
 
     def allow(self, seconds: float | None) -> None:
-        """Limit the run to `seconds` after `started`, without the time of other runs. None means no
+        """Limit the run to `seconds` after `started`, without the time of other runs; None: no
         limit."""
         self.allowed_secs = inf if seconds is None else seconds
 
@@ -167,8 +165,7 @@ class Control:
         return self.left_secs + timeouts.RUN_GRACE_SECS
 
     def may_begin(self) -> bool:
-        """Return whether there is time for another candidate before the reserve for the end of the
-        run."""
+        """Whether time remains for another candidate before the reserve for the end of the run."""
         return self.left_secs > self.reserve_secs
 
     def doing(self, activity: Activity) -> None:
@@ -185,21 +182,22 @@ class Control:
         activity = self.activity
         used_secs = self.used_secs
         would_do = 3 * max(self.allowed_secs, used_secs)
-        if activity.done:  # at this pace, from the start of the run: never too little
+        if activity.done:  # at the average pace since the start of the run: never too little
             would_do = min(would_do, 1.5 * used_secs * activity.total / activity.done)
         would_do = rounded_up(max(would_do, 1.5 * self.allowed_secs))
         return OutOfTime(
             f"stopped: {self.allowed_secs:g} s ended during {activity}; `--seconds {would_do:g}`"
-            " should do",
+            " should suffice",
             would_do,
         )
 
     # -- the end of the run
 
     def abort(self) -> None:
-        """Abort the run: native code is killed, and the run raises MeasurementAborted.
+        """Abort the run: kill native code, and let the run raise MeasurementAborted.
 
-        Repeat the call until the run has ended: a process that is just starting may be missed.
+        The caller repeats it until the run has ended, because a process that is just starting may
+        not be registered yet.
         """
         self._aborted.set()
         with self._lock:
@@ -212,16 +210,14 @@ class Control:
         return self._aborted.is_set()
 
     def check(self) -> None:
-        """Raise MeasurementAborted after `abort`, because results of killed processes are wrong.
-        Raise OutOfTime if the time limit has passed."""
+        """Raise MeasurementAborted after `abort`, or OutOfTime if the time limit has passed."""
         if self._aborted.is_set():
             raise MeasurementAborted("stopped on request")
         if self.killed_in_secs <= 0.0:
             raise self.out_of_time()
 
     def on_abort(self, kill: Callable[[], None]) -> None:
-        """Register `kill`, which `abort` calls in the thread of its caller. `kill` must not
-        wait."""
+        """Register `kill`, which `abort` calls in its own thread. `kill` must not wait."""
         with self._lock:
             self._kills.append(kill)
 
@@ -229,8 +225,8 @@ class Control:
     def killing(self, kill: Callable[[], None]) -> Iterator[None]:
         """Register `kill` for `abort` during the block.
 
-        Raise MeasurementAborted before or after the block if the run was aborted, because results
-        of the block are wrong if `kill` was called.
+        Raise MeasurementAborted before or after the block if the run was aborted: after `kill`,
+        results of the block are wrong.
         """
         self.on_abort(kill)
         try:
@@ -253,5 +249,5 @@ class Controllable(Protocol):
     """A measurer with processes that an abort must end."""
 
     def attach(self, control: Control) -> None:
-        """Obey `control` from now on; called before the measurer is entered."""
+        """Obey `control`; called before the measurer is entered."""
         ...

@@ -1,7 +1,7 @@
-"""Environment variables that affect libraries, and one clean set of them for all timed processes.
+"""Environment variables that affect libraries, and a clean environment for all timed processes.
 
-A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` lets a library use slower code than
-the machine supports. A comparison with a library that is slowed down means nothing.
+A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` makes a library use slower code than
+the machine supports, and then a comparison with it means nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ _PREFIXES = (
     "ONEDNN_", "DNNL_", "OMP_", "GOMP_", "KMP_", "TBB_", "ATEN_", "TORCH_", "TORCHINDUCTOR_",
     "PYTORCH_", "NPY_", "NUMPY_", "NUMEXPR_", "TVM_", "MALLOC_",
 )  # fmt: skip
-"""Prefixes of variables of NumPy, PyTorch, TVM and the libraries they use: BLAS, oneDNN, OpenMP,
-the C library's heap."""
+"""Variables of NumPy, PyTorch, TVM and the libraries below them: BLAS, oneDNN, OpenMP, C heap."""
 
 _NAMES = frozenset({"GLIBC_TUNABLES", "LRU_CACHE_CAPACITY"})
-"""String functions selected by processor features, and the size of PyTorch's cache of oneDNN
-primitives."""
+"""The choice of string functions by CPU feature, and the size of PyTorch's cache for oneDNN."""
 
 _PLACES = ("_HOME", "_DIR", "_PATH", "ROOT")
-"""Suffixes of names that only give the location of a file or folder."""
+"""Suffixes of variables that only contain the location of a file or folder."""
 
 _THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -33,12 +31,11 @@ _THREADS = (
 KEPT_MEMORY = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
 )
-"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with the process, on huge
-pages: PyTorch allocates every result, and would pay for new pages in every call (ADR 19)."""
-
+"""`GLIBC_TUNABLES` of a process that times a library: freed memory stays in the process, on huge
+pages. PyTorch allocates every result, and would pay for new pages in every call (ADR 19)."""
 
 SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
-"""Secrets that must not be in the environment of processes that compile or run kernels."""
+"""Variables that processes that compile or run kernels must not have."""
 
 
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
@@ -52,11 +49,11 @@ def _steers(name: str) -> bool:
 
 
 def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
-    """Return `environ` for a process that is timed on `threads` threads, whichever library it uses.
+    """Return `environ` for a process that is timed on `threads` threads.
 
-    Every variable that `steering` finds is removed. The thread count of each library is set, and
-    OpenMP's threads are bound to separate cores (ADR 37). The environment is the same for this
-    project's kernels and for other libraries.
+    The variables of `steering` are removed. The thread count of each library is set, and OpenMP's
+    threads are bound to separate cores (ADR 37). This project's kernels and other libraries have
+    the same environment.
     """
     removed = SECRETS | set(steering(environ))
     kept = {name: value for name, value in environ.items() if name not in removed}
@@ -65,7 +62,7 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
 
 
 def openmp_environment(threads: int) -> dict[str, str]:
-    """Return the environment of a process whose parallel kernels are timed with `threads` threads.
+    """Return the environment of a process whose kernels are timed with `threads` OpenMP threads.
 
     Each thread stays on a separate core. Without binding, two threads may share a core for a tenth
     of a second, each spinning while the other works, and a kernel appears up to six times slower.
@@ -78,8 +75,7 @@ def openmp_environment(threads: int) -> dict[str, str]:
 
 
 def child_environment(threads: int, **more: str) -> dict[str, str]:
-    """Return the environment of this project's child processes: the current one with this import
-    path, `threads` threads for each library, and no variable that affects a library, as in a
-    benchmark."""
+    """Return the environment of this project's child processes: `clean_environment`, this import
+    path, and the variables `more`."""
     path = os.pathsep.join(p for p in sys.path if p)
     return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}

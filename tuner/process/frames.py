@@ -1,7 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each preceded by its length.
 
-All processes of a tuning run communicate by frames: no sockets, and no pickle except for the cases
-that a fork of the runner builds for it (`case_builder`).
+All processes of a tuning run communicate by frames. There are no sockets, and pickle is used only
+for cases that a fork of the runner builds for it (`case_builder`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Frame:
 
 
 def write_frame(fd: int, frame: Frame) -> None:
-    """Write all of `frame`, waiting while the pipe is full. Raise BrokenPipeError if the other end
-    is closed."""
+    """Write all of `frame`, waiting while the pipe is full; raise BrokenPipeError if closed."""
     text = json.dumps(frame.document, separators=(",", ":")).encode()
     rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
     while rest:
@@ -38,7 +37,7 @@ def write_frame(fd: int, frame: Frame) -> None:
 
 @dataclass(slots=True)
 class FrameReader:
-    """Reads frames from `fd`, in whatever pieces they arrive."""
+    """Reads frames from `fd`. A frame may arrive in any number of pieces."""
 
     fd: int
     ended: bool = False
@@ -47,13 +46,12 @@ class FrameReader:
 
     @property
     def buffered(self) -> bool:
-        """Whether a complete frame has arrived."""
         return bool(self._complete)
 
     def read_some(self) -> list[Frame]:
         """Read once and return the complete frames; set `ended` at the end of the stream.
 
-        Waits if the descriptor is blocking and has no data.
+        A blocking descriptor without data makes it wait.
         """
         self._read()
         frames = list(self._complete)
@@ -61,8 +59,8 @@ class FrameReader:
         return frames
 
     def read_frame(self) -> Frame | None:
-        """Return the next frame, or None at the end of the stream. Waits on a blocking
-        descriptor."""
+        """Return the next frame, or None at the end of the stream; wait if the descriptor is
+        blocking."""
         while not self._complete and not self.ended:
             self._read()
         return self._complete.popleft() if self._complete else None

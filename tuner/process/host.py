@@ -1,7 +1,7 @@
-"""The operating system's description of this machine: cores that a kernel may use, and data caches.
+"""The operating system's description of this machine: usable cores, caches and memory.
 
-All functions read files below a `root`, so that tests can supply other machines. A missing or
-malformed file gives a sensible default: containers and unusual kernels hide much of /sys.
+All functions read files below a `root`, so that tests can supply other machines. For a missing or
+malformed file they use a default: containers and unusual kernels hide much of /sys.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ def cpu_affinity() -> list[int]:
 
 
 def available_cores(root: Path = ROOT) -> int:
-    """Return the number of CPUs that a kernel may keep busy: the size of the affinity mask, or less
-    by cgroup quota, at least 1."""
+    """Return the number of CPUs in the affinity mask, or less if a cgroup quota is lower; at least
+    1."""
     quota = cgroup_cpus(root)
     cores = len(cpu_affinity())
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def cgroup_cpus(root: Path = ROOT) -> float | None:
-    """Return the least CPU quota of this process's cgroup and its parents, in CPUs, or None if
-    unlimited.
+    """Return the lowest CPU quota of this process's cgroup and its parents, or None if unlimited.
 
     It reads cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us` over `cpu.cfs_period_us`).
     """
@@ -99,8 +98,8 @@ def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
 
 
 def _sysconf_caches() -> tuple[Cache, ...]:
-    """Return the caches that the C library reports; glibc numbers (size, ways, line) of level n as
-    188 + 3(n-1) and the two numbers after it."""
+    """Return the caches that glibc reports: size, ways, line of level n have the `sysconf` numbers
+    188 + 3 * (n - 1) and the next two."""
     if platform.libc_ver()[0] != "glibc":
         return ()
     caches = []
@@ -117,8 +116,7 @@ def _sysconf_caches() -> tuple[Cache, ...]:
 
 
 def cpu_identity(root: Path = ROOT) -> str:
-    """Return the kernel's description of one CPU of this machine, without fields that change
-    (clock, load)."""
+    """Return the kernel's description of one CPU, without fields that change (clock, load)."""
     keep = {
         "vendor_id", "model name", "cpu family", "model", "stepping", "flags", "Features",
         "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
@@ -147,8 +145,7 @@ def available_memory_bytes(root: Path = ROOT) -> int:
 
 
 def parse_size(text: str) -> int | None:
-    """Return a size in bytes from the notation of /sys, such as `32K`, or None if `text` is not a
-    size."""
+    """Return the bytes of a size in the notation of /sys, such as `32K`, or None if invalid."""
     found = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
     return int(found[1]) * _SIZE_UNITS[found[2]] or None if found else None
 

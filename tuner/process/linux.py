@@ -1,5 +1,4 @@
-"""The few Linux calls that Python does not offer: memory protection, parent-death signals,
-faults."""
+"""Linux calls that Python lacks: memory protection, parent-death signals, fault handlers."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 @cache
 def libc() -> ctypes.CDLL:
-    """Return the C library, with the signatures used here declared."""
+    """Return the C library, with declared signatures."""
     lib = ctypes.CDLL(None, use_errno=True)
     size, void, c_int = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
     lib.mmap.argtypes = [void, size, c_int, c_int, c_int, ctypes.c_long]
@@ -71,12 +70,10 @@ def resident_bytes(pid: int) -> int:
 
 
 def reserve(size_bytes: int, *, shared: bool = False) -> int:
-    """Return the address of `size_bytes` of inaccessible address space, private or `shared` with
-    children.
+    """Return the address of `size_bytes` of inaccessible memory, private or `shared` with children.
 
-    It is located far from all mappings that the system places. Code reaches its constants by 32-bit
-    offsets, so the gaps into which LLVM loads code must not be separated by gigabytes of guard
-    pages.
+    It is far from all mappings that the system places. Code reaches its constants by 32-bit
+    offsets, so gigabytes of guard pages must not separate the gaps into which LLVM loads code.
     """
     flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
@@ -86,13 +83,13 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
         if address == wanted:
             return wanted
         if address is not None and address != _MAP_FAILED:
-            return int(address)  # before Linux 4.17 the flag is ignored: only a hint
+            return int(address)  # before Linux 4.17 the address is only a hint
         if ctypes.get_errno() != errno.EEXIST:
             break  # a smaller address space than usual
     address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)
     if address is None or address == _MAP_FAILED:
         if ctypes.get_errno() == errno.ENOMEM:
-            raise MemoryError(f"no room for {size_bytes} bytes of address space")
+            raise MemoryError(f"cannot reserve {size_bytes} bytes of address space")
         raise _fail(f"cannot reserve {size_bytes} bytes of address space")
     return int(address)
 
@@ -104,8 +101,7 @@ def release(address: int, size_bytes: int) -> None:
 
 
 def protect(address: int, size_bytes: int, protection: int) -> None:
-    """Set the protection of the pages of `[address, address + size_bytes)`; both values are
-    page-aligned."""
+    """Set the protection of the pages from `address` on; both numbers are multiples of a page."""
     if size_bytes and libc().mprotect(address, size_bytes, protection):
         raise _fail("cannot change memory protection")
 
@@ -116,14 +112,13 @@ def prefer_huge_pages(address: int, size_bytes: int) -> None:
 
 
 def inherit(address: int, size_bytes: int, *, inherited: bool) -> None:
-    """Set whether children forked from now on inherit these pages. Writing to pages that a child
-    shares copies them first."""
+    """Set whether children that are forked later inherit these pages, which are then copied on
+    write."""
     libc().madvise(address, size_bytes, _MADV_DOFORK if inherited else _MADV_DONTFORK)
 
 
 def keep_freed_memory() -> None:
-    """Let `malloc` keep all freed memory instead of returning it to the system: new pages cost more
-    than most operations on them."""
+    """Make `malloc` keep all freed memory: new pages cost more than most operations on them."""
     for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1)):
         libc().mallopt(parameter, value)
 
@@ -136,8 +131,7 @@ def readable(fd: int, timeout_secs: float = 0.0) -> bool:
 
 
 def process_age_secs() -> float:
-    """Return the seconds since this process was started, imports included, or 0 if the kernel does
-    not report it."""
+    """Return the seconds since this process started, or 0 if the kernel does not report them."""
     try:
         with open("/proc/self/stat") as stat:
             ticks = int(stat.read().rpartition(")")[2].split()[19])
@@ -150,7 +144,7 @@ def process_age_secs() -> float:
 def die_with_parent(parent_pid: int) -> None:
     """Let the kernel send SIGKILL to this process when the thread that started it ends.
 
-    Exit immediately if `parent_pid` has ended already, which the signal alone would miss.
+    Exit immediately if `parent_pid` has already ended, because then no signal is sent.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:

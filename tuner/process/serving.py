@@ -1,5 +1,4 @@
-"""The start of a helper process: it takes over its pipes, ends with its parent, and limits its
-memory."""
+"""The start of a helper process: take over the pipes, end with the parent, limit the memory."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ MEMORY_BYTES = 4 << 30
 
 
 def end_with(lifeline: int) -> None:
-    """End this process once the other end of the pipe `lifeline` is closed, even during a
-    compilation."""
+    """End this process when the other end of `lifeline` closes, even during a compilation."""
     poller = select.poll()
     poller.register(lifeline, 0)
     poller.poll()
@@ -32,7 +30,6 @@ def take_over_pipes() -> tuple[int, int]:
 
 
 def limit_memory() -> None:
-    """Limit this process to `MEMORY_BYTES` more memory, or to an inherited lower limit, and disable
-    core dumps."""
+    """Limit this process to `MEMORY_BYTES` more memory, and disable core dumps."""
     linux.limit_address_space(linux.address_space_bytes() + MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -52,8 +52,8 @@ def is_padding(stage: Stage) -> bool:
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
-    """Return the steps that eliminate all taps without contribution from the plain stage that
-    computes `name`."""
+    """Return the steps that eliminate all taps without contribution from unscheduled stage
+    `name`."""
     steps: tuple[Split | Solve, ...] = ()
     while True:
         for more in _candidates(nest, name):
@@ -90,8 +90,7 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
 
 
 def _solution(congruence: Congruence, tap: For, others: list[For]) -> tuple[Split | Solve, ...]:
-    """Return the splits that reduce the congruence to inner loops, followed by Solve for the inner
-    tap."""
+    """Return the splits that reduce the congruence to inner loops, and Solve for the inner tap."""
     n = congruence.modulus
     periods = [(loop, n // gcd(n, congruence.index.coefficient(loop.var))) for loop in others]
     splits = [Split(loop.var, period) for loop, period in periods if loop.extent > period]

@@ -18,17 +18,16 @@ def contiguous_reduction(view: StageView) -> str | None:
 
 
 def _is_same_for_columns(view: StageView) -> bool:
-    """Return whether neighbouring results read the same elements and differ in conditions only, as
-    in a cumulative sum. One load then serves a whole vector of results."""
+    """Return whether neighbouring results read the same elements under different conditions, as in
+    a cumulative sum. One load then serves a whole vector of results."""
     if not view.spatial or view.spatial[-1].extent < SHORT_AXIS:
         return False
     return not any(read.uses(view.spatial[-1].name) for read in view.reads)
 
 
 def _is_window(view: StageView, loop: StageLoop) -> bool:
-    """Return whether `loop` iterates over windows that are adjacent along the last spatial axis, at
-    a stride small enough for whole-vector reads, with at least as many windows as a window has
-    elements."""
+    """Return whether `loop` iterates over a window of the last spatial axis. Windows must be close
+    enough for whole-vector loads, and at least as many as the elements of a window."""
     if not view.spatial or view.spatial[-1].extent < loop.extent:
         return False
     beside = view.spatial[-1].name
@@ -37,7 +36,7 @@ def _is_window(view: StageView, loop: StageLoop) -> bool:
 
 
 def is_along_columns(view: StageView) -> bool:
-    """Return whether a reduction sums rows that are contiguous along another axis."""
+    """Return whether a reduction adds rows that are contiguous along the last spatial axis."""
     if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
         return False
     last = view.spatial[-1].name

@@ -1,7 +1,4 @@
-"""Structure of each stage for the rules: its loops and the indices of its reads.
-
-Neither this module nor the rules depend on the names of operators.
-"""
+"""Structure of each stage for the rules: its loops and reads. Names of operators are not used."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ a separate loop."""
 
 @dataclass(frozen=True, slots=True)
 class StageLoop:
-    """A loop of a stage. `dim` is the output dimension that it iterates over, -1 for a reduction
-    loop."""
+    """A loop of a stage. `dim` is its output dimension, or -1 for a reduction loop."""
 
     name: str
     extent: int
@@ -69,9 +65,9 @@ class StageLoop:
 
 @dataclass(frozen=True, slots=True)
 class StageRead:
-    """A read of one tensor. `index` is over the stage's loops. `conditional`: whether the read is
-    under a condition. `padded`: whether that condition keeps the index inside the tensor, so that
-    other points read padding."""
+    """A read of one tensor. `index` is in terms of the stage's loops. `conditional`: whether a
+    condition encloses the read. `padded`: whether the condition keeps the index in bounds; if it is
+    false, the read yields padding."""
 
     tensor: str
     index: tuple[Affine, ...]
@@ -89,13 +85,12 @@ class StageRead:
         return any(loop in i.vars() for i in self.index)
 
     def element_stride(self, loop: str) -> int | None:
-        """Return the distance in elements between neighbours along `loop`, or None if the index
-        divides it."""
+        """Return the distance in elements between neighbours along `loop`; see `element_step`."""
         return element_step(self.shape, self.index, loop)
 
     def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
-        """Return the one dimension whose index is `loop` with coefficient 1 plus a constant, or
-        None if there is none. Loops in `fixed` count as constants."""
+        """Return the dimension with the index `loop` + constant, or None if there is no such
+        dimension or another index depends on `loop` too. Loops in `fixed` count as constants."""
         using = [d for d, i in enumerate(self.index) if loop in i.vars()]
         if len(using) != 1:
             return None
@@ -107,8 +102,8 @@ class StageRead:
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage as rules see it: after `phase_steps` split reduction axes that are used in two parts
-    or in phases (see `phases.py`), and `axis_splits` split output axes."""
+    """A stage as rules examine it: after `phase_steps`, which split and solve reduction axes (see
+    `phases.py`), and after `axis_splits` of output axes."""
 
     name: str
     phase_steps: tuple[Split | Solve, ...]
@@ -128,12 +123,10 @@ class StageView:
 
     @property
     def points(self) -> int:
-        """Number of evaluations of the stage's expression."""
         return self.outputs * prod(loop.extent for loop in self.reduce)
 
     @property
     def outputs(self) -> int:
-        """Number of elements that the stage computes."""
         return prod(loop.extent for loop in self.spatial)
 
     @cached_property
@@ -142,13 +135,12 @@ class StageView:
         return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
     def ends(self, loop: str) -> bool:
-        """Return whether a guard may end `loop` early."""
+        """Return whether a guard depends on `loop`."""
         return any(loop in guard.index.vars() for guard in self.guards)
 
     @cached_property
     def operations(self) -> int:
-        """Arithmetic operations of one evaluation, including the reduction's own. Common
-        subexpressions count once."""
+        """Operations of one evaluation, with the reduction. Common subexpressions count once."""
         ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
         return ops + (1 if self.is_reduction else 0)
 
@@ -162,8 +154,7 @@ def view_stage(
     workload: Workload, name: str, inlined: tuple[str, ...] = (), *, whole: bool = False
 ) -> StageView:
     """Return the view of the stage of `workload` (in normal form) that computes tensor `name`,
-    after the stages `inlined` are inlined into their readers. With `whole`, its output axes are not
-    split."""
+    after the stages `inlined` are inlined. If `whole`, its output axes are not split."""
     return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
 
 
@@ -179,7 +170,6 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
-    """Return the view of the stage that computes `name` in `nest`; see `view_stage`."""
     phase_steps, axis_splits = _preparation(nest, name)
     axis_splits = () if whole else axis_splits
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
@@ -236,7 +226,8 @@ def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tupl
 
 
 def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
-    """Return splits of loops that a read uses as quotient and remainder: groups, packed axes."""
+    """Return splits of loops whose quotient and remainder index a read, as in grouped
+    convolutions."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     extents = {loop.var: loop.extent for loop in chain}
@@ -257,8 +248,8 @@ def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
 
 def _repeated_axis(leaf: StoreElement) -> str:
     """Return the contiguous loop of `leaf` if all reads that divide it repeat each element a few
-    times in a row, so that vectors along it can be built from vectors of these elements. Return ""
-    otherwise."""
+    times in a row; vectors of repeated elements can be built from vectors of elements. Otherwise
+    return ""."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
     few = all(isinstance(a, FloorDiv) and a.divisor <= MAX_LANE_STRIDE for a in divided)
@@ -266,8 +257,8 @@ def _repeated_axis(leaf: StoreElement) -> str:
 
 
 def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
-    """Return `value` with `change` applied to every load index. Conditions remain as written
-    because rules recognise padding and phases by their form."""
+    """Return `value` with `change` applied to every load index. Conditions are not changed because
+    rules recognise padding and phases in them."""
 
     def load(node: Scalar) -> Scalar | None:
         if isinstance(node, Load):
@@ -298,8 +289,8 @@ def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tu
 def with_reads(
     view: StageView, spatial: Sequence[StageLoop], reads: Sequence[StageRead]
 ) -> StageView:
-    """Return `view` with the axes `spatial` and with `reads` in place of its own reads, one for
-    each. The loads of its value get the new indices, so that no part refers to removed axes."""
+    """Return `view` with the axes `spatial` and with its reads replaced by `reads`, in the same
+    order. The loads of its value get the new indices."""
     moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
 
     def load(node: Scalar) -> Scalar | None:
@@ -331,7 +322,7 @@ def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Return whether neighbours along `loop` are not contiguous but within a few vectors: at a
+    """Return whether neighbours along `loop` are within a few vectors but not contiguous: at a
     small stride, or each element repeated a few times in a row."""
     step = element_step(shape, index, loop)
     if step is not None:
@@ -350,7 +341,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
-    """Return the offsets of `index` relative to its start while loops of these extents run."""
+    """Return the values of `index` relative to its first one during loops of these extents."""
     found = {0}
     for name, extent in extents.items():
         step = index.coefficient(name)

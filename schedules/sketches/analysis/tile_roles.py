@@ -13,8 +13,8 @@ from ...target import Target
 from .stages import StageLoop, StageRead, StageView
 
 LEAST_DEPTH = 32
-"""Shortest block of a reduction: at this length, storing the sums costs little, even element by
-element."""
+"""Shortest block of a reduction. At this length, storing the sums takes little of the time, even if
+they are stored element by element."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -23,9 +23,9 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TileRoles:
-    """Roles of the loops. `columns`: the vector axis. `rows`: innermost first. `outer_rows`:
-    further axes that the column operands do not depend on. `main`: the reduction loop that is
-    blocked. `taps`: the other reduction loops. `batch`: the other spatial loops."""
+    """Roles of a stage's loops. `columns`: the vector axis. `rows`: up to two axes, innermost
+    first. `outer_rows`: further axes that column operands do not depend on. `main`: the reduction
+    loop that is blocked. `taps`: other reduction loops. `batch`: other spatial loops."""
 
     columns: StageLoop
     rows: tuple[StageLoop, ...]
@@ -47,8 +47,8 @@ class TileRoles:
 
 
 def assign_roles(view: StageView) -> TileRoles | None:
-    """Return the roles of a stage in the tile sketch, or None if it does not match: it is not a
-    reduction, or no spatial axis is worth vectorising."""
+    """Return the roles of a stage in the tile sketch, or None if it is not a reduction or no
+    spatial axis is suitable for vectors."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
     last = view.spatial[-1]
@@ -62,15 +62,15 @@ def is_product(view: StageView) -> bool:
 
 def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
     """Return roles with vectors along overlapping windows at a stride of two to four elements, or
-    None. Whole vectors contain these lanes, and neighbouring rows and taps share the vectors."""
+    None. Lanes are selected from whole vectors, which neighbouring rows and taps share."""
     roles = roles_along(view, columns, MAX_LANE_STRIDE)
     return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
-    """Yield roles with vectors along an axis that is not contiguous in the result. All operands of
-    the vectors must be loadable or packable without gaps, and rows must iterate over the contiguous
-    axis: for example the channels of an image stored plane by plane."""
+    """Yield roles with vectors along an axis that is not contiguous in the result, for example the
+    channels of an image stored plane by plane. Column operands must be loadable or packable without
+    gaps, and the innermost row axis must be contiguous in the result."""
     if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
@@ -80,8 +80,8 @@ def scattered_roles(view: StageView) -> Iterator[TileRoles]:
 
 
 def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
-    """Return `roles` and, if the contiguous axis leaves many lanes of its last vector empty,
-    alternative roles that merit a separate sketch."""
+    """Return `roles` and, if the last vector of the contiguous axis has empty lanes, roles along an
+    axis that fills all vectors."""
     lanes = target.lanes(view.dtype)
     if roles.columns is not view.spatial[-1] or roles.columns.extent % lanes == 0:
         return (roles,)
@@ -90,17 +90,16 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 
 
 def lane_step(roles: TileRoles) -> int:
-    """Return the distance in elements between the lanes of column operands that are selected from
-    whole vectors."""
+    """Return the stride in elements of lanes that are selected from whole vectors, or 1."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
     return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 
 
 def tap_distance(roles: TileRoles, lanes: int) -> int:
-    """Return the number of reduction steps that move all column operands by one vector of `lanes`.
-    This applies to windows that slide along the vector axis with stride one: neighbouring vectors
-    of a tile share the elements of taps at this distance. Return 1 if taps do not slide this way or
-    there are too few of them."""
+    """Return the number of reduction steps that move all column operands by one vector of `lanes`,
+    for windows that slide along the vector axis with stride one. Taps at this distance read the
+    same elements for neighbouring vectors. Return 1 if taps do not slide this way or are too
+    few."""
     found = set()
     for read in roles.column_reads:
         moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
@@ -132,8 +131,8 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
         ]
     rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
-    # An axis outside an axis that all operands share stays outside: the data of one of its steps is
-    # contiguous. Axes of one iteration are outermost, where they have no effect.
+    # An axis that encloses an axis of all operands remains outside, because one of its steps reads
+    # contiguous data. Axes of one iteration are outermost, where they have no effect.
     shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
     inside = others[max(shared, default=-1) + 1 :]
     outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
@@ -150,8 +149,8 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
 
 
 def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bool:
-    """Return whether neighbours along `loop` share most elements of all `reads` that depend on it,
-    because windows overlap. Rows along such an axis share vectors between taps."""
+    """Return whether all `reads` that depend on `loop` have windows that overlap along it. Rows
+    along such an axis share vectors between taps."""
     if loop.extent == 1:
         return False
     return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))

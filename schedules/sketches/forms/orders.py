@@ -2,9 +2,8 @@
 
 A convolution with channels before rows has windows along its last axis. With a stride or circular
 padding, neighbours along that axis are not contiguous, while neighbours along the channels can be
-packed. The same problem occurs if the last axis fills a fraction of a vector and another axis is
-contiguous in the operands. The stage is then computed with the other axis last and transposed
-afterwards.
+packed. The last axis is also unsuitable if it fills a fraction of a vector and another axis is
+contiguous in the operands. The stage is then computed with the other axis last and transposed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | Non
     if _windows_along_columns(view):
         dims = [d for d in range(len(stage.axes) - 1) if _can_be_packed(view, d, lanes)]
     elif 2 * last <= lanes:
-        dims = [d for d in range(len(stage.axes) - 1) if _lies_together(view, d, lanes)]
+        dims = [d for d in range(len(stage.axes) - 1) if _is_contiguous(view, d, lanes)]
     else:
         return None
     for dim in sorted(dims, key=lambda d: -stage.axes[d].extent):
@@ -76,8 +75,8 @@ def _windows_along_columns(view: StageView) -> bool:
 
 
 def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
-    """Return the loop that iterates over dimension `dim` and the reads that use it. Return "" and
-    no reads if there are several such loops or the loop is too short for vectors."""
+    """Return the loop of output dimension `dim` and the reads that use it, or "" and no reads if
+    there are several such loops or the loop is too short for vectors."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
     if len(loops) != 1 or 2 * loops[0].extent < lanes:
         return "", []
@@ -85,14 +84,14 @@ def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]
 
 
 def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
-    """Return whether every read that uses the dimension's loop indexes a separate dimension with
-    it, and some reads do not use it, so that they are reused for each vector."""
+    """Return whether all reads that use the loop of dimension `dim` can be packed along it, and
+    other reads are reused for each vector."""
     loop, users = _users(view, dim, lanes)
     plain = all(read.own_dim(loop) is not None for read in users)
     return bool(users) and plain and len(users) < len(view.reads)
 
 
-def _lies_together(view: StageView, dim: int, lanes: int) -> bool:
-    """Return whether the largest read that uses the dimension's loop is contiguous along it."""
+def _is_contiguous(view: StageView, dim: int, lanes: int) -> bool:
+    """Return whether the largest read that uses the loop of `dim` is contiguous along it."""
     loop, users = _users(view, dim, lanes)
     return bool(users) and max(users, key=lambda r: prod(r.shape)).element_stride(loop) == 1

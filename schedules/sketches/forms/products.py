@@ -1,5 +1,4 @@
-"""Choice of factors of a sum of products to multiply in advance: the pair that leaves the least
-work.
+"""Choice of the factors of a sum of products that are multiplied in a separate stage.
 
 A product of more than two factors costs one multiplication per additional factor and point, and a
 factor that is an expression is computed again for every use. A precomputed pair costs only the
@@ -44,8 +43,8 @@ def _gains(workload: Workload) -> Iterator[PrecomputeFactors]:
 def _costly_factor(
     workload: Workload, stage: Stage, factors: Sequence[Scalar]
 ) -> tuple[int, ...] | None:
-    """Return a factor that contains math functions and would be computed again at most points,
-    together with the factors that depend on no other axes, or None."""
+    """Return the numbers of the factors to precompute, or None: a factor that calls math functions
+    and would be computed again at most points, and all factors with no other axes."""
     points = _points(stage, factors)
     for factor in factors:
         own = _points(stage, [factor])
@@ -56,8 +55,8 @@ def _costly_factor(
 
 
 def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, ...] | None:
-    """Return the two factors whose precomputed product leaves the least work, or None if no pair
-    leaves less than now."""
+    """Return the two factors whose precomputed product saves the most work, or None if none saves
+    any."""
     least = float(_points(stage, factors)) * (len(factors) - 1)
     best: tuple[int, ...] | None = None
     for pair in combinations(range(len(factors)), 2) if len(factors) > 2 else ():
@@ -75,8 +74,8 @@ def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[
 def _left(
     stage: Stage, both: Sequence[Scalar], rest: Sequence[Scalar], summed: Sequence[Axis]
 ) -> float:
-    """Return the multiply-adds that remain after the product of `both` is precomputed and summed
-    over the axes `summed`."""
+    """Return the multiply-adds that remain if the product of `both`, summed over `summed`, is
+    stored."""
     if _names(rest).isdisjoint(axis.name for axis in stage.reduce_axes):
         return prod(axis.extent for axis in stage.axes)  # the remaining factors multiply the sum
     names = _names([*both, *rest]) - {axis.name for axis in summed}

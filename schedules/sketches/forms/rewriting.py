@@ -1,8 +1,7 @@
-"""Rewritten forms of a workload that merit schedules: the regrouped form, which is always
-permitted, and forms whose rounding error the workload must allow.
+"""Forms of a workload. The regrouped form is always permitted; the workload must allow the rounding
+error of the others.
 
-A computation can be written in many ways. A form with fewer terms, or one that computes a shared
-function only once, is searched first.
+A form with fewer terms, or one that computes a shared function only once, is searched first.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from .products import precompute_factors
 
 
 def regrouped(workload: Workload) -> Form:
-    """Return the regrouped form of `workload` (in normal form): sums over taps, then extraction of
-    common formulas, then precomputed products. The form has no steps if none is profitable."""
+    """Return the form of `workload` (in normal form) with sums over taps, then common formulas
+    extracted, then products precomputed, each only if profitable."""
     return precompute_factors(
         Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
     )
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
-    """Yield rewrites of sums over elements, of which a filter uses only a few, into sums over the
-    filter's taps, if there are fewer taps."""
+    """Yield rewrites of sums over input elements into sums over the taps of a filter, if an output
+    uses fewer taps than there are elements."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)
@@ -42,9 +41,9 @@ def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
 
 
 def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
-    """Yield rewrites that compute a formula with math functions once if several stages compute it,
-    the largest formula first. The formula must not be larger than the largest tensor, because then
-    writing and reading it costs less than evaluating the function."""
+    """Yield rewrites that extract formulas with math functions that several stages compute, the
+    largest first. A formula may not have more values than the largest tensor; storing and reading
+    it then costs less than the functions."""
     found = [(stage, formulas(stage)) for stage in workload.stages]
     used = Counter(text for _, each in found for text in {f.text for f in each})
     most = max(tensor.elements for tensor in workload.tensors.values())
@@ -53,7 +52,7 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
             if used[formula.text] < 2 or not math_calls(formula.node):
                 continue
             if formula.node == stage.body and stage.is_elementwise:
-                continue  # already a separate stage: the normal form merges duplicate stages
+                continue  # a separate stage already; the normal form merges duplicates
             if prod(axis.extent for axis in formula.axes) <= most:
                 yield ExtractCommonStage(stage.name, part)
 
@@ -61,8 +60,9 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:
     """Return the forms of `workload` (in normal form) that change its rounding error.
 
-    For each number of products of a fast filter, largest first, all matching stages are rewritten,
-    along all windows with such a filter. Return () without `Workload.allowed_error`.
+    There is at most one form per number of products of a fast filter, the largest first. It
+    rewrites all matching stages, along all windows that have such a filter. Return () if the
+    workload allows no error.
     """
     if workload.allowed_error is None:
         return ()
@@ -81,8 +81,7 @@ def _fast_filters(products: int, workload: Workload) -> Iterator[Winograd]:
 
 
 def _tiles(found: WindowedSum, products: int) -> tuple[tuple[int, int], ...]:
-    """Return the dimensions whose windows have a filter with `products` products, and the outputs
-    per tile."""
+    """Return (dimension, outputs per tile) for all windows with a filter of `products` products."""
     sizes = ((w, products - w.tap.extent + 1) for w in found.windows)
     return tuple(
         (w.dim, size)

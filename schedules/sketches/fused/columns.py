@@ -39,8 +39,8 @@ from .rows import RowPart
 
 
 def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and the earlier stages with the same columns, or None if the group
-    has no reduction over rows or no second stage."""
+    """Return the group of `view` and earlier stages with the same columns, or None if it has one
+    stage or no reduction over rows."""
     if not _is_by_column(view) or view.spatial[-1].extent < SHORT_AXIS:
         return None
 
@@ -59,8 +59,8 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 def _is_by_column(view: StageView) -> bool:
-    """Return whether the stage can be vectorised along its last axis with whole-vector loads or
-    broadcasts only. Products are excluded because tiles are more profitable for them."""
+    """Return whether the stage can be vectorised along its last axis with contiguous loads and
+    broadcasts only. Products are excluded because tiles are faster."""
     if view.phase_steps or view.axis_splits or not view.spatial or is_product(view):
         return False
     if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
@@ -70,8 +70,8 @@ def _is_by_column(view: StageView) -> bool:
 
 
 def _shared_beside_last(tensor: str, reader: StageView) -> int:
-    """Return the number of leading axes of `reader` that every read of `tensor` shares, not
-    counting the last axis, or -1 if the last axes differ."""
+    """Return the number of leading axes of `reader`, without the last one, that every read of
+    `tensor` has, or -1 if the last axes differ."""
     own = [read.index for read in reader.reads if read.tensor == tensor]
     if not all(index and is_loop(index[-1], reader.spatial[-1]) for index in own):
         return -1
@@ -84,11 +84,11 @@ class ColumnSettings(Generic[N]):
     """Knobs of blocks of columns."""
 
     vectors: N = knob(lambda sketch: sketch.widths, usual=len(POWERS))
-    """Largest number of vectors per block. All blocks have equal width, and their number is a
-    multiple of the threads."""
+    """Largest number of vectors per block. All blocks have equal width, and threads get equal
+    numbers of blocks."""
     parallel: N = parallel_knob(lambda sketch: sketch.group.repeats * sketch.most > 1)
     fuse_loops: N = knob(lambda sketch: switch(sketch.merged), usual=1)
-    """Whether a reduction and the elementwise stage before it are computed in one loop."""
+    """Whether a reduction and the elementwise stage before it share one loop."""
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: (0,) if sketch.group.last.is_reduction else sketch.nontemporal_choices
     )
@@ -103,12 +103,11 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
 
     @property
     def most(self) -> int:
-        """Number of vectors of all columns."""
         return -(-self.group.last.spatial[-1].extent // self.lanes)
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Reductions, each with the elementwise stage that is computed in the same loop."""
+        """Elementwise stages that can share a loop with a reduction, by the reduction."""
 
         def along_rows(view: StageView) -> list[StageLoop] | None:
             alone = len(view.spatial) == self.group.shared_axes + 1
@@ -118,18 +117,18 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Offered upper limits for the vectors of columns per block."""
+        """Values of the knob `vectors`: powers of two whose blocks fit a core's private caches."""
         return tuple(n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
 
     def _keeps(self, vectors: int) -> bool:
-        """Return whether intermediate values of `vectors` vectors of columns fit a core's private
-        caches together with the operands."""
+        """Return whether the intermediate values of a block of `vectors` vectors occupy at most
+        half of a core's private caches."""
         kept = ((x, self._own_axes(x)[:-1]) for x in self.group.producers if not x.is_reduction)
         column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
         return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
 
     def block_vectors(self, v: ColumnSettings[IntArray]) -> IntArray:
-        """Return the width of the blocks in vectors, shape (P,); all blocks have the same width."""
+        """Return the width of all blocks in vectors, shape (P,)."""
         blocks = -(-self.most // v.vectors)
         threads = np.where(v.parallel > 0, self.target.threads, 1)
         if self.group.repeats == 1:
@@ -143,8 +142,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return a plan of matrices and blocks of columns; inside them the rows of each stage, and
-        the vectors of a block in each row."""
+        """Return a plan of matrices and blocks of columns. A block contains the rows of each stage,
+        and a row the vectors of the block."""
         v = self.values(settings)
         *axes, column = range(len(self._outline.axes))
         lead, width, shared = (
@@ -169,8 +168,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the leaves of the plan's levels, one stage after the other. Lanes beyond the last
-        column are computed and discarded, except in results."""
+        """Yield the leaves, one stage after the other. In intermediate values, lanes beyond the
+        last column are computed and discarded."""
         plan, merge = self.plan(settings), self.values(settings).fuse_loops > 0
         levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop

@@ -50,7 +50,7 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
 
     @cached_property
     def row(self) -> tuple[StageLoop, ...]:
-        """The axes of a row, which one loop covers."""
+        """The axes of a row. One loop iterates over all of them."""
         view = self.group.last
         *outer, last = view.spatial
         found = [last]
@@ -64,32 +64,30 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         return len(self.row) == len(self.group.last.spatial) > 1
 
     def _goes_on(self, outer: StageLoop, inner: StageLoop) -> bool:
-        """Return whether every read is contiguous across the end of `inner` to the next index of
-        `outer`."""
+        """Return whether one loop can replace `outer` and `inner`, because the elements of every
+        read are equally spaced along both."""
         reads = self.group.last.reads
         steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
         return all(a is not None and b is not None and a == b * inner.extent for a, b in steps)
 
     @property
     def along(self) -> int:
-        """Number of elements of a row."""
         return prod(axis.extent for axis in self.row)
 
     def _piece(self, vectors: int, parallel: int) -> int:
-        """Return the number of row elements per task: pieces of whole vectors if there are few
-        rows."""
+        """Return the elements of a row per task. If there are few rows, a row is divided into
+        ranges of whole vectors."""
         threads, rows = self.target.threads, self.group.last.outputs // self.along
         pieces = -(-TASKS_PER_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
         return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the whole vectors of a row or of a piece of a row, and the remainder."""
+        """Yield the full iterations along a row or a piece of it, and the remainder."""
         view, along, v = self.group.last, self.along, self.values(settings)
         lanes = 1 if vector_axis(view, self.row) is None else self.lanes
 
         def count(vectors: int, parallel: int) -> tuple[float, ...]:
-            """Return whether rows are divided, the number of tasks, the number of task iterations,
-            and the pass along one task."""
+            """Return whether rows are divided, the tasks, their iterations, and the pass of one."""
             piece, most = self._piece(vectors, parallel), vectors if lanes > 1 else 1
             rows, many = view.outputs // along, -(-along // piece)
             if many == 1:

@@ -1,13 +1,14 @@
-"""Formulas that remain of expressions once the axes that select among formulas are unrolled.
+"""Counts of the operations of stages with unrolled formulas.
 
-Each unrolled copy of a stage has the formula of its index. Copies share loads, and values needed by
-later copies stay in registers.
+Such a stage selects one of several formulas by an index (see `transform.py`). If the axis of the
+index is unrolled, each copy of the stage contains only its own formula. Copies share loads, and
+values needed by later copies stay in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
-from itertools import product
+from itertools import accumulate, product
 from typing import NamedTuple
 
 from ...algebra.affine import Affine, Cond, holds
@@ -19,12 +20,12 @@ Values = Mapping[str, Sequence[int]]
 """Index values of the unrolled axes."""
 
 Event = tuple[list[Hashable], Hashable | None]
-"""The values that one copy reads, and the register that it writes."""
+"""The values that one copy of a stage reads, and the register that it writes."""
 
 
 class FormulaCounts(NamedTuple):
     """Counts for one vector of all copies: `instructions` (math functions excluded), arithmetic
-    operations (`flops`), `math` functions, instructions that are `masked`, `loads`, and the maximum
+    operations (`flops`), `math` functions, `masked` instructions, `loads`, and the maximum number
     of `live` registers."""
 
     instructions: int
@@ -39,7 +40,7 @@ def formula_counts(
     stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
 ) -> FormulaCounts:
     """Return the counts of the stages, executed one after the other in each of `turns`. A turn maps
-    each stage to the index values of its unrolled axes, with one copy per combination. All stages
+    each stage to the index values of its unrolled axes; each combination is one copy. All stages
     but the last write to registers. Instructions of the stages in `masked` count as masked."""
     inside = {stage.view.name for stage in stages[:-1]}
     loaded: set[Hashable] = set()
@@ -73,7 +74,8 @@ def formula_counts(
 
 
 class Formulas:
-    """The expression nodes of a stage, by number. `used` are the axes that each node depends on."""
+    """The expression nodes of a stage, by number. `used` are the axes of each node, and `inner` the
+    numbers of its operands."""
 
     def __init__(self, view: StageView) -> None:
         self.view = view
@@ -85,7 +87,7 @@ class Formulas:
         self.inner = [[number[child] for child in children(node)] for node in self.nodes]
 
     def choices(self, axes: Set[str]) -> dict[int, tuple[Cond, ...]]:
-        """Return the conditions of the Select nodes that are decided by `axes` only."""
+        """Return the conditions of each Select node that depends on `axes` only."""
         found = {}
         for n, node in enumerate(self.nodes):
             if isinstance(node, Select) and isinstance(node.cond, All):
@@ -95,7 +97,7 @@ class Formulas:
         return found
 
     def chosen(self, setting: Setting, decided: Mapping[int, tuple[Cond, ...]]) -> list[int]:
-        """Return the nodes that are evaluated."""
+        """Return the numbers of the nodes that the copy with index values `setting` evaluates."""
         found: dict[int, None] = {}
         left = [0]
         while left:
@@ -120,7 +122,7 @@ class Formulas:
 
 
 def _live(events: Sequence[Event]) -> int:
-    """Return the maximum number of live values, each live from its load or write to its last
+    """Return the maximum number of live values. A value lives from its load or write to its last
     use."""
     first: dict[Hashable, int] = {}
     last: dict[Hashable, int] = {}
@@ -132,8 +134,4 @@ def _live(events: Sequence[Event]) -> int:
     for value, at in first.items():
         alive[at] += 1
         alive[last[value] + 1] -= 1
-    most = total = 0
-    for change in alive:
-        total += change
-        most = max(most, total)
-    return most
+    return max(accumulate(alive))

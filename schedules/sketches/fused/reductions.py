@@ -23,8 +23,8 @@ from ..writer import TraceWriter
 
 
 def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
-    """Return the offered numbers of rows that a reduction along columns sums at a time; 0 means
-    all."""
+    """Return the values of the knob `reduction_chunk`: rows that a reduction along columns sums at
+    a time, or 0 for all rows."""
     longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
     chunks = (2 * n for n in POWERS)
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
@@ -38,9 +38,9 @@ def unrolls_steps(steps: Number) -> Truth:
 
 
 def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
-    """Return which loop of a reduction threads divide into `parts`, the length of a part, and the
-    number of parts. It is the first loop that is long enough; a contiguous loop is divided into
-    multiples of `step`. Return (-1, 0, 1) if there is no such loop."""
+    """Return (number, length, parts): the number of the reduction loop that threads divide, the
+    length of a part and the number of parts. It is the first loop that is long enough. Parts of a
+    contiguous loop are multiples of `step`. Return (-1, 0, 1) if no loop is long enough."""
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
@@ -51,7 +51,7 @@ def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
 
 
 def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
-    """Return the number of columns per thread, and the number of vectors that are accumulated
+    """Return the number of columns per thread, and the number of vectors accumulated
     concurrently."""
     piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
     return piece, fitting(vectors, piece // lanes)
@@ -60,9 +60,9 @@ def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int
 @dataclass(frozen=True, slots=True)
 class Partials:
     """A factored reduction over contiguous data. `wide`: buffer of a few vectors of partial
-    results. `vector`: buffer of one vector (equal to `wide` if there is only one vector). `walk`:
-    the long loop over the data, in steps of `width`. `lanes`: the loop of the final horizontal
-    reduction."""
+    results. `vector`: buffer of one vector (`wide` if it is a single vector). `walk`: the loop over
+    the data, in steps of `width`. `combine`: the loop that adds the vectors, or "". `lanes`: the
+    loop of the final horizontal reduction."""
 
     wide: str
     vector: str
@@ -83,12 +83,11 @@ class ReductionSteps:
 
     @property
     def width(self) -> int:
-        """Elements of `vectors` vectors."""
         return self.lanes * self.vectors
 
     def divide(self, view: StageView, number: int, length: int) -> None:
         """Let threads divide loop `number` of a reduction over contiguous data into parts of
-        `length`. The parts are summed after the loop."""
+        `length`. The parts are added after the loop."""
         w, along, loop = self.w, contiguous_reduction(view), view.reduce[number].name
         assert along is not None
         part, rest = w.split(loop, length)
@@ -129,13 +128,13 @@ class ReductionSteps:
 
     def place(self, buffer: str, row: str) -> str:
         """Return the loop in which partial results are combined: the innermost loop of the result
-        inside `row`."""
+        in `row`."""
         own = self.w.own_loops(buffer, inside=row)
         return next((loop.var for loop in reversed(own) if not loop.reduce), row)
 
     def combine(self, buffer: str, place: str, p: Partials) -> None:
-        """Vectorise the loop over the data, the combination into one vector, and the horizontal
-        reduction to the result."""
+        """Vectorise the loop over the data, the sum of its vectors, and the horizontal
+        reduction."""
         w = self.w
         if p.vector != p.wide:
             self._vectorise(p.vector, place)
@@ -145,8 +144,7 @@ class ReductionSteps:
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
 
     def cut(self, p: Partials) -> None:
-        """Partition the loop over the data after its last full iteration, so that only the
-        remainder is masked."""
+        """Partition the loop over the data, so that only the remainder is masked."""
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             self.w.do(Partition(p.walk, whole))
@@ -163,8 +161,8 @@ class ReductionSteps:
 
     def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
         """Vectorise a reduction along a spatial axis, with several accumulators. `chunk` rows are
-        summed at a time (0 for all). Columns are divided among `threads`; return the loop that they
-        divide, or "" if there is none."""
+        summed at a time (0 for all). Return the loop over the columns of a thread, or "" if
+        `threads` do not divide the columns."""
         w, lanes = self.w, self.lanes
         leaf, _ = w.writer_of(view.name)
         own = w.own_loops(view.name, inside=row)
@@ -191,9 +189,9 @@ class ReductionSteps:
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
-        """Return the reduction loops outside the columns and those within. With chunks, a few rows
-        are summed at a time, so that every row is read along its length. Both lists are empty if
-        all reduction loops have been solved."""
+        """Return the reduction loops outside the columns and inside them. With chunks, a few rows
+        are summed at a time, each along its whole length. Both lists are empty if all loops are
+        solved."""
         if not chunk or not reduce or self.w.loop(reduce[-1]).extent <= chunk:
             return [], reduce
         outer, inner = self.w.split(reduce[-1], chunk)

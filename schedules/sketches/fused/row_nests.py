@@ -1,5 +1,4 @@
-"""Loop nests of rows: one row or block of rows after the other, or software-pipelined steps of
-several rows.
+"""Loop nests of rows: one row or block of rows after the other, or several rows software-pipelined.
 
 `Rows` determines the passes over a row, which of them are fused, and their lengths. Leaves and
 trace steps are both derived from it.
@@ -48,19 +47,18 @@ class RowSettings(Generic[N]):
     )
     """Number of rows whose stages are computed together."""
     reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
-    """Rows that a reduction along columns sums at a time; 0 for all."""
+    """Rows that a reduction along columns sums at a time, or 0 for all."""
     software_pipelining: N = knob(
         lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
     )
-    """Whether several rows are in flight concurrently, each at a different step."""
+    """Whether several rows are processed concurrently, each in a different step."""
     nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
 
 
 class RowSizes(NamedTuple, Generic[N]):
     """Sizes derived from the knobs. `vectors`: vectors per iteration. `task`: rows per task.
-    `threads`: threads that divide the columns of a reduction. `divided`, `part`, `parts`: the
-    divided loop of the first stage, the length of a part and the number of parts
-    (`reductions.divided`)."""
+    `threads`: threads that divide the columns of a reduction. `divided`, `part`, `parts`: number of
+    the first stage's divided loop, length and number of its parts (`reductions.divided`)."""
 
     vectors: N
     task: N
@@ -78,8 +76,9 @@ def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
 
 
 class Visit(NamedTuple):
-    """A stage in a row. `also`: a stage that the same pass computes, or None. `step`: number of the
-    software-pipeline step. `is_joined`: whether the pass is fused with the pass before it."""
+    """A pass that computes a stage in a row, and the stage `also` if there is one. `step`: number
+    of the software-pipeline step. `is_joined`: whether the pass is fused with the pass before
+    it."""
 
     view: StageView
     also: StageView | None
@@ -97,7 +96,7 @@ class Rows:
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Reductions, each with the elementwise stage that is computed in the same pass."""
+        """Elementwise stages that share a pass with a reduction, by the reduction."""
         return merged(self.group, _along_row)
 
     @cached_property
@@ -124,9 +123,9 @@ class Rows:
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
     def rows_per_task(self, threads: int, block: int) -> int:
-        """Return the number of rows per task if `threads` divide software-pipelined rows evenly: a
-        multiple of `block`, large enough that all steps overlap at least half of the time; 0 if no
-        number divides evenly."""
+        """Return the number of rows per task if `threads` divide software-pipelined rows evenly, or
+        0 if that is impossible. It is a multiple of `block`, large enough that all steps overlap at
+        least half of the time."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
@@ -137,14 +136,13 @@ class Rows:
 
     @property
     def reduction_parts(self) -> tuple[int, ...]:
-        """Offered numbers of parts of the reduction that threads divide."""
+        """Values of the knob `split_reduction`."""
         several = tuple(n * self.threads for n in POWERS[:3])
         return (1, *several) if self.can_divide else (1,)
 
     def sizes(
         self, vectors: int, parallel: int, split_k: int, block: int, stagger: int
     ) -> RowSizes[int]:
-        """Return the sizes of one setting from the knobs of `sized_by`."""
         task, threads = block, self.threads if parallel else 1
         if stagger:  # every pass over a row has at least two iterations
             vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
@@ -154,9 +152,8 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """Return the stages with separate passes, in program order. With software pipelining the
-        last step is first, and the last pass of a step is fused with the first pass of the next
-        one."""
+        """Return the passes, in program order. With software pipelining the last step is first, and
+        the last pass of a step is fused with the first pass of the next step."""
         views = {view.name: view for view in self.group.stages}
         found = []
         for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
@@ -172,8 +169,8 @@ class Rows:
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
-        """Yield the leaves: the passes of each stage, row by row or block by block, or the
-        software-pipelined steps of several rows in one pass."""
+        """Yield the leaves of the passes of each stage, or of the fused passes of a software
+        pipeline."""
         found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
@@ -212,13 +209,13 @@ class Rows:
                 else:
                     yield from stage.elementwise(is_summed=view.name in summed)
             waited = min(self.waited, 1) if is_staggered else self.waited
-            # A sum ends in a dependent chain of a shuffle and an addition per halving of its lanes;
-            # the chains of the rows of a block overlap.
+            # A sum ends with a dependent shuffle and addition per halving of its lanes. These
+            # chains overlap for the rows of a block.
             yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
-        """Number of sums per row whose final reduction later passes wait for."""
+        """Number of sums per row that later passes wait for."""
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
@@ -245,17 +242,15 @@ class Rows:
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
-    """Return the axes of a reduction that iterates over each row once, or None for another stage;
-    see `merged`."""
+    """Return the axes of a reduction that iterates over each row once, or None for another
+    stage."""
     axes = (*view.spatial, *view.reduce)
     short = any(axis.extent == 1 for axis in axes)
     return axes if contiguous_reduction(view) and len(view.reduce) == 1 and not short else None
 
 
 class RowWriter:
-    """Emits the loops of one setting: one row or block of rows after the other, or
-    software-pipelined steps of several rows as fused passes, in which only the last vectors are
-    masked."""
+    """Emits the loops of one setting; see the module docstring."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
@@ -295,9 +290,7 @@ class RowWriter:
             steps.combine(name, places[name], partials[name])
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
-            # compute the stage in the pass of the reduction: bring its loops into the same form,
-            # then merge them
-            if visit.also:
+            if visit.also:  # give it the loops of the reduction, then merge both
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v.software_pipelining:
@@ -309,8 +302,8 @@ class RowWriter:
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
-        """Return the loop that threads divide and the loop that contains the stages.
-        Software-pipelined rows are divided into one contiguous range per task."""
+        """Return the loop that threads divide and the loop that contains the stages. Each task of
+        software-pipelined rows is one contiguous range."""
         task, block, stagger = "", self.v.interleave_rows, self.v.software_pipelining
         if stagger and self.v.parallel:
             task, row = self.w.split(row, self.s.task)
@@ -319,8 +312,8 @@ class RowWriter:
         return task if stagger else row, row
 
     def _stage(self, visit: Visit, row: str) -> str:
-        """Vectorise a stage along an axis of its results. Return the loop in which threads divide
-        the results of a single reduction with few rows, or "" if there is none."""
+        """Vectorise a stage along an axis of its results. Return the loop over the results of a
+        thread if threads divide a single reduction with few rows, or ""."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
             return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
@@ -331,8 +324,8 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Software-pipeline the steps of several rows in one pass, which uses the loops of the last
-        joined stage. The pass is partitioned after its last full iteration."""
+        """Software-pipeline the steps of several rows in one pass, whose loops are those of the
+        last joined stage. The pass is partitioned after its last full iteration."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
         walk = list[str]()
@@ -346,8 +339,8 @@ class RowWriter:
             self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
-        """Split the last loop of a stage in a row into steps of `width` elements, vectorise it, and
-        return the stage's loops."""
+        """Split the last loop of a stage in a row into steps of `width` elements and vectorise it.
+        Return all its loops."""
         w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
         steps, *inner = w.split(along, width)

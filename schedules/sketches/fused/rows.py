@@ -1,6 +1,6 @@
 """The row sketch: stages that share their leading axes, the rows, computed one row at a time. A
-single reduction that does not profit from tiles, because each element is read about once, forms
-such a group as well.
+group may be a single reduction that reads each element about once and so does not profit from
+tiles.
 
     rows (parallel) | block of rows | stages, each: a pass along the row, in vectors
 
@@ -51,16 +51,16 @@ StoreInts = TypeVar("StoreInts", bound=StoreKnobs)
 
 
 def own_rows(view: StageView) -> int:
-    """Return the number of leading axes of a single stage that are outside its passes: all axes
-    that neither vectors nor reductions need."""
+    """Return the number of leading axes of a stage that neither its vectors nor its reduction
+    need."""
     if contiguous_reduction(view) is not None:
         return len(view.spatial)
     return max(len(view.spatial) - 1, 0)
 
 
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and the earlier stages that can be computed in its rows, or None
-    if there are none. Products are excluded because tiles are more profitable for them."""
+    """Return the group of `view` and earlier stages that can be computed in its rows, or None if
+    there are none. Products are excluded because tiles are faster."""
     if view.axis_splits:
         return None
 
@@ -75,15 +75,15 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 @dataclass(frozen=True)
 class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
-    """The stages of a group whose shared axes are the rows."""
+    """A sketch of the stages of a group whose shared axes are the rows."""
 
     name = "rows"
 
     @cached_property
     def _outline(self) -> Outline:
-        """The shared axes and, within a row, the axes of the stage passes aligned at the last axis.
-        Axes of the last stage have the names of its loops. Intermediate values are stored for one
-        row or block of rows at a time."""
+        """The shared axes and the axes of the passes over a row, which are aligned at the last
+        axis. Axes of the last stage have the names of its loops. Intermediate values are stored for
+        one row or block of rows at a time."""
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -109,13 +109,11 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
     """Number of plan levels inside the shared axes that contain all stages."""
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
-        """Return the axes that a stage iterates over within a row, the contiguous one last."""
         own = [*view.spatial[self.group.shared_axes :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}
         return sorted(own, key=lambda loop: 1 in steps[loop.name] and loop.extent > 1)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return a plan that iterates over the rows and the elements of each row."""
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
         stores = self.nontemporal(settings)
         return Plan(self._outline, levels, len(stores), nontemporal=stores)
@@ -135,8 +133,8 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
 
     @abstractmethod
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
-        """Emit the loops of a setting. Return the loop that threads divide, or "" if it has been
-        made parallel already."""
+        """Emit the loops of a setting. Return the loop that threads divide, or "" if it is already
+        parallel."""
 
 
 def _reach(access: Access) -> int:
@@ -157,9 +155,9 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Offered numbers of rows whose stages are computed together, so that the latency of one
-        row's sums is hidden by other rows. The rows are neighbours along the last shared axis, and
-        their buffers must fit half of the first cache, together with the rows that follow."""
+        """Values of the knob `interleave_rows`: numbers of rows whose stages are computed together,
+        so that other rows hide the latency of one row's sums. The rows are adjacent along the last
+        shared axis. Their buffers must fit half of the smallest cache."""
         steps, walks = self.rows.steps, self.rows.walks
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
@@ -169,22 +167,21 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def can_stagger(self) -> bool:
-        """Whether steps of several rows can be software-pipelined with an even division of rows
-        among threads."""
+        """Whether rows can be software-pipelined and divided evenly among threads."""
         return len(self.rows.steps) > 1 and self._has_tasks(1)
 
     def _has_tasks(self, block: int) -> bool:
-        """Return whether software-pipelined blocks of rows can be divided evenly, for one thread
-        and for all."""
+        """Return whether one thread, and all threads, can evenly divide blocks of pipelined
+        rows."""
         return all(self.rows.rows_per_task(n, block) > 0 for n in (1, self.target.threads))
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """Return whether a setting is profitable, shape (P,); every setting is legal. Only a
-        parallel setting divides the reduction, and pipelined blocks of rows must be divisible
-        evenly among the threads."""
+        parallel setting divides the reduction, and threads must divide pipelined blocks of rows
+        evenly."""
         v = self.values(settings)
         ok: BoolArray = (v.split_reduction == 1) | (v.parallel > 0)
-        if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
+        if self.group.repeats == 1 and self.rows.can_divide:  # threads can divide nothing else
             ok &= (v.split_reduction > 1) | (v.parallel == 0)
         if self.can_stagger:
             fits = [block for block in self.blocks if self._has_tasks(block)]
@@ -198,14 +195,13 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
         return max(fits) if self.can_stagger else len(POWERS)
 
     def nontemporal(self, settings: IntArray) -> BoolArray:
-        """Return whether the result is written with non-temporal stores, shape (P,). A result that
-        each chunk of a reduction updates is not."""
+        """Return whether the result is written with non-temporal stores, shape (P,). They are not
+        used if the reduction is in chunks, each of which updates the result."""
         is_chunked = is_along_columns(self.group.last)
         whole = self.values(settings).reduction_chunk == 0 if is_chunked else True
         return super().nontemporal(settings) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
-        """Return the leaves; see `Rows`."""
         return tuple(self.rows.leaves(self.values(settings)))
 
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:

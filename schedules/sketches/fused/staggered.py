@@ -25,8 +25,8 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
     impossible or rows are shorter than two vectors.
 
     Every stage must iterate over the whole row or compute one value per row from other stages. A
-    step starts at a stage that needs the result of a whole pass. A step may read data of the step
-    before it only, because buffers hold few rows; the last steps are merged until this is true.
+    step starts at a stage that needs the result of a whole pass. A step may read data of the
+    previous step only, because buffers hold few rows; the last steps are merged until this is true.
     """
     stages, rows = group.stages, group.shared_axes
     by_name = {view.name: view for view in stages}
@@ -58,7 +58,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
 
 def _walked(view: StageView, rows: int) -> int | None:
     """Return the number of row elements that a stage iterates over (1 for a single value), or None
-    if its loops have another form."""
+    if the stage is not one pass over a row or one value per row."""
     if view.phase_steps or view.axis_splits:
         return None
     if view.is_reduction:
@@ -76,14 +76,13 @@ def _has_walk(view: StageView, rows: int) -> bool:
 
 
 def _is_same_place(view: StageView, index: tuple[object, ...], rows: int) -> bool:
-    """Return whether a read has the same index as the elements that the stage iterates over."""
+    """Return whether a read has the index of the elements that the stage iterates over."""
     loops = (*view.spatial, *view.reduce)
     return tuple(map(str, index)) == tuple(loop.name for loop in loops[: rows + 1])
 
 
 def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
-    """Return whether a stage reads a stage that is neither in its own step nor in the step
-    before."""
+    """Return whether a stage reads a stage that is before the previous step."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[: max(n - 1, 0)] for view in old}
         if any(read.tensor in earlier for view in step for read in view.reads):
@@ -93,8 +92,7 @@ def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
 
 def can_block(steps: Steps, rows: int) -> bool:
     """Return whether several rows can be pipelined together. This is impossible if one value per
-    row depends on two steps: its loop over the rows would have to run after one step and before the
-    other."""
+    row depends on an earlier step: its loop over the rows would have to run between two steps."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[:n] for view in old}
         values = (v for v in step if not v.is_reduction and not _has_walk(v, rows))
@@ -104,8 +102,7 @@ def can_block(steps: Steps, rows: int) -> bool:
 
 
 def row_length(steps: Steps) -> int:
-    """Return the number of elements of a row. The first step ends with a reduction over the row
-    that the other steps wait for."""
+    """Return the number of elements of a row. The first step ends with a reduction over the row."""
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 

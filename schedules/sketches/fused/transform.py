@@ -6,8 +6,9 @@ constant along a vector axis are done for a whole vector:
 
     tiles (parallel) | vectors of the contiguous axis | formulas, unrolled | lanes
 
-A chain of such stages is computed together, with the values between them in registers. The small
-dense transforms of fast convolutions have this structure.
+A chain of such stages is computed together, with the values between them in registers. Examples
+are the small dense transforms of fast convolutions. A plane is the part of the result that one
+formula computes.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from ..writer import TraceWriter
 from .formulas import FormulaCounts, Formulas, Values, formula_counts
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
-"""Position of the inner stages. AROUND: outside the formulas of a vector. WITHIN: inside each
-formula of the first axis, which needs half the registers. OUTSIDE: like WITHIN, with the first axis
-outside all loops, so that the loops run once per formula of that axis. OUTSIDE reads the data again
-but writes to fewer planes concurrently; planes at a power-of-two distance compete for the same
-cache sets."""
+"""Position of all stages but the last. AROUND: outside the formulas of a vector. WITHIN: inside
+each formula of the first axis, which needs half the registers. OUTSIDE: like WITHIN, but the first
+axis is outside all other loops, which run once per formula of that axis. OUTSIDE reads the data
+several times but writes to fewer planes concurrently. Planes at a power-of-two distance compete for
+the same cache sets."""
 
 _TILES, _FORMULAS, _LANES = (frozenset({axis}) for axis in ("tiles", "formulas", "lanes"))
 
 
 def choices(value: Scalar) -> dict[str, int]:
-    """Return the loops whose index selects a formula, with the period of the selection, or 0 if the
-    index itself selects it."""
+    """Return the loops whose index selects a formula, with the period of the selection, or 0 if
+    there is no period."""
     found: dict[str, int] = {}
     for node in walk(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -82,8 +83,8 @@ def is_transform(view: StageView) -> bool:
 
 
 def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
-    """Return the `choices` of the last stage, including the choices of earlier stages that it
-    reads: an index that selects in an earlier stage selects here as well."""
+    """Return the `choices` of the last stage. If an index of a read selects a formula in an earlier
+    stage, its loop selects in the last stage too."""
     found: dict[str, int] = {}
     dims: dict[str, set[int]] = {}
     for view in stages:
@@ -96,8 +97,8 @@ def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
 
 
 def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and the transforms that only it needs, or None if `view` is not a
-    transform."""
+    """Return the group of `view` and earlier transforms that only the group reads, or None if
+    `view` is not a transform."""
 
     def common(other: StageView, reader: StageView) -> int:
         return 0 if is_transform(other) and not other.axis_splits else -1
@@ -112,9 +113,9 @@ class TransformSettings(Generic[N]):
     """Knobs of transforms."""
 
     compute_at: N = knob(lambda sketch: sketch.places, usual=2)
-    """Position of the inner stages, see `AROUND`. By default the formulas of the first axis are
-    separate, and outside all loops if possible. With this default, all three transforms of four
-    Winograd forms on Zen 5 reach 0.96 of the best positions, and 0.68 with AROUND."""
+    """Position of all stages but the last. The default is the last possible one of AROUND, WITHIN,
+    OUTSIDE. For all three transforms of four Winograd forms on Zen 5, it reaches 0.96 of the speed
+    of the best positions, and AROUND 0.68."""
     parallel: N = parallel_knob(lambda sketch: sketch.tasks > 1)
 
 
@@ -146,8 +147,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def periods(self) -> dict[str, int]:
-        """Number of iterations after which the selection of each of the `planes` repeats, at most
-        its extent."""
+        """Period of the selection along each of the `planes`, at most its extent."""
         extents = ((loop.name, loop.extent) for loop in self.planes)
         return {name: min(self.choices[name] or extent, extent) for name, extent in extents}
 
@@ -165,15 +165,15 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def tiles(self) -> dict[str, int]:
-        """Number of tiles along each axis that is not covered by one period; a tile contains every
-        formula once."""
+        """Number of tiles along each axis that has several or does not select formulas. A tile
+        contains every formula once."""
         axes, periods = self.group.last.spatial, self.periods
         found = {axis.name: -(-axis.extent // periods.get(axis.name, 1)) for axis in axes}
         return {name: n for name, n in found.items() if n > 1 or name not in periods}
 
     @cached_property
     def cut(self) -> dict[str, int]:
-        """Tile length along the formula-selecting axes that have several tiles."""
+        """Tile length along the axes that select formulas and have several tiles."""
         return {name: self.periods[name] for name in self.choices if name in self.tiles}
 
     @cached_property
@@ -207,11 +207,10 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def code(self) -> dict[int, FormulaCounts]:
-        """Counts of the unrolled formulas for each position: of all formulas, or with the formulas
-        of the first axis outside."""
+        """Counts of the unrolled formulas by position; sums for OUTSIDE."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
-        # Tests of other axes are at the end of loops or are lane masks.
+        # Guards of other axes are at the end of loops or are lane masks.
         if inner.name != self.lane and inner.extent % self.periods[inner.name]:
             masked.add(last.name)
         copies = self._copies({name: range(period) for name, period in self.periods.items()})
@@ -230,8 +229,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     def _copies(self, copies: Values) -> dict[str, Values]:
         """Return the unrolled copies of all stages, given the copies of the last one. An inner
-        stage has one copy along axes that its readers iterate over outside, the readers' copies
-        along axes that select formulas, and all copies along axes of which readers select
+        stage has one copy along an axis whose loop encloses it, the copies of its readers along an
+        axis that selects formulas, and a copy per element along an axis of which readers read fixed
         elements."""
         found = {self.group.last.name: copies}
         for view in reversed(self.group.producers):
@@ -275,7 +274,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Return the leaves: tiles and vectors with all formulas unrolled inside. Threads divide
-        all loops; if formulas are outside, they divide as many as give enough tasks."""
+        all loops; with OUTSIDE, only as many as give enough tasks."""
         v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
         # Values between stages are computed for full tiles.
         part = {} if self.group.producers else filled
@@ -307,7 +306,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         ]
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the planes that the formulas of one tile are stored to, at a regular stride."""
+        """Return the planes that one tile is stored to, at a regular stride."""
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
         is_outside = self.values(settings).compute_at == OUTSIDE
@@ -317,8 +316,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @property
     def _filled(self) -> dict[str, float]:
-        """Share of the elements of full tiles that exist, for tiled axes. Lanes without an element
-        are executed nevertheless."""
+        """Fraction of the elements of full tiles that exist, by tiled axis. The vector axis is
+        excluded, because its empty lanes are computed too."""
         axes = (x for x in self.planes if x.name in self.cut and x.name != self.lane)
         return {x.name: x.extent / (self.tiles[x.name] * self.cut[x.name]) for x in axes}
 
@@ -354,7 +353,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
 
 def _unroll(w: TraceWriter, name: str, place: str, lanes: int) -> None:
-    """Vectorise a stage along its contiguous loop if that is short, and unroll its other loops."""
+    """Unroll the loops of a stage, and vectorise the contiguous one if it is short."""
     leaf, _ = w.writer_of(name)
     own = [loop.var for loop in w.own_loops(name, inside=place)]
     lane = w.best_vector_loop(leaf, [n for n in own if w.loop(n).extent <= lanes])

@@ -1,5 +1,4 @@
-"""Leaves of one stage of a group: its passes along its axes, as the steps of a trace generate
-them."""
+"""Leaves of one stage of a group: its passes along its axes, as in the trace."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from .reductions import columns_of, unrolls_steps
 
 class VectorSegment(NamedTuple):
     """A part of an axis in vectors: `trips` iterations of `copies` vectors of `lanes` lanes.
-    `filled` is the share of the copies that has an element. A part that does not exist has 0
+    `filled` is the fraction of these vectors that has elements. A part that does not exist has 0
     trips."""
 
     trips: Number
@@ -36,8 +35,8 @@ Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
 
 
 def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Walk:
-    """Return the pass along an axis in whole vectors, with a remainder. If the axis is widened
-    (`is_widened`) for a reduction that reads it, its length is rounded up to full iterations."""
+    """Return the pass along an axis in whole vectors, with a remainder. If `is_widened`, a
+    reduction reads the axis, and its length is rounded up to full iterations."""
 
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
@@ -52,8 +51,8 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
-    """Return the pass along an axis in full iterations of `most` vectors, or fewer if the axis is
-    shorter, followed by a partially filled iteration."""
+    """Return the pass along an axis in full iterations of `most` vectors (fewer if the axis is
+    shorter), followed by a partially filled iteration."""
     copies = fit(most, np.floor_divide(extent, lanes))
     whole = np.floor_divide(extent, copies * lanes)
     left = extent - whole * copies * lanes
@@ -63,9 +62,8 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class RowStage:
-    """A stage inside loop `row`. The `shared` leading axes are outside of the stage's loops. An
-    iteration computes up to `vectors` vectors of `lanes` lanes. `step` is the number of the stage's
-    step in the software pipeline."""
+    """A stage inside loop `row`, with its `shared` leading axes outside. An iteration computes up
+    to `vectors` vectors of `lanes` lanes. `step` is the stage's step in the software pipeline."""
 
     view: StageView
     row: LeafLoop
@@ -88,15 +86,13 @@ class RowStage:
         return own_place(self.view, self.names)
 
     def along(self, *axes: StageLoop) -> frozenset[str]:
-        """Return the names of the axes."""
         return frozenset(self.names[axis.name] for axis in axes)
 
     def around(self, loop: LeafLoop, axes: Iterable[StageLoop]) -> LeafLoop:
-        """Return loops along each of the axes, nested inside `loop`."""
         return reduce(lambda loop, axis: LeafLoop(self.along(axis), axis.extent, loop), axes, loop)
 
     def elementwise(self, times: Number = 1, *, is_summed: bool = False) -> Iterator[Leaf]:
-        """Yield vectors along the axis that is contiguous in most accesses."""
+        """Yield the leaves with vectors along the axis that is contiguous in most accesses."""
         own = self.view.spatial[self.shared :]
         axis = vector_axis(self.view, own)
         around = self.around(self.row, (x for x in own if x is not axis))
@@ -110,7 +106,7 @@ class RowStage:
     def walked(
         self, lane: str, walk: Walk, loops: Sequence[LeafLoop], times: Number = 1
     ) -> Iterator[Leaf]:
-        """Yield the stage in the loops of a pass along axis `lane`."""
+        """Yield the leaves in the loops of a pass along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
                        piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
@@ -122,11 +118,11 @@ class RowStage:
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
-        """Yield a reduction with lanes along the reduction axis, the horizontal sum at the end, and
-        the store of the result.
+        """Yield the leaves of a reduction with lanes along the reduction axis, of the horizontal
+        sum at its end, and of the store of the result.
 
-        `merged`: a stage computed in the same pass, or None. `loops`: existing loops of the pass if
-        other stages share them. `parts`: extent of one part of each divided axis.
+        `merged`: statement of a stage computed in the same pass, or None. `loops`: existing loops
+        of the pass if other stages share them. `parts`: extent of one part of each divided axis.
         """
         view, there = self.view, parts or {}
         axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
@@ -159,8 +155,8 @@ class RowStage:
         yield Leaf(row, Statement(writes=self.own), frequency=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
-        """Yield a reduction with vectors along an axis of the result. `chunk` rows of the reduction
-        are summed at a time (0 for all); `threads` divide the columns."""
+        """Yield the leaves of a reduction with vectors along an axis of the result. `chunk` rows of
+        the reduction are summed at a time (0 for all); `threads` divide the columns."""
         view = self.view
         if not view.reduce:  # a reduction over one element is elementwise
             yield from self.elementwise()
@@ -207,8 +203,8 @@ class RowStage:
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
-    """Return the number of column pieces for the threads, then trips, copies, lanes and filled
-    share of one piece: for full steps, and for the remainder."""
+    """Return the number of column pieces for the threads, then (trips, copies, lanes, filled) of
+    the full iterations and of the remainder of one piece, as in `VectorSegment`."""
     piece, copies = columns_of(extent, lanes, vectors, threads)
     if piece < extent:
         tasks, groups, every = (-(-extent // n) for n in (piece, lanes * copies, lanes))

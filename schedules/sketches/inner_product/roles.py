@@ -1,4 +1,4 @@
-"""Facts about a stage that matches the inner-product sketch: the roles of its loops."""
+"""Loop roles, operands and knobs of a stage that matches the inner-product sketch."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..knobs import POWERS, N, knob, parallel_knob, settings, switch
 
 MOST_USES = 16
-"""Number of uses of an element above which packing its operand is profitable: 32x4096 by 4096x1024
-takes equally long either way."""
+"""Number of uses of an element above which packing its operand is profitable. For 32x4096 by
+4096x1024, packing makes no difference."""
 
 MOST_COLUMNS = MOST_USES // 2
-"""Largest number of columns of a tile: rows are half of the accumulators."""
+"""Largest number of columns of a tile, half of the largest number of rows."""
 
 MOST_BLOCK_COLUMNS = 128
-"""Number of columns whose partial sums are stored in the second cache until the next part of the
+"""Number of columns whose partial sums the second cache holds until the next part of the
 reduction."""
 
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
-"""Tile sizes that are offered if they divide their axes."""
+"""Tile sizes. Only divisors of an axis are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerProductRoles:
-    """Roles of the loops and operands. The operand `large` is read contiguously along `along`, for
-    each element of `many`, and reused for each element of `few`. `transposed` operands are
-    contiguous along another loop and are copied. The other operands repeat their elements with
-    period `period` along `many`."""
+    """Roles of the loops and operands. The operand `large` is contiguous along the reduction loop
+    `along`, moves with `many`, and is reused along `few`. `batch` and `taps` are the other spatial
+    and reduction loops. `transposed` operands are contiguous along another loop and are copied. The
+    other operands repeat their elements with period `period` along `many`."""
 
     large: StageRead
     along: StageLoop
@@ -49,8 +49,7 @@ class InnerProductRoles:
 
 
 def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
-    """Return the roles of a stage in the inner-product sketch, or None if the stage does not
-    match."""
+    """Return the roles of a stage in the inner-product sketch, or None if it does not match."""
     if not view.is_reduction or view.axis_splits or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
@@ -96,8 +95,8 @@ def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
 
 
 def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> int:
-    """Return the number of steps of `loop` after which all operands but the large one repeat their
-    elements (1 if they do not depend on it), or 0 if `loop` does not move the large operand or the
+    """Return the number of steps of `loop` after which all operands but `large` repeat their
+    elements (1 if they do not depend on it). Return 0 if `large` does not depend on `loop` or the
     period is too long."""
     if not large.uses(loop.name):
         return 0
@@ -127,7 +126,7 @@ class InnerProductStage:
 
     @cached_property
     def shared(self) -> tuple[StageRead, ...]:
-        """Operands that every tile reads again in place, row by row."""
+        """Operands whose rows every tile reads again in place."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
     def _is_shared(self, read: StageRead) -> bool:
@@ -138,7 +137,7 @@ class InnerProductStage:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes that a tile of all rows reads repeatedly, without the large operand."""
+        """Bytes of operands other than `large` that a tile of all rows reads repeatedly."""
         roles = self.roles
         taps = prod(loop.extent for loop in roles.taps)
         transposed = tuple(read for read in roles.transposed if read.uses(roles.few.name))
@@ -147,9 +146,9 @@ class InnerProductStage:
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Offered numbers of parts of the reduction. The parts are processed one after the other
-        for a block of tiles. They are offered if the first cache holds the shared data of one part
-        but not of the whole reduction."""
+        """Values of the knob `reduction_blocks` except 1: numbers of parts of the reduction that a
+        block of tiles processes one after the other. They exist if the first cache holds the shared
+        data of one part but not of the whole reduction."""
         vectors = self.roles.along.extent // self.lanes
         whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
         first = self.target.caches[0].bytes
@@ -162,16 +161,15 @@ class InnerProductStage:
         )
 
     def tiles_per_block(self, columns: int) -> int:
-        """Return the number of tiles of `columns` columns that use one part of the reduction before
-        the next part starts."""
+        """Return the number of tiles of `columns` columns in a block."""
         tiles = self.roles.many.extent // columns
         most = max(MOST_BLOCK_COLUMNS // columns, 1)
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
     @property
     def is_far(self) -> bool:
-        """Whether the large operand comes from behind a core's private caches with rows of at least
-        a page. Prefetchers restart at every page."""
+        """Whether the large operand exceeds half of a core's private caches and has rows of at
+        least a page. Hardware prefetchers restart at every page."""
         large, along = self.roles.large, self.roles.along
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
         return long and large.bytes > self.target.own_cache_bytes // 2
@@ -179,7 +177,7 @@ class InnerProductStage:
 
 @settings
 class InnerProductSettings(Generic[N]):
-    """Knobs of inner products. All tiles are full, so they contain no tests."""
+    """Knobs of inner products. All tiles are full, so they need no guards."""
 
     tile_rows: N = knob(lambda sketch: [n for n in TILE_ROWS if sketch.roles.few.extent % n == 0])
     tile_columns: N = knob(lambda sketch: sketch.tile_widths)
@@ -187,4 +185,4 @@ class InnerProductSettings(Generic[N]):
     prefetch: N = knob(lambda sketch: switch(sketch.is_far))
     reduction_blocks: N = knob(lambda sketch: (1, *sketch.blocks))
     pack_rows: N = knob(lambda sketch: switch(sketch.blocks and sketch.shared))
-    """Whether rows are packed so that the operands of a step are contiguous."""
+    """Whether rows are packed so that the vectors of one step are contiguous."""

@@ -1,11 +1,11 @@
 """The inner-product sketch: vectors along the reduction, and several rows and columns at a time.
 
-It matches a large operand that is contiguous along the reduction and whose elements are used only a
-few times (weights stored outputs by inputs with few rows, images with many input channels and few
-output channels). This operand is read once, in place; the number of its rows read concurrently is
-the number of columns of a tile. Each result of a tile has a vector of partial sums in a register,
-whose lanes are summed at the end. Packing such an operand would take as long as the product, and
-vectors along a few results would have empty lanes.
+It matches a large operand that is contiguous along the reduction and has few uses per element.
+Examples are weights stored as outputs x inputs if the data has few rows, and images with many input
+and few output channels. This operand is read once, in place; as many of its rows are read
+concurrently as a tile has columns. Each result of a tile has a vector of partial sums in a
+register, whose lanes are summed at the end. Packing such an operand would take as long as the
+product, and vectors along a few results would have empty lanes.
 
 If the rows of the other operand exceed the first cache, a block of tiles can process one part of
 the reduction before the next. Its partial sums are then stored in the second cache.
@@ -34,7 +34,8 @@ from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product
 
 PHASE = "phase"
-"""Axis of the column phases: the period of operands other than the large one."""
+"""Axis of the phases of columns: other operands than the large one repeat after `period`
+columns."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class InnerProductSketch(
         return tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether a setting is feasible, shape (P,): registers hold the sums of a tile and
-        the vectors of one operand. Reduction blocks require several tiles per block, and packed
+        """Return whether a setting is feasible, shape (P,). Registers must hold the sums of a tile
+        and the vectors of one operand. Reduction blocks require several tiles per block. Packed
         rows require reduction blocks, because a whole reduction reads packed rows no faster."""
         v = self.values(settings)
         rows, columns = v.tile_rows, v.tile_columns
@@ -65,7 +66,6 @@ class InnerProductSketch(
         return ok
 
     def tiles_in_block(self, v: InnerProductSettings[IntArray]) -> IntArray:
-        """Return the number of tiles per block, shape (P,)."""
         (tiles,) = map_unique(lambda width: (self.tiles_per_block(width),), v.tile_columns)
         return np.where(v.reduction_blocks > 1, tiles, 1).astype(np.int64)
 
@@ -78,8 +78,8 @@ class InnerProductSketch(
         return stage_outline(self.view, loops, once(self.view.reads), {roles.along.name: whole})
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return the plan: blocks of tiles, parts of the reduction, tiles, and the vectors of the
-        reduction in each tile."""
+        """Return the plan: blocks of tiles, parts of the reduction, tiles, vectors of the
+        reduction."""
         v, roles = self.values(settings), self.roles
         at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
@@ -106,8 +106,8 @@ class InnerProductSketch(
         return Plan(self._with_sums(in_blocks), levels, len(shared), self._dense(v))
 
     def _with_sums(self, in_blocks: BoolArray) -> Outline:
-        """Return the outline with an additional access: vectors of partial sums, stored in memory
-        if there are blocks."""
+        """Return the outline with the vectors of partial sums as another access. They are in memory
+        only if there are blocks."""
         outline, vector = self._outline, self.lanes * self.view.dtype.bytes
         tile = (self.roles.many.name, self.roles.few.name)
         strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
@@ -116,9 +116,8 @@ class InnerProductSketch(
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the updates of a tile's sums in vectors. With several parts of the reduction, the
-        sums are stored in memory between parts. At the end the lanes are summed and the results
-        stored."""
+        """Yield the leaves: updates of a tile's sums in vectors, sums stored in memory between
+        parts of the reduction, and at the end the sum of the lanes and the store of the results."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
@@ -161,8 +160,8 @@ class InnerProductSketch(
 
     @cached_property
     def _update(self) -> Statement:
-        """The update of a sum. Operands that repeat after some columns are indexed by phase; the
-        others are contiguous along the reduction, or copied to be so."""
+        """The update of a sum. Operands that repeat after some columns are indexed by phase. The
+        other operands, or their copies, are contiguous along the reduction."""
         does, roles = statement_of(self.view, own_names(self.view)), self.roles
         reads = []
         for place in does.reads:
@@ -181,13 +180,13 @@ class InnerProductSketch(
         return bits(self.roles.transposed) + v.pack_rows * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
-        """Return the tile with the fewest loads per multiply-add, on all threads."""
+        """Return the tile with the fewest loads per multiply-add, with the longest parts of the
+        reduction that the first cache holds, on all threads."""
         grid = self.feasible_of({})
         v = self.values(grid)
         chains = v.tile_rows * v.tile_columns
         worth = chains / (v.tile_rows + v.tile_columns) * np.minimum(chains / BUSY_CHAINS, 1.0)
         near = self.shared_bytes / v.reduction_blocks <= USABLE_SHARE * self.target.caches[0].bytes
-        # The longest parts of the reduction that the first cache holds.
         order = (
             -np.arange(len(grid)),
             -v.reduction_blocks,

@@ -34,8 +34,7 @@ from .roles import InnerProductSettings, InnerProductStage
 def write_inner_product(
     stage: InnerProductStage, w: TraceWriter, v: InnerProductSettings[int], levels: list[LoopLevel]
 ) -> None:
-    """Append the steps of setting `v`, whose plan has `levels`, to a trace that may contain steps
-    of other groups."""
+    """Append the steps of setting `v`, whose plan has `levels`, to the trace of `w`."""
     roles, name, in_blocks = stage.roles, stage.view.name, v.reduction_blocks > 1
     wide = f"{name}.wide"
     w.do(*stage.view.phase_steps)
@@ -79,11 +78,11 @@ def _sums(
     moved: Mapping[str, str],
     walk: tuple[str, str],
 ) -> list[tuple[LoopLevel, str]]:
-    """Arrange the loops of the partial sums and return them. The sums are those of a tile over the
-    whole reduction, in registers; or those of a block of tiles, in memory, for one part of the
-    reduction after the other, so that the data shared by the tiles stays in the first cache.
-    `moved` maps old to new loop names; `walk` are the loop along the reduction and the loop of
-    lanes."""
+    """Arrange the loops of the partial sums and return them. Without blocks, a tile is summed over
+    the whole reduction in registers. With blocks, the sums of a block of tiles are stored in
+    memory, and one part of the reduction follows the other, so that the data shared by the tiles
+    stays in the first cache. `moved` maps old to new loop names; `walk` are the loop along the
+    reduction and the loop over lanes."""
     roles, names, (steps, within) = stage.roles, [x.name for x in stage.view.spatial], walk
     in_blocks = any(level.role == BLOCKS for level in levels)
     if in_blocks:
@@ -117,7 +116,7 @@ def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) 
 
 
 def _transpose(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
-    """Emit a copy of `read`, made once, that is contiguous along the reduction."""
+    """Emit one copy of `read` that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None
     w.do(CacheRead(read.tensor, ROOT, name))

@@ -1,7 +1,7 @@
-"""Tiles that touch padding: where a tile sketch can skip products with the zeros of padding.
+"""Tiles that touch padding, and how products with the zeros of padding are skipped.
 
 A padding condition on the rows of a tile is decided at compile time if each tile at the edge has
-separate code and the taps are unrolled; all other tiles then have no conditions. Conditions on
+separate code and the taps are unrolled. All other tiles then have no conditions. Conditions on
 outer loops are tested in those loops. If windows overlap along the lanes, padding on both sides is
 masked, only in the tiles of columns that touch it.
 
@@ -25,8 +25,7 @@ from ..analysis.stages import StageLoop
 @dataclass(frozen=True, slots=True)
 class Border:
     """Padding of a reduction in terms of tiles. `conds`: conditions on the tiled axes, by loop.
-    `taps`: reduction loops that occur in conditions on rows. `ranges`: value range of every
-    loop."""
+    `taps`: reduction loops in the conditions on rows. `ranges`: value range of every loop."""
 
     conds: dict[str, tuple[Cond, ...]]
     taps: frozenset[str]
@@ -42,8 +41,9 @@ class Border:
         return np.asarray(edges, np.int64)[place.reshape(-1)]
 
     def clear(self, loop: str, tile: int) -> tuple[int, int]:
-        """Return the first tile without padding and the first tile after the range without padding,
-        for tiles of `tile` elements of `loop`. If both are equal, every tile touches padding."""
+        """Return the first tile without padding, and the first tile after all tiles without
+        padding, for tiles of `tile` elements of `loop`. If they are equal, every tile touches
+        padding."""
         if (loop, tile) not in self._proved:
             self._proved[loop, tile] = self._clear(loop, tile)
         return self._proved[loop, tile]
@@ -56,7 +56,7 @@ class Border:
             ranges = {**self.ranges, loop: values}
             return all(prove(cond, ranges) for cond in self.conds.get(loop, ()))
 
-        # Padding is at the outside, so every tile between two tiles without padding has none.
+        # No tile between two tiles without padding has padding.
         numbers = range(last // tile + 1)
         first = next((t for t in numbers if is_clear(t)), None)
         if first is None:
@@ -67,9 +67,8 @@ class Border:
 def border_of(
     conds: Sequence[Cond], loops: Sequence[StageLoop], rows: StageLoop | None, columns: StageLoop
 ) -> Border | None:
-    """Return the border of a reduction over `loops` with padding conditions `conds`, or None if
-    there is no padding to skip or if the conditions depend on lanes or rows in a way that tiles
-    cannot decide."""
+    """Return the border of a reduction over `loops` with padding conditions `conds`. Return None if
+    there is no padding to skip or tiles cannot decide the conditions on lanes or rows."""
     of_rows = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
     of_lanes = tuple(cond for cond in conds if columns.name in cond.index.vars())
     nothing = not of_rows if of_lanes else not conds
@@ -84,8 +83,7 @@ def border_of(
 def _taps_of(
     conds: Sequence[Cond], axis: StageLoop | None, loops: Sequence[StageLoop]
 ) -> frozenset[str] | None:
-    """Return the reduction loops in conditions on `axis`, or None if the conditions contain other
-    loops."""
+    """Return the reduction loops in conditions on `axis`, or None if they contain other loops."""
     others = frozenset[str]().union(*(cond.index.vars() for cond in conds))
     others -= {axis.name} if axis else set()
     taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)

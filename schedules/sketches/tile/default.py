@@ -1,4 +1,5 @@
-"""Choices of a tile, and the default setting, which needs no measurement or model."""
+"""Settings of a tiled stage, and the default setting, which needs neither measurements nor
+models."""
 
 from __future__ import annotations
 
@@ -36,19 +37,16 @@ class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]])
         return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether tile, panel and code fit the target and every knob has an effect, shape
-        (P,)."""
         return feasible_tiles(self.values(settings))
 
     def default(self) -> tuple[int, ...]:
-        """Return a feasible setting that is reasonable without a model."""
         return _default(self)
 
 
 def _default(sketch: TileChoices) -> tuple[int, ...]:
-    """Return a feasible setting whose tile loads little per multiply-add and leaves registers free:
-    with packed columns and all threads, or in place with prefetches if an operand is
-    nonresident."""
+    """Return a feasible setting whose tile has few loads per multiply-add and leaves registers
+    free. All threads are used. Columns are packed, or a nonresident operand is read in place with
+    prefetches."""
     for tried in _usual(sketch):
         settings = sketch.feasible_of(vars(tried))
         t = sketch.values(settings)
@@ -67,7 +65,7 @@ def _default(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _full(t: TileSettings[IntArray]) -> FloatArray | float:
-    """Return the share of the tiles' elements that exist, shape (P,)."""
+    """Return the fraction of the tiles' elements that exist, shape (P,)."""
     full: FloatArray | float = 1.0
     for axis in (t.columns, t.rows):
         full = full * axis.extent / (axis.tiles * axis.size)
@@ -75,9 +73,9 @@ def _full(t: TileSettings[IntArray]) -> FloatArray | float:
 
 
 def _usual(sketch: TileChoices) -> Iterator[Domains]:
-    """Yield domains of default candidates, the most promising first. If an operand is nonresident,
-    it is read in place and each thread computes one run of columns; otherwise columns and rows are
-    packed. For sliding windows, whole rows of an image are unrolled and padding is skipped."""
+    """Yield domains of default candidates, the most promising first. A nonresident operand is read
+    in place, and each thread computes one range of columns. Otherwise columns and rows are packed.
+    For sliding windows, whole rows of an image are unrolled and padding is skipped."""
     offered, threads, main = sketch.offered, sketch.target.threads, sketch.roles.main
 
     def columns(most: int) -> tuple[int, ...]:
@@ -124,8 +122,8 @@ def _first_values(offered: Domains) -> Domains:
 
 
 def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether two consecutive tiles of a nonresident operand exceed half of the cache, or
-    its taps are unrolled without skipping padding, shape (P,)."""
+    """Return whether two consecutive tiles of a nonresident operand exceed half of the cache or its
+    taps are unrolled without skipping padding, shape (P,)."""
     stage, taps = t.stage, prod(loop.extent for loop in t.stage.roles.taps)
     rows = taps * -(-stage.roles.main.extent // t.reduction_blocks)
     waits = 2 * rows * t.nr * stage.view.dtype.bytes > stage.target.own_cache_bytes // 2
@@ -152,8 +150,8 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _with_tasks(sketch: TileChoices, setting: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `setting` with rows divided among threads as well if there is only one block of
-    columns and batches are too few or of unequal work."""
+    """Return `setting`, with rows divided among threads too if there is only one block of columns
+    and batches are too few or of unequal work."""
     roles, threads, offered = sketch.roles, sketch.target.threads, sketch.offered
     t = sketch.chosen(setting)
     batches = 1 if sketch.is_uneven else prod(loop.extent for loop in roles.batch)

@@ -1,8 +1,7 @@
-"""Leaves of the tile sketch: the operations of a tile inside the loops of its plan, for the cost
-model.
+"""Leaves of the tile sketch: the operations of a tile inside the loops of its plan.
 
-Sums are updated in the innermost loop. Outside the steps of the reduction they are stored, added to
-the sums of the previous block of the reduction, or consumed by an epilogue.
+Sums are updated in the innermost loop. After the reduction they are stored, added to the sums of
+the previous block of the reduction, or consumed by an epilogue.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from .stage import TileStage
 
 @dataclass(frozen=True)
 class TileNest:
-    """The nests of settings. `plan`: their loops. `remainders`: remainder tiles by loop, along rows
-    (innermost first) and then along columns."""
+    """The loop nests of settings. `plan`: their loops. `remainders`: remainder tiles by loop, along
+    rows (innermost first) and then along columns."""
 
     t: TileSettings[IntArray]
     plan: Plan
@@ -44,13 +43,13 @@ class TileNest:
 
     @cached_property
     def loops(self) -> dict[str, LeafLoop]:
-        """Innermost leaf loop for each role."""
+        """The innermost loop of each role."""
         return {x.role: at for x, at in zip(self.plan.levels, self.plan.leaf_loops, strict=True)}
 
     @cached_property
     def lanes(self) -> FloatArray:
-        """Average lanes per vector, shape (P,). A remainder shorter than a vector is computed with
-        shorter vectors."""
+        """Average number of lanes per vector, shape (P,). A remainder shorter than a vector is
+        computed with shorter vectors."""
         end, lanes = self.remainders[self.lane], self.stage.lanes
         narrow = end.is_exact & (end.computed_extent % self.t.nr < lanes)
         return np.where(
@@ -58,8 +57,8 @@ class TileNest:
         )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
-        """Return the ratio of `elements` along each axis to the elements of full tiles. Columns are
-        counted in whole vectors."""
+        """Return `elements` along each axis as a fraction of the elements of full tiles. Columns
+        are counted in whole vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
         remainders = self.remainders.items()
@@ -69,11 +68,10 @@ class TileNest:
         }
 
     def leaves(self) -> Iterator[Leaf]:
-        """Yield the leaves in program order."""
         t, stage = self.t, self.stage
         view, remainders, axes = stage.view, self.remainders.values(), own_names(stage.view)
         steps = t.unrolled_copies
-        # Intermediate values between operand and sum: in each additional step, one per row.
+        # Registers between operand and sum: one, and one per row in each additional step.
         between = 1 + t.mr * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
             self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
@@ -119,9 +117,8 @@ class TileNest:
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
-        """Return the leaf that processes the sums of a tile outside the steps of the reduction. A
-        guard on rows encloses the inner copies if there are several of them, and then counts as one
-        branch."""
+        """Return the leaf that processes the sums of a tile outside the steps of the reduction. If
+        a guard on rows encloses several copies, it counts as one branch."""
         copies = {
             axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.remainders
         }
@@ -137,7 +134,7 @@ class TileNest:
 
     @property
     def clear(self) -> FloatArray | float:
-        """Share of the updates that remain if tiles skip padding, (P,) or a scalar."""
+        """Fraction of the updates that remain if tiles skip padding, (P,) or a scalar."""
         return (
             np.where(self.t.skips_in_tiles, self.stage.useful_share, 1.0)
             if self.stage.border
@@ -151,14 +148,14 @@ class TileNest:
 
     @property
     def _tests_padding(self) -> BoolArray:
-        """Whether padded columns are read in place and under conditions, shape (P,)."""
+        """Whether padded columns are read in place under conditions, shape (P,)."""
         found = ~self.t.copies_rows & ~self.t.skips_in_tiles
         return found & any(read.padded for read in self.stage.roles.column_reads)
 
     @cached_property
     def _retested_rows(self) -> IntArray:
-        """Number of second rows whose padding is skipped by a test in each step of a loop, shape
-        (P,). Tests in steps that are not repeated are branches, and phases have separate tests."""
+        """Number of second rows whose padding is tested in each step of a loop, shape (P,). Tests
+        in steps that are not repeated are branches, and phases have separate tests."""
         t, stage, rows = self.t, self.stage, self.stage.roles.rows
         skips = t.skips_in_tiles & (t.tile_rows2 > 1)
         skips &= ~t.unrolls_main
@@ -170,14 +167,13 @@ class TileNest:
         return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 
     def _is_branch(self, axis: str) -> bool:
-        """Return whether the test at the end of an incomplete tile is a branch instead of a lane
-        mask."""
+        """Return whether the guard of an incomplete tile is a branch and not a lane mask."""
         return axis != self.lane or self.stage.roles.columns.extent % self.stage.lanes == 0
 
     @cached_property
     def tested(self) -> FloatArray:
-        """Share of the updates under tests, shape (P,): updates with operands that are read in
-        place and are padded or end inside a tile. Copies are large enough for full tiles."""
+        """Fraction of the updates under guards, shape (P,): their operands are read in place, and
+        are padded or end inside a tile. Copies are large enough for full tiles."""
         t, stage = self.t, self.stage
         copied, packs = t.copies_rows, t.packs
         found = np.zeros(self.plan.num_settings)
@@ -196,8 +192,8 @@ class TileNest:
 
     @cached_property
     def _padding(self) -> FloatArray:
-        """Share of the updates that test padding if padding is not skipped, shape (P,). Conditions
-        on unrolled taps, and on tiles with separate code each, are decided at compile time."""
+        """Fraction of the updates that test padding if it is not skipped, shape (P,). Conditions on
+        unrolled taps and on tiles with separate code are decided at compile time."""
         t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}

@@ -1,8 +1,7 @@
 """Feasibility of settings of the tile sketch.
 
-A setting is infeasible if registers, caches or code size would overflow, if its trace would be
-illegal, or if a knob has no effect given the others, because another setting generates the same
-code.
+A setting is infeasible if registers, caches or code size would overflow, or if its trace would be
+illegal. It is also infeasible if a knob has no effect, because another setting gives the same code.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _is_short(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether the unrolled body is short enough to be profitable, shape (P,). More copies of
-    a step only cause spills because LLVM moves their loads to the front."""
+    """Return whether the unrolled body is short enough, shape (P,). More copies of a step cause
+    spills, because LLVM moves their loads to the front."""
     stage = t.stage
     view = stage.view
     body = t.sums * t.unrolled_copies
@@ -99,8 +98,8 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
 
 def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether an epilogue can follow a reduction that is split into blocks, shape (P,). The
-    partial sums of an output block are stored in a private buffer. This buffer must fit half of the
-    second cache, consist of full tiles, and have more than one row."""
+    partial sums of an output block are stored in a private buffer. It must fit half of the second
+    cache, consist of full tiles, and have more than one row."""
     stage = t.stage
     roles, caches = stage.roles, stage.target.caches
     rows = t.tile_rows * t.rows.per_block * t.tile_rows2 * t.rows2.per_block
@@ -114,9 +113,9 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _reduction_is_compatible(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether the division of the reduction is compatible with the other knobs, shape (P,):
-    sums that are read again are not stored with non-temporal stores, parts that threads add up have
-    no other options, and steps at a distance are in one block."""
+    """Return whether the division of the reduction is compatible with the other knobs, shape (P,).
+    Sums that are read again have no non-temporal stores. If threads divide the reduction, packing
+    ahead and skipped padding are excluded. Steps at a distance are in one block."""
     stage = t.stage
     alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
     ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
@@ -136,7 +135,7 @@ def _remainders_exist(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether some padding can be skipped, shape (P,): around copied rows, or per tile."""
+    """Return whether some padding can be skipped around copied rows or per tile, shape (P,)."""
     stage = t.stage
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
@@ -145,8 +144,8 @@ def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether each tile can skip its padding, shape (P,): rows form one block and are read
-    in place, tiles are full, the taps are unrolled, and few tiles are at the edges."""
+    """Return whether each tile can skip its padding, shape (P,). Rows must form one block and be
+    read in place, tiles be full, taps be unrolled, and few tiles be at the edges."""
     stage = t.stage
     border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
@@ -172,14 +171,13 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether the operands to be prefetched are read in place and have a next tile or row,
-    shape (P,)."""
+    """Return whether all operands to be prefetched are read in place, and another tile or row
+    follows, shape (P,)."""
     stage = t.stage
     ok: BoolArray = np.ones(len(t.prefetch), np.bool_)
     in_place = ~t.copies_rows
     if stage.nonresident:
-        # All rows of a block read one tile of columns at a time. Steps over several rows of the
-        # operand are slower, with prefetches even more so.
+        # All rows of a block read one tile of columns at a time. Unrolled steps are slower.
         ok &= ~t.packs & (t.row_blocks_outermost == 0) & (t.row_tiles_innermost == 1)
         ok &= (t.unroll_reduction == 1) & (t.columns.tiles * t.k_count > 1)
         ok &= columns_per_iteration(t) <= MOST_PREFETCHES
@@ -192,9 +190,9 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether packing can be fused with the first tile, shape (P,): a panel is one tile
-    wide, it is packed once for several tiles of rows, blocks of the reduction are full, and no
-    other knob changes its loops."""
+    """Return whether packing can be fused with the first tile, shape (P,). A panel must be one tile
+    wide and packed once for several tiles of rows, blocks of the reduction must be full, and no
+    other knob may change the loops."""
     stage = t.stage
     one = (t.columns.per_block == 1) & (t.rows.blocks == 1) & (t.rows2.blocks == 1)
     several = t.rows.per_block * t.rows2.per_block > 1

@@ -18,13 +18,12 @@ from .settings import TileSettings
 from .stage import TileStage
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""Numbers of the first axes of a tile. One axis for each batch loop, each further row loop and each
-tap loop follows."""
+"""Numbers of the first axes of a tile. The batch, further row and tap loops have an axis each."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
-    """Return the axes of a tile and its memory accesses. A missing row axis is represented by an
-    axis of one element."""
+    """Return the axes and accesses of a tile. An axis of one element represents a missing row
+    axis."""
     roles = stage.roles
     rows = (*roles.rows, *[None] * (2 - len(roles.rows)))
     loops = (roles.columns, *rows, roles.main, *roles.batch, *roles.outer_rows, *roles.taps)
@@ -34,8 +33,8 @@ def tile_outline(stage: TileStage) -> Outline:
 def tile_plan(
     t: TileSettings[IntArray], outline: Outline
 ) -> tuple[Plan, dict[str, RemainderTiles]]:
-    """Return the plan of settings, levels outermost first, and the remainder tiles by loop: along
-    rows, innermost first, then along columns."""
+    """Return the plan of settings, and the remainder tiles by loop: along rows, innermost first,
+    then along columns."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
@@ -63,9 +62,9 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
     columns in either order.
 
     Threads divide the first `parallel` loops over blocks and all loops around them. Blocks of the
-    reduction are nested inside these loops, or inside the first one. Each thread executes a
-    contiguous range of iterations. Therefore batches of unequal length are nested inside the
-    divided blocks, so that short and long batches alternate.
+    reduction are nested inside these loops, or inside the first one if there are none. Each thread
+    executes a contiguous range of iterations. Batches of unequal length are therefore nested inside
+    the divided blocks, so that short and long batches alternate.
     """
     stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
@@ -103,10 +102,10 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return the levels, (P,) each, at which panels of columns and copies of rows are made. They
-    are the levels over blocks of columns and of rows, or the innermost parallel level if it is
-    further inside. With `several` blocks of the reduction, they are the level over these blocks
-    (for rows only if it is further inside)."""
+    """Return the levels, (P,) each, at which columns are packed and rows are copied. They are the
+    levels over blocks of columns and of rows, or the innermost parallel level if that is further
+    inside. With `several` blocks of the reduction, they are the level over these blocks (for rows
+    only if it is further inside)."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
@@ -119,9 +118,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 def _blocks(
     t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
-    """Return, for each axis, whether threads divide the blocks along it, and whether a block
-    contains code other than tiles, each (P,). Such code is other loops fused into the same parallel
-    loop, or copies. Only phases need to know about copies."""
+    """Return for each axis (divided, filled), (P,) each: whether threads divide its blocks, and
+    whether a block contains code other than tiles. Such code is another loop fused into the same
+    parallel loop, or a copy. Copies are considered only if there are phases."""
     copied = _last_copies(t, levels) if t.stage.phases else -1
     nothing = np.zeros(len(t.tile_rows), np.bool_)
     found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
@@ -134,7 +133,7 @@ def _blocks(
 
 
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
-    """Return the innermost level at which copies are made, shape (P,); -1 if there are none."""
+    """Return the innermost level at which copies are made, or -1, shape (P,)."""
     stage = t.stage
     columns, rows = copy_places(levels, t.k_count > 1)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
@@ -145,9 +144,9 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
 def _shares(
     t: TileSettings[IntArray], remainders: Mapping[str, RemainderTiles]
 ) -> dict[str, Number]:
-    """Return the share of iterations that conditions leave, by loop. For batch axes that are
-    phases: the share of rows that the phases have. For the steps of a reduction: the share left by
-    phases and by padding tests in outer loops."""
+    """Return the fraction of iterations that conditions leave, by loop: for a batch axis of phases,
+    the fraction of rows that the phases have; for the steps of a reduction, the fraction that
+    phases and padding tests in outer loops leave."""
     stage = t.stage
     around = t.skips_around
     if not stage.view.guards and not around.any():
@@ -161,8 +160,8 @@ def _shares(
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Yield the tiles of a block in the order that the settings select, the steps of the reduction,
-    and the unrolled levels: taps and steps, then rows and vectors."""
+    """Yield the tiles of a block, the steps of the reduction, and the unrolled levels: taps and
+    steps, then rows and vectors."""
     stage = t.stage
     *rows, columns = t.tiled_axes
     inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction

@@ -1,4 +1,4 @@
-"""Memory use of tiles: private copies, operands from behind a core's caches, and strided rows."""
+"""Memory use of tiles: private copies, operands outside a core's caches, and strided rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tile_memory(nest: TileNest) -> MemoryUse:
 
 
 def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
-    """Yield the panels of columns and the blocks of rows."""
+    """Yield the copies: panels of columns and blocks of rows."""
     t, stage, plan = nest.t, nest.stage, nest.plan
     columns, rows = copy_places(plan.levels, t.k_count > 1)
     access_of = {access.buffer: access for access in plan.accesses}
@@ -60,8 +60,7 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
 
 
 def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
-    """Return whether elements that are adjacent in the copy are not adjacent in the tensor, shape
-    (P,)."""
+    """Return whether adjacent elements of the copy are not adjacent in the tensor, shape (P,)."""
     found, only = np.zeros(sides[0].shape, np.bool_), np.ones(sides[0].shape, np.bool_)
     for dim in reversed(range(len(sides))):
         is_apart = prod(read.shape[dim + 1 :]) > 1 or gcd(*access.strides[dim]) > 1
@@ -71,8 +70,8 @@ def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -
 
 
 def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses to nonresident column operands, read in place or for packing. No prefetch
-    covers the first tile of each run of tiles. A prefetch is useless if half of the cache cannot
+    """Yield the accesses to nonresident column operands, read in place or for packing. The first
+    tile of each run of tiles is not prefetched. A prefetch is useless if half of the cache cannot
     hold the line until its use. Rows at a stride below a page count as one run of a page."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
@@ -94,14 +93,14 @@ def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
             points * read.dtype.bytes * t.rows.blocks * t.rows2.blocks * batches,
             np.where(is_near, PAGE_BYTES, width),
             np.where(is_prepacked, 0.0, np.where(prefetches & ~is_evicted, first, 1.0)),
-            prefetches * np.ceil(lines_per_step) * steps,  # of loops that are not unrolled
+            prefetches * np.ceil(lines_per_step) * steps,
             is_reread=~packs & (t.rows.tiles * t.rows2.tiles > 1),
         )
 
 
 def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses to row operands whose rows are far from each other. Rows that are reused
-    for the next tile of columns stay in a cache if there are few of them."""
+    """Yield the accesses to row operands at a page stride. Few rows stay in a cache until they are
+    reused for the next tile of columns."""
     t, stage = nest.t, nest.stage
     roles, prefetches = stage.roles, t.prefetches
     batches = prod(loop.extent for loop in roles.batch)
@@ -132,8 +131,8 @@ def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses in short runs: all of them, or with prefetches those of the first row of
-    each block. A copy loads many runs concurrently, so none is exposed."""
+    """Yield the accesses in short runs. With prefetches, only the first row of each block is
+    exposed. With a copy none is, because a copy loads many runs concurrently."""
     t, stage = nest.t, nest.stage
     if stage.short_runs:
         prefetches = t.prefetches
@@ -147,13 +146,12 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _whole_lines(nest: TileNest, read: StageRead) -> int:
-    """Return the bytes of a tensor in whole lines."""
     line_bytes = nest.stage.target.line_bytes
     return read.bytes // line_bytes * line_bytes
 
 
 def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[StridedRows]:
-    """Yield the rows of operands used in place that the next tile or the next step uses again."""
+    """Yield the rows of operands that the next tile or step uses again in place."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     depth = steps * t.unrolled_copies

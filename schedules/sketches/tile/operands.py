@@ -1,7 +1,6 @@
-"""Operands of a tile: which can be packed, prepacked or copied, and which should be prefetched
-because the hardware does not predict their lines.
+"""Operands of a tile: which can be packed, prepacked, copied or prefetched.
 
-A hardware prefetcher follows a run of lines after a few misses. If an operand behind a core's
+A hardware prefetcher follows a run of lines after a few misses. If an operand outside a core's
 private caches is read in short or scattered runs, every run starts with such misses.
 """
 
@@ -35,13 +34,12 @@ class TileOperands:
 
     @property
     def operands(self) -> tuple[StageRead, ...]:
-        """Every operand once, in the order of the accesses of `tile_outline`."""
+        """Every operand once, in the order of the accesses in `tile_outline`."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property
     def packable(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed and are reused: a separate dimension is indexed by the
-        column axis."""
+        """Column operands that can be packed and are reused."""
         return self.panels if self.roles.is_reused else ()
 
     @cached_property
@@ -57,14 +55,13 @@ class TileOperands:
         )
 
     def column_dim(self, read: StageRead) -> int | None:
-        """Return the dimension of a tensor that only the column loop indexes within one batch, or
-        None."""
+        """Return the dimension that only the column loop indexes within a batch, or None."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
 
     def is_transposed(self, read: StageRead) -> bool:
         """Return whether panels are filled by transposing register blocks, because the tensor is
-        contiguous along a dimension other than the columns."""
+        contiguous along another dimension than the columns."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
             not read.padded
@@ -76,7 +73,7 @@ class TileOperands:
 
     def _has_box(self, read: StageRead) -> bool:
         """Return whether a block of the tensor is a box: no index divides a loop inside a block.
-        Batch loops enclose all blocks and may be divided."""
+        Batch loops are outside all blocks and may be divided."""
         batch = {loop.name for loop in self.roles.batch}
         return all(
             isinstance(atom, Var) or atom.numerator.vars() <= batch
@@ -86,9 +83,10 @@ class TileOperands:
 
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed before all calls: constant inputs with no other
-        reader, because every reader would have to read this stage's panels. Operands of which a
-        batch reads part of a dimension are excluded because this part may start inside a panel."""
+        """Column operands that can be packed before the first call: constant inputs that only this
+        stage reads. Any other reader would have to read this stage's panels. An operand is excluded
+        if each batch reads only a range of its column dimension, because the range may start inside
+        a panel."""
         constants = {tensor.name for tensor in self.workload.constants}
         return tuple(
             read
@@ -100,22 +98,21 @@ class TileOperands:
         )
 
     def _is_only_reader(self, tensor: str) -> bool:
-        """Return whether this stage is the only reader of `tensor`, directly or through an inlined
-        stage."""
+        """Return whether only this stage reads `tensor`, directly or through an inlined stage."""
         names = {stage.name for stage in self.workload.consumers(tensor)}
         while len(names) == 1 and self.view.name not in names:
             names = {stage.name for stage in self.workload.consumers(*names)}
         return names == {self.view.name}
 
     def packed_inside(self, ahead: bool) -> tuple[StageRead, ...]:
-        """Return the column operands that are packed in every call; with `ahead`, the prepacked
-        ones are excluded."""
+        """Return the column operands that are packed in every call: all, or with `ahead` those that
+        are not prepacked."""
         gone = self.prepacked if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
     def moves_as_one(self, read: StageRead) -> bool:
-        """Return whether all reads of the tensor are at constant offsets from each other, so that
-        one copy of a block contains them."""
+        """Return whether all reads of the tensor are at constant offsets from each other. One copy
+        of a block then contains all of them."""
         return all(
             (a - b).is_const
             for other in self.view.reads
@@ -124,8 +121,8 @@ class TileOperands:
         )
 
     def _has_unrelated_reads(self, read: StageRead) -> bool:
-        """Return whether the tensor is an input that is also read as rows at an unrelated place, so
-        that the reads along columns can be copied separately."""
+        """Return whether the tensor is an input whose reads along columns can be copied separately
+        from its other reads."""
         if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
             return False
         along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
@@ -136,7 +133,7 @@ class TileOperands:
 
     @cached_property
     def copyable(self) -> tuple[StageRead, ...]:
-        """Operands that depend on the rows; a block of them can be copied, padding included."""
+        """Operands that depend on the rows and can be copied in blocks, padding included."""
         mixed = (r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         return tuple(
             r
@@ -146,10 +143,10 @@ class TileOperands:
 
     @cached_property
     def nonresident(self) -> tuple[StageRead, ...]:
-        """Column operands that no private cache holds and that are read in place. Few rows share
-        them, they exceed half of a core's private cache, and their rows are long; short rows are
-        contiguous and need no prefetch. A packed copy would have too few uses: 48x4096x1024 on Zen
-        5 reaches 0.86 of the peak of a core in place, 0.60 packed."""
+        """Column operands that are read in place because they exceed half of a core's private
+        caches and few rows share them. Their rows are long; short rows are contiguous and need no
+        prefetch. A packed copy would have too few uses: on Zen 5, 48x4096x1024 reaches 0.86 of the
+        peak of a core in place, and 0.60 packed."""
         roles = self.roles
         rows = prod(loop.extent for loop in (*roles.rows, *roles.outer_rows))
         return tuple(
@@ -165,8 +162,8 @@ class TileOperands:
     @cached_property
     def page_strided_operands(self) -> tuple[StageRead, ...]:
         """Row operands whose next tile starts in other pages, while all column operands stay
-        cached. They are larger than half of a core's private cache, contiguous along the single
-        loop of the reduction, and have rows at a stride of at least a page."""
+        cached. They exceed half of a core's private caches, are contiguous along the single loop of
+        the reduction, and have rows at a stride of at least a page."""
         roles = self.roles
         if self.nonresident or len(roles.rows) != 1 or roles.taps:
             return ()
@@ -182,9 +179,9 @@ class TileOperands:
 
     @cached_property
     def next_batch_panels(self) -> tuple[StageRead, ...]:
-        """Column operands whose panels of the next batch are not cached; they are prefetched
-        together with rows. Each batch reads a separate part, contiguous along the reduction, and
-        all parts together exceed the private cache."""
+        """Column operands whose panels of the next batch are not cached. They are prefetched
+        together with rows. Each batch reads a separate part, contiguous along the reduction; one
+        part fits half of the private caches, but all parts together do not."""
         roles, own = self.roles, self.target.own_cache_bytes
         batches = [loop for loop in roles.batch if loop.extent > 1]
         if not batches or not self.page_strided_operands or self.epilogue:
@@ -202,9 +199,9 @@ class TileOperands:
 
     @cached_property
     def short_runs(self) -> tuple[StageRead, ...]:
-        """Row operands larger than a core's private cache that the loops inside a batch read in
-        short runs of the last dimension, with elements of other batches in between. They require
-        two row axes and no nonresident column operand."""
+        """Row operands larger than a core's private caches that a batch reads in short runs of the
+        last dimension. Elements of other batches are between the runs. There must be two row axes
+        and no nonresident column operand."""
         line_bytes, rows = self.target.line_bytes, self.roles.rows
         if self.nonresident or len(rows) < 2:
             return ()
@@ -220,19 +217,19 @@ class TileOperands:
 
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
-        """The part of `short_runs` that can be prefetched. Excluded are tiles of columns of an
-        epilogue that may span two groups and read runs of both."""
+        """The `short_runs` that can be prefetched: none if a tile of columns of an epilogue may
+        span two groups and read runs of both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
 
     @property
     def prefetchable(self) -> tuple[StageRead, ...]:
-        """Operands whose next piece can be prefetched."""
+        """Operands whose next elements can be prefetched; see `prefetch.py`."""
         return (*self.nonresident, *self.page_strided_operands, *self.prefetched_runs)
 
     def _run(self, read: StageRead) -> int:
-        """Return the number of contiguous elements of the last dimension that one batch reads."""
+        """Return the number of contiguous elements of the last dimension that a batch reads."""
         batch = {loop.name for loop in (*self.roles.batch, *self.roles.outer_rows)}
         loops = {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
         last, run = read.index[-1], 1
@@ -242,7 +239,6 @@ class TileOperands:
 
 
 def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:
-    """Return whether the rows of an operand are so close that hardware prefetchers follow from one
-    row to the next."""
+    """Return whether rows are so close that hardware prefetchers continue from one to the next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

@@ -8,8 +8,8 @@ reuse the panel.
 
 A separate packing loop delays every tile of rows, and its loads wait for memory. The multiply-adds
 of the first tile leave most load and store ports free, and its steps last long enough to prefetch
-the data copied some steps later. 512x2048x1024 on Zen 5, one thread and two: 0.979 and 0.978 of the
-time; 1024x1024x1024: 0.99; prefetching in a separate copy loop: 0.99.
+the data copied some steps later. On Zen 5, 512x2048x1024 takes 0.979 of the time on one thread and
+0.978 on two, and 1024x1024x1024 takes 0.99. Prefetching in a separate copy loop also gives 0.99.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from .stage import TileStage
 
 AHEAD_CYCLES = 600.0
 """Prefetch distance in cycles before a line is copied: the latency of the last cache, and of memory
-on most machines. Half and double of it perform equally well."""
+on most machines. Half and twice the distance are equally fast."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Emits the copies for tiles whose sums are in `buffer`. `filling` holds the loops that fill
-    each panel, by dimension of its operand."""
+    """Emits the copies for tiles whose sums are in `buffer`. `filling` has the loops that fill each
+    panel, by dimension of the operand."""
 
     w: TraceWriter
     t: TileSettings[int]
@@ -57,8 +57,8 @@ class Packing:
         return self.t.stage
 
     def write(self, column_place: str, row_place: str, ko: str) -> None:
-        """Copy operands inside these loops over blocks of columns and of rows, or inside `ko` if
-        there are several blocks of the reduction."""
+        """Copy operands inside these loops over blocks of columns and of rows, or inside the loop
+        `ko` over blocks of the reduction if there are several."""
         k, t, w = self.k, self.t, self.w
         name_of, blocked = k.view.name, t.k_count > 1
         if t.copies_rows:
@@ -79,14 +79,12 @@ class Packing:
             self._prepack()
 
     def _lanes(self) -> str:
-        """Return the vectorised loop around the reduction."""
         _, chain = self.w.update_of(self.buffer)
         return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _prepack(self) -> None:
-        """Prepack each constant column operand completely, in panels as wide as a tile, once for
-        all calls. The loop over panels is outermost and parallel, so that threads synchronise once
-        per copy, not once per row."""
+        """Prepack each constant column operand as a whole, in panels as wide as a tile. The loop
+        over panels is outermost and parallel, so that threads synchronise once per copy."""
         w = self.w
         for n, read in enumerate(self.k.prepacked):
             name = f"{self.k.view.name}.ahead{n}"
@@ -99,8 +97,8 @@ class Packing:
                     w.do(Parallel(panel))
 
     def _depth_of(self, read: StageRead) -> Callable[[int], int]:
-        """Return a function that gives the nesting depth of each dimension of `read` in the loops
-        of the reduction. A panel stored in this order is read sequentially."""
+        """Return a function from a dimension of `read` to its nesting depth in the loops of the
+        reduction. A panel stored in this order is read sequentially."""
         roles, taps = self.k.roles, self.k.short_taps()
         unrolled = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
         outside = [loop for loop in roles.taps if loop not in unrolled]
@@ -114,8 +112,7 @@ class Packing:
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
         """Lay out the copy as panels of one tile of columns each, with the reduction outside and
-        the tile's columns inside. Return the loop over panels, or "" if there is only one
-        column."""
+        the columns inside. Return the loop over panels, or "" if there is only one column."""
         w, nr = self.w, self.t.nr
         dim = self.k.column_dim(read)
         assert dim is not None
@@ -143,9 +140,9 @@ class Packing:
     def _transpose_panels(
         self, read: StageRead, name: str, along: str, outside: list[str], lanes: str
     ) -> None:
-        """Fill panels from a tensor that is contiguous `along` its last dimension instead of along
-        the lanes: blocks of vectors are loaded along that dimension and transposed in registers.
-        Full blocks are partitioned from the remainder."""
+        """Fill panels from a tensor that is contiguous `along` its last dimension instead of the
+        lanes. Blocks are loaded along that dimension and transposed in registers. Full blocks are
+        partitioned from the remainder."""
         w = self.w
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)
@@ -157,8 +154,8 @@ class Packing:
 
 
 def fuse_packing(packing: Packing, depth: list[str]) -> None:
-    """Fuse packing into the first tile. Call this after all other steps except the parallel ones.
-    `depth` are the loops of the reduction that are not unrolled, outermost first."""
+    """Fuse packing into the first tile, after all other steps except the parallel ones. `depth` are
+    the loops of the reduction that are not unrolled, outermost first."""
     w, t, stage = packing.w, packing.t, packing.t.stage
     sums = f"{stage.view.name}.acc"
     step_cycles = t.sums * t.unrolled_copies
@@ -166,7 +163,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
     panels = zip(stage.fusable_panels, packing.filling.items(), strict=True)
     for n, (read, (panel, filling)) in enumerate(panels):
         if not n:
-            _stand_alone(w, panel, sums, depth[0])
+            _peel_first_tile(w, panel, sums, depth[0])
         axes = (*depth[:-1], stage.roles.main.name)
         dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]
         # A tap loop of one iteration has no dimension and stays outside the merged loops.
@@ -177,7 +174,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
             w.do(Prefetch(read.tensor, depth[-1], ahead, depth[-1], "", line))
 
 
-def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
+def _peel_first_tile(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
     """Peel the first tile that uses the panel `pack`."""
     _, packing = w.writer_of(pack)
     _, chain = w.update_of(sums)
@@ -189,8 +186,8 @@ def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
 
 
 def _merge(w: TraceWriter, pack: str, walked: dict[str, str], unroll: int) -> None:
-    """Merge the loops of the copy into the loops of the reduction; `walked` maps each loop of the
-    copy to its loop of the reduction."""
+    """Merge the loops of the copy into the loops of the reduction. `walked` maps the former to the
+    latter."""
     serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
     inside = [name for name in serial if name not in walked]
     own = list(walked)

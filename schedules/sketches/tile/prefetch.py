@@ -1,15 +1,15 @@
-"""The knob `prefetch` of a tile: which operands are prefetched, under which conditions, and the
-steps that do it.
+"""The knob `prefetch` of a tile: the prefetched operands, their conditions, and the trace steps.
 
-The innermost loop that moves an operand to its next piece prefetches that piece while it computes
-on the current one. The prefetches are distributed over the longest of the loops that reuse a piece:
+A piece of an operand is the part that is used until a loop moves to the next part. The innermost
+such loop prefetches the next piece while it computes on the current one. The prefetches are
+distributed over the longest of the loops that reuse a piece:
 
     nonresident columns     the next tile of columns, or block of the reduction
     page-strided rows       the rows of the next tile
     next batch's panels     the columns of the next batch, before they are packed
     short runs              the next row of an image
 
-Prefetches for streamed columns exclude the others because they compete for the same lines.
+Prefetches of nonresident columns exclude the others because they compete for the same lines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .settings import M, TileSettings
 
 
 def prefetches_panels(t: TileSettings[M]) -> BoolArray:
-    """Return whether the panels of the next batch are prefetched, shape (P,): a batch is one block
-    in every axis and has enough tiles of rows to distribute the prefetches over."""
+    """Return whether the panels of the next batch are prefetched, shape (P,). A batch must be one
+    block in every axis, with enough tiles of rows to distribute the prefetches over."""
     stage = t.stage
     if not stage.next_batch_panels:
         return np.zeros_like(t.prefetch, np.bool_)
@@ -40,15 +40,15 @@ def prefetches_panels(t: TileSettings[M]) -> BoolArray:
 
 
 def panel_lines_per_step(t: TileSettings[M]) -> M:
-    """Return the prefetches per iteration of the innermost loop: one line per column, distributed
-    over the tiles of rows."""
+    """Return the prefetches per iteration of the innermost loop: a line per column, over all tiles
+    of rows."""
     return -(-t.nr // t.rows.per_block)
 
 
 def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """Return the largest number of prefetches of a streamed operand per iteration of the innermost
-    loop that is not unrolled, shape (P,), distributed over tiles of rows. If an operand is not read
-    forwards, the result exceeds `MOST_PREFETCHES`."""
+    """Return the largest number of prefetches of a nonresident operand per iteration of the
+    innermost loop that is not unrolled, shape (P,). Tiles of rows share them. If an operand is not
+    read forwards, the result exceeds `MOST_PREFETCHES`."""
     stage = t.stage
 
     def count(tile: int, taps: int, shared: int) -> tuple[float]:
@@ -68,8 +68,8 @@ def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
 
 
 def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """Return the number of distinct runs that one iteration of the loop around the innermost one
-    reads, shape (P,)."""
+    """Return the distinct runs that an iteration of the loop around the innermost one reads, shape
+    (P,)."""
     stage = t.stage
     roles = stage.roles
 
@@ -94,8 +94,7 @@ def write_prefetches(
     names = [loop.var for loop in chain]
     around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
     row_tile, inner = tiles[t.tiled_axes[0].name], [*tiles.values(), *depth]
-    # Per prefetch: the operand, the loops that read one piece, and the loop that contains the
-    # prefetch.
+    # The operand, the loops that read one piece, and the loop that contains the prefetch.
     asked = [
         (read, depth, depth[-1]) for read in (*stage.nonresident, *stage.page_strided_operands)
     ]

@@ -18,27 +18,25 @@ class RemainderTiles(NamedTuple):
     full_block_tiles: IntArray
     """Number of tiles in all blocks but the last."""
     in_last_block_only: BoolArray
-    """Whether the remainder tile is peeled in a separate version of the last block, instead of in
-    all blocks."""
+    """Whether the remainder tile is peeled in a separate version of the last block only."""
     is_peeled: BoolArray
     """Whether the remainder tile has separate code."""
     padded_extent: IntArray
     """Elements of all tiles, each counted as full."""
     computed_extent: IntArray
-    """Elements that are computed: `extent` if the remainder tile is exact, else `padded_extent`."""
+    """Elements that are computed: `extent` if the remainder tile is exact, otherwise
+    `padded_extent`."""
     stored_extent: IntArray
     """Elements that tiles store in the private accumulation buffer of a block."""
     is_exact: BoolArray
     """Whether the remainder tile computes only elements that exist."""
     guarded_fraction: FloatArray
-    """Share of the tiles whose code is shared by full and remainder tiles and therefore tests each
+    """Fraction of the tiles whose code is also the code of the remainder tile and so tests each
     row."""
     undecided_fraction: FloatArray
-    """Share of the elements in code that several tiles share, where conditions on the axis are
-    tested at run time."""
+    """Fraction of the elements with code that several tiles share, so that it tests conditions."""
     guard_step: IntArray
-    """Elements that one condition enables or disables together: a tile, or 1 if the remainder is a
-    separate single element."""
+    """Elements that one condition covers: a tile, or 1 if the remainder is one separate element."""
     block_versions: IntArray
     """Number of loops over blocks that peeling generates."""
     tile_versions: FloatArray
@@ -49,7 +47,7 @@ def remainder_tiles(
     t: TileSettings[IntArray], blocks: Mapping[str, tuple[BoolArray, BoolArray]]
 ) -> dict[str, RemainderTiles]:
     """Return the remainder tiles along all tiled axes, by loop. `blocks` states for each axis
-    whether threads divide its blocks, and whether a block contains code other than tiles."""
+    whether threads divide its blocks, and whether a block contains other code than tiles."""
     found, border = {}, t.stage.border
     for axis in t.tiled_axes:
         peels = t.peel_remainders >= (2 if axis is t.columns else 1)

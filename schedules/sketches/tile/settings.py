@@ -25,15 +25,15 @@ def _up_to(*most: int) -> range:
 
 
 def _counts(most: int) -> tuple[int, ...]:
-    """Return the block counts offered for an axis of at most `most` tiles: powers of two, three
-    times powers of two, and `most` divided by powers of two."""
+    """Return the numbers of blocks for an axis of `most` tiles: powers of two, three times powers
+    of two, and `most` divided by powers of two."""
     found = {n for x in range(most.bit_length()) for n in (1 << x, 3 << x, -(-most >> x))}
     return tuple(sorted(n for n in found if n <= most))
 
 
 def _reduction_blocks(stage: TileStage) -> tuple[int, ...]:
-    """Return the offered numbers of reduction blocks. Without reuse, blocks may be so small that a
-    few rows of the operand are read sequentially, the access pattern of hardware prefetchers."""
+    """Return the values of `reduction_blocks`. Without reuse, blocks may be so short that they read
+    a few rows of the operand sequentially, which suits hardware prefetchers."""
     depth, least = stage.roles.main.extent, LEAST_DEPTH if stage.roles.is_reused else FEWEST_ROWS
     return tuple(c for c in _counts(depth) if c * least <= max(depth, least))
 
@@ -46,13 +46,12 @@ def _unrolled_steps(stage: TileStage) -> tuple[int, ...]:
 
 
 def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
-    """Return the offered numbers of parallel parts of the reduction. Several parts are offered if
-    there are fewer output tiles than threads need, the reduction is long and no stage is computed
-    from it in place.
+    """Return the values of `split_reduction`. They include several parts if output tiles are fewer
+    than threads need, the reduction is long and it has no epilogue.
 
-    Each part is accumulated in a separate buffer (RFactor). One thread adds the parts in order at
-    the end. So every element is a sum of the same products in an order that depends on the trace
-    only; the rounding error bound holds for any order.
+    Each part has a separate accumulation buffer (RFactor). One thread adds the parts in order at
+    the end. Every element is thus a sum of the same products, in an order that depends on the trace
+    only. The rounding error bound holds for any order.
     """
     roles, view, threads = stage.roles, stage.view, stage.target.threads
     rewritten = stage.epilogue or stage.is_scattered or view.axis_splits or view.phase_steps
@@ -72,7 +71,7 @@ def _nontemporal(stage: TileStage) -> tuple[int, ...]:
 
 @settings
 class TileKnobs(Generic[N]):
-    """Knobs of a register tile. Columns are vectorised; rows are up to two axes that column
+    """Knobs of a register tile. Columns are vectorised. Rows are up to two axes that column
     operands do not depend on."""
 
     tile_vectors: N = knob(
@@ -93,14 +92,13 @@ class TileKnobs(Generic[N]):
     row_blocks_outermost: N = knob(lambda tile: switch(tile.roles.is_reused))
     """Whether the loop over blocks of rows encloses the loop over blocks of columns."""
     row_tiles_innermost: N = knob(lambda tile: switch(not tile.is_sliding))
-    """Whether tiles of rows are nested in tiles of columns. It is not offered for sliding windows.
-    Tiles there follow long rows of an image, which are read and written sequentially; each row of a
-    tile would be a separate stream, which was measured to be slower."""
+    """Whether tiles of rows are nested in tiles of columns. For sliding windows this is always 0:
+    tiles then follow long rows of an image, which are read and written sequentially. Separate
+    streams for each row of a tile were slower in measurements."""
     pack_columns: N = knob(
         lambda tile: (0, *(1,) * bool(tile.packable), *(2,) * bool(tile.prepacked))
     )
-    """Whether column operands are copied to panels: in each call (1), or constants before the call
-    (2)."""
+    """Whether column operands are packed: in each call (1), or constants before the call (2)."""
     fuse_packing: N = knob(lambda tile: switch(tile.fusable_panels))
     """Whether the first tile of rows packs while it computes, see `packing.py`."""
     copy_rows: N = knob(lambda tile: switch(tile.can_copy_rows))
@@ -108,13 +106,12 @@ class TileKnobs(Generic[N]):
     skip_padding: N = knob(lambda tile: switch(tile.can_skip_padding))
     """Whether products with the zeros of padding are skipped."""
     peel_remainders: N = knob(lambda tile: (0, 1, 2))
-    """Whether incomplete tiles have separate code: tiles of rows (1), or of rows and columns
-    (2)."""
+    """Whether incomplete tiles of rows (1), or of rows and columns (2), have separate code."""
     nontemporal_stores: N = nontemporal_knob(_nontemporal)
     parallel: N = knob(
         lambda tile: range(2 + tile.roles.is_reused) if tile.target.threads > 1 else (0,)
     )
-    """Number of loops over blocks that threads divide, from the outermost on."""
+    """Number of loops over blocks that threads divide, outermost first."""
     prefetch: N = knob(lambda tile: switch(tile.prefetchable))
     """Whether the next pieces of operands are prefetched, see `prefetch.py`."""
     split_reduction: N = knob(_reduction_parts)
@@ -122,21 +119,19 @@ class TileKnobs(Generic[N]):
 
 
 def _holds(truth: Any) -> BoolArray:
-    """Return `truth` as an array, (P,) or of no dimension for one setting, so that `~` negates
-    it."""
+    """Return `truth` as an array, (P,) or without dimensions, so that `~` negates it."""
     return np.asarray(truth)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileSettings(TileKnobs[M]):
     """The knobs of `stage` and derived sizes, in elements. `mr` and `nr` are the sides of a
-    register tile and `kc` is the depth of a packed panel, as in BLIS."""
+    register tile, and `kc` is the depth of a packed panel, as in BLIS."""
 
     stage: TileStage
 
     @property
     def mr(self) -> M:
-        """Rows of a tile along both row axes."""
         return self.tile_rows * self.tile_rows2
 
     @property
@@ -178,7 +173,6 @@ class TileSettings(TileKnobs[M]):
 
     @cached_property
     def k_count(self) -> M:
-        """Number of blocks of the reduction."""
         return -(-(self.stage.roles.main.extent // self.split_reduction) // self.kc)
 
     @cached_property
@@ -224,7 +218,6 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def prepacks(self) -> BoolArray:
-        """Whether panels of constants are packed before the call."""
         return _holds(np.equal(self.pack_columns, 2))
 
     @property
@@ -243,7 +236,7 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def skips_around(self) -> BoolArray:
-        """Whether loops outside the tiles decide which padding to skip; rows are copied then."""
+        """Whether loops outside the tiles decide which padding to skip. Rows are then copied."""
         return _holds(np.equal(self.skip_padding, 1)) & self.copies_rows
 
 
@@ -260,8 +253,7 @@ class TileBlocks(Generic[M]):
 
     @classmethod
     def of(cls, loop: StageLoop | None, size: M, blocks: M) -> TileBlocks[M]:
-        """Return the tiles of an axis in at most `blocks` blocks, each of `per_block` tiles but the
-        last."""
+        """Return the tiles of an axis in at most `blocks` blocks of equal size, except the last."""
         tiles: M = -(-(loop.extent if loop else 1) // size)
         per_block: M = -(-tiles // blocks)
         return cls(loop, size, tiles, per_block, -(-tiles // per_block))

@@ -1,19 +1,18 @@
 """The tile sketch: reductions with a spatial vector axis, computed one register tile at a time.
 
-It matches every stage with a spatial axis that some reads do not depend on, so that a register tile
-of outputs reuses its loads: matrix products in any layout, convolutions of any rank, grouped and
-batched forms, and expressions without an established name. The loops, from outer to inner:
+It matches a stage with a spatial axis that some reads do not depend on, so that a register tile of
+outputs reuses its loads: matrix products in any layout, convolutions of any rank, their grouped and
+batched variants, and other expressions. The loops, from outer to inner:
 
     batch axes | blocks of columns and rows (either order) | blocks of the reduction
     [pack the column operands] [copy the row operands]
     tiles of columns and rows (either order) | reduction | unrolled tile | vector
 
-"Columns" is the vector axis V; "rows" are up to two spatial axes that the column operands do not
-use.
+Columns are the vector axis. Rows are up to two spatial axes that the column operands do not use.
 
-Facts about the stage are in `stage.py`, loop roles in `analysis/tile_roles.py`, packing and copying
-of operands in `operands.py`, knobs in `settings.py`, feasibility in `limits.py`, the loops of a
-setting in `loops.py`, and trace emission in `trace.py`.
+`stage.py` has the properties of the stage, `analysis/tile_roles.py` loop roles, `operands.py` the
+conditions for packing and copying, `settings.py` knobs, `limits.py` feasibility, `loops.py` the
+loops of a setting, and `trace.py` trace emission.
 """
 
 from __future__ import annotations
@@ -44,16 +43,14 @@ class TileSketch(TileChoices):
 
     @cached_property
     def outline(self) -> Outline:
-        """Axes and memory accesses of a tile."""
         return tile_outline(self)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return blocks, tiles and the loops inside them; see `loops.py`."""
         return self.nest(settings).plan
 
     def nest(self, settings: IntArray) -> TileNest:
-        """Return the nests of `settings` (P, J). The result of the last call is cached, because
-        leaves and memory use are computed for the same settings one after the other."""
+        """Return the nests of `settings` (P, J). The last result is cached, because leaves and
+        memory use are computed for the same settings."""
         for known, nest in self._last:
             if np.array_equal(known, settings):
                 return nest
@@ -67,11 +64,9 @@ class TileSketch(TileChoices):
         return []
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Return the updates of sums and the operations on finished sums; see `leaves.py`."""
         return self.nest(settings).leaves()
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return copies, distant operands and strided rows; see `memory.py`."""
         return tile_memory(self.nest(settings))
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Facts about a reduction computed one register tile at a time that do not depend on its knobs."""
+"""Properties of a tiled reduction that do not depend on the knobs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ MAX_TAPS = 7
 """Longest reduction loop that is fully unrolled."""
 
 MOST_SHARES = 1024
-"""Size of the cache of shares of reductions: a search requests few different ones, each many
-times."""
+"""Size of the cache of `shares_left`: a search has few different arguments, each many times."""
 
 MAX_BODY = 96
-"""Largest number of multiply-adds in a body that is unrolled so that its steps share loads (taps,
-or windows of neighbouring rows). The limit is half of this if steps share nothing, and twice this
-if no loop remains. Source: measured on a Zen 5; seven taps of a tile of six rows, eight and twelve
-take 0.70, 0.78 and 0.92 of the bound, and LLVM moves the loads of longer bodies to their front."""
+"""Largest number of multiply-adds in a body whose unrolled steps share loads (taps, or windows of
+neighbouring rows). The limit is half of this if steps share nothing, and twice this if no loop
+remains. Source: measured on a Zen 5. With seven taps, tiles of six, eight and twelve rows reach
+0.70, 0.78 and 0.92 of the bound. LLVM moves the loads of longer bodies to their front."""
 
 
 @dataclass(frozen=True)
 class TileStage(TileOperands):
-    """The stage `view` with `roles` on `target`. If there is an `epilogue`, its loops are the outer
-    loops and the reduction is computed inside them."""
+    """The stage `view` with `roles` on `target`. If there is an `epilogue`, the reduction is
+    computed inside the loops of the epilogue."""
 
     @property
     def output(self) -> str:
@@ -81,7 +80,7 @@ class TileStage(TileOperands):
 
     @cached_property
     def border(self) -> Border | None:
-        """The padding that tiles can skip, or None if there is none or the row taps cannot be
+        """The padding that tiles can skip, or None if there is none or its taps cannot be
         unrolled."""
         roles = self.roles
         if roles.is_reused and not roles.rows:
@@ -95,8 +94,7 @@ class TileStage(TileOperands):
 
     @cached_property
     def padding(self) -> tuple[Cond, ...]:
-        """All padding conditions. Conditions decided by loops outside a tile can be tested there,
-        whatever the rows are."""
+        """All padding conditions. Loops outside a tile can test those that they decide."""
         reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
@@ -127,16 +125,15 @@ class TileStage(TileOperands):
 
     @cached_property
     def shares_left(self) -> Callable[..., tuple[float, ...]]:
-        """`_shares_left` with a cache: a search requests few different arguments, each many
-        times."""
+        """`_shares_left` with a cache."""
         return lru_cache(MOST_SHARES)(self._shares_left)
 
     def _shares_left(
         self, several: int, several2: int, taps: int, skips: int, *units: int
     ) -> tuple[float, ...]:
-        """Return the share of iterations that conditions leave: for each phase, the share of rows
-        that it has; then the share of the reduction left by phases and, if `skips`, by padding
-        tests outside the tiles.
+        """Return the fractions of iterations that conditions leave. For each phase it is the
+        fraction of rows that the phase has. The last value is the fraction of the reduction that
+        phases and, if `skips`, padding tests outside the tiles leave.
 
         `several` and `several2`: whether tiles have more than one row and second row. `taps`:
         number of unrolled taps. `units`: elements that one condition covers along each of
@@ -150,16 +147,16 @@ class TileStage(TileOperands):
         return (*of_phases.values(), every / prod(of_phases.values()))
 
     def _share_of(self, conds: Iterable[Cond], units: Mapping[str, int]) -> float:
-        """Return the share of the reduction for which `conds` hold. Loops are divided into units of
-        `units` iterations; a unit is complete if the condition holds for its first iteration."""
+        """Return the fraction of the reduction for which `conds` hold. Loops are divided into units
+        of `units` iterations. A unit counts if the conditions hold for its first iteration."""
         extents = {name: -(-n // units.get(name, 1)) for name, n in self._extents.items()}
         first = {name: var(name) * unit for name, unit in units.items()}
         found = points_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
         return found / max(prod(extents.values()), 1)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
-        """Return the padding conditions that are decided by loops outside the innermost loop of a
-        tile with `rows` and `rows2` rows."""
+        """Return the padding conditions that loops outside the innermost loop of a tile decide, for
+        a tile with `rows` and `rows2` rows."""
         roles = self.roles
         within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
         within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
@@ -167,22 +164,21 @@ class TileStage(TileOperands):
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
     def decides_around(self, rows: IntArray, rows2: IntArray, taps: IntArray) -> BoolArray:
-        """Return whether loops outside a tile decide some padding, shape (P,), for tiles with
-        `rows` and `rows2` rows and `taps` unrolled tap loops."""
+        """Return whether loops outside a tile decide some padding, shape (P,). Tiles have `rows`
+        and `rows2` rows and `taps` unrolled tap loops."""
         several = (rows > 1).astype(np.int64), (rows2 > 1).astype(np.int64)
         return self._decided[(*several, taps)]
 
     @cached_property
     def _decided(self) -> BoolArray:
-        """`decides_around` by whether tiles have more than one row and second row, and by number of
-        unrolled taps."""
+        """`decides_around` by whether tiles have several rows and second rows, and by unrolled
+        taps."""
         counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
         return np.reshape([bool(self.decided_around(*each)) for each in counts], (2, 2, -1))
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
-        """Batch axes that are phases, each with the axes whose number of rows depends on the phase
-        and the condition on them."""
+        """Batch axes that are phases, each with a guard and the other axes in it."""
         batch = {loop.name for loop in self.roles.batch}
         spatial = [guard for guard in self.view.guards if guard not in self.tap_guards]
         found = ((sorted(guard.index.vars() & batch)[:1], guard) for guard in spatial)
@@ -198,13 +194,13 @@ class TileStage(TileOperands):
 
     @cached_property
     def tap_guards(self) -> tuple[Cond, ...]:
-        """Conditions on the reduction: some phases have fewer taps than others."""
+        """Guards on the reduction: some phases have fewer taps than others."""
         taps = {loop.name for loop in self.view.reduce}
         return tuple(guard for guard in self.view.guards if guard.index.vars() & taps)
 
     @cached_property
     def useful_share(self) -> float:
-        """Share of the reduction that is not padding."""
+        """Fraction of the reduction that is not padding."""
         stages = {stage.name: stage for stage in self.workload.stages}
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
 
@@ -223,28 +219,24 @@ class TileStage(TileOperands):
 
     @cached_property
     def lane_step(self) -> int:
-        """Distance in elements between lanes if windows move along them with a stride, otherwise
-        1."""
+        """Stride in elements of windows along the lanes, or 1."""
         return lane_step(self.roles)
 
     @property
     def is_read_in_place(self) -> bool:
-        """Whether copies are useless because vectors are shared without a copy and padding is
-        skipped."""
+        """Whether copies are useless: vectors are shared without them, and padding is skipped."""
         return self.is_sliding and (
             self.border is not None or not any(r.padded for r in self.operands)
         )
 
     @property
     def is_uneven(self) -> bool:
-        """Whether batches differ in the length of the reduction, because some phases have fewer
-        taps."""
+        """Whether batches differ in the length of the reduction, as phases with fewer taps do."""
         batch = {loop.name for loop in self.roles.batch}
         return any(guard.index.vars() & batch for guard in self.tap_guards)
 
     @property
     def column_vectors(self) -> int:
-        """Number of vectors along the columns."""
         return -(-self.roles.columns.extent // self.lanes)
 
     @property
@@ -255,19 +247,17 @@ class TileStage(TileOperands):
 
     @property
     def can_copy_rows(self) -> bool:
-        """Whether blocks of row operands can be copied and the copy is useful."""
         return bool(self.copyable) and not self.is_read_in_place
 
     @property
     def can_skip_padding(self) -> bool:
-        """Whether products with padding can be skipped."""
         return bool(self.border or (self.can_copy_rows and self.decided_around(1, 1, 0)))
 
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:
-        """The column operands that the first tile of rows can pack: all operands that are packed in
-        a call, or none. Each must be contiguous along the columns, and each step of the reduction
-        must read a separate part of it."""
+        """The column operands that the first tile of rows can pack: all that are packed in a call,
+        or none. Each must be contiguous along the columns, and each step of the reduction must read
+        a separate part of it."""
         view, packed = self.view, self.packed_inside(ahead=False)
         loops = {loop.name for loop in view.reduce if loop.extent > 1}
         fits = (
@@ -283,8 +273,8 @@ class TileStage(TileOperands):
 
     @cached_property
     def step_distance(self) -> int:
-        """Distance in reduction steps between steps that are unrolled together: 1, or the number of
-        steps that moves the operand by one vector if the operand is not reused otherwise."""
+        """Distance in reduction steps between steps that are unrolled together: 1, or if operands
+        are not reused, the number of steps that moves them by one vector."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
     @cached_property

@@ -47,8 +47,8 @@ Names = Mapping[str, str]
 class TileTrace:
     """Emits the trace steps of settings `t`, whose plan has `levels` and `remainders`.
 
-    `buffer`: tensor that holds the sums. `main`: loop of the reduction. `part`: loop over parts of
-    the reduction. `shared`: loop that threads divide. `outer`: loops of the nest that contains the
+    `buffer`: tensor of the sums. `main`: loop of the reduction. `part`: loop over parts of the
+    reduction. `shared`: loop that threads divide. `outer`: loops of the nest that contains the
     tiles. `blocks`: loops over blocks, by the loops that they were split from.
     """
 
@@ -72,8 +72,8 @@ class TileTrace:
         return self.k.view.name
 
     def named(self, names: Names, *roles: str) -> list[LoopLevel]:
-        """Return the levels with one of `roles` (all levels if none is given), with loop names of a
-        nest. The name is "" if the nest does not have the loop."""
+        """Return the levels with one of `roles` (all if none is given), with the loop names of a
+        nest or "" for missing loops."""
         spatial = {loop.name for loop in self.k.view.spatial}
 
         def found(level: LoopLevel) -> LoopLevel:
@@ -133,8 +133,7 @@ class TileTrace:
             self.w.keep_last(sums, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
-        """Split the reduction into parts that threads compute independently. Each part has separate
-        results, which are summed at the end."""
+        """Split the reduction into parts that threads compute into separate results."""
         w, parts = self.w, self.t.split_reduction
         self.buffer, self.main = self.stage, self.k.roles.main.name
         if parts == 1:
@@ -153,10 +152,10 @@ class TileTrace:
         return called(made, DEPTH)[0], self._tiles(made, self.outer), called(made, STEPS)
 
     def _with_epilogue(self) -> tuple[str, Names, list[str]]:
-        """Arrange the loops of a stage inside the loops of its epilogue; return the same loops as
-        `_alone`. Either each tile is finished before the next, or a block is summed over the whole
-        reduction in a private buffer, one block of the reduction at a time, before the epilogue
-        iterates over it."""
+        """Arrange the loops of a stage inside the loops of its epilogue. Return the same loops as
+        `_alone`. If there is one block of the reduction, each tile is finished before the next.
+        Otherwise a block of tiles is summed in a private buffer, one block of the reduction at a
+        time, before the epilogue iterates over it."""
         w, in_blocks = self.w, self.t.k_count > 1
         own = [loop.name for loop in (*reversed(self.k.roles.rows), self.k.roles.columns)]
         around, tiled = self.named(self.outer, BATCHES, BLOCKS), [self.outer[loop] for loop in own]
@@ -188,7 +187,7 @@ class TileTrace:
         return called(made, DEPTH)[0], tiles, called(made, STEPS)
 
     def _ragged(self, names: Names) -> list[str]:
-        """Return the loops that are tiled, in the order in which their ends are tested."""
+        """Return the tiled loops, in the order in which their ends are tested."""
         return [names.get(axis.name, "") for axis in self.t.tiled_axes]
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
@@ -207,8 +206,8 @@ class TileTrace:
         return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
 
     def _peel_tiles(self, tiles: Names) -> None:
-        """Peel tiles that touch padding, incomplete tiles of rows, and incomplete tiles of columns
-        if a knob requests it."""
+        """Peel tiles that touch padding, and incomplete tiles of rows and columns if a knob
+        requests it."""
         border = self.k.border if self.t.skips_in_tiles else None
         for axis in self.t.tiled_axes:
             if border and axis.name in border.conds:
@@ -218,9 +217,8 @@ class TileTrace:
 
     def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
         """Peel the remainder tile from the tile loop `name` of an axis, and the tiles outside the
-        range `clear` of tiles without padding. If there are several blocks, this applies to the
-        last block; if threads divide the blocks or padding is peeled, all blocks are alike and all
-        are peeled."""
+        range `clear` of tiles without padding. If threads divide the blocks or padding is peeled,
+        this is done in all blocks, otherwise in the last one."""
         w, remainder = self.w, self.remainders[axis.name]
         whole, others = axis.extent // axis.size, int(remainder.full_block_tiles[0])
         copies = w.copies(name)
@@ -237,7 +235,7 @@ class TileTrace:
                     w.do(Unroll(part))
 
     def _peel_steps(self, whole: str, step: str) -> None:
-        """Peel the last iteration if fewer steps than are unrolled together remain."""
+        """Peel the last iteration if it has fewer steps than are unrolled together."""
         w, distance = self.w, self.k.step_distance
         count, rest = divmod(self.k.roles.main.extent, self.t.together)
         if not rest:

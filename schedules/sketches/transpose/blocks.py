@@ -1,7 +1,7 @@
 """Register blocks that are loaded along one axis and used along another, that is, transposed.
 
-The number of elements along each side of a block is the number of lanes of a vector. Vectors are
-loaded along the axis `across`, which is contiguous in the operand, and transposed in registers. The
+A block is a square with as many elements along each side as a vector has lanes. Vectors are loaded
+along the axis `across`, which is contiguous in the operand, and transposed in registers. The
 resulting vectors are along the axis `along`, which is contiguous in the result.
 """
 
@@ -22,7 +22,7 @@ from ..statements import stage_outline
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """The transposed reads and axes: `across` is contiguous in `reads`, `along` in the result."""
+    """The transposed reads and their axes; see the module docstring."""
 
     across: StageLoop
     along: StageLoop
@@ -55,7 +55,7 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
     @property
     def others(self) -> list[int]:
-        """The numbers of the result's other axes, which form one loop in a nest."""
+        """The numbers of the result's other axes, which are fused into one loop."""
         return [n for n in range(len(self.view.spatial)) if n not in self.pair]
 
     @property
@@ -65,14 +65,14 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
     @property
     def has_many_others(self) -> bool:
-        """Whether the loop over the other axes has enough iterations for the threads; no other loop
-        is divided then."""
+        """Whether the loop over the other axes has enough iterations for all threads, so that they
+        divide no other loop."""
         return self.repeats >= 2 * self.target.threads
 
     @property
     def without_box(self) -> set[str]:
-        """Tensors with several reads of which one is transposed: the block is loaded for this read
-        only, not as a box of the tensor."""
+        """Tensors with several reads, one of them transposed. A block is loaded for this read only,
+        not as a box of the tensor."""
         tensors = [read.tensor for read in self.view.reads]
         return {r.tensor for r in self.transposed.reads if tensors.count(r.tensor) > 1}
 
@@ -82,13 +82,11 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
 
 def pitch(read: StageRead, loop: StageLoop) -> int:
-    """Return the distance in elements between neighbours along `loop`, or 0 if it is not
-    constant."""
+    """Return the distance in elements between neighbours along `loop`, or 0 if it varies."""
     return read.element_stride(loop.name) or 0
 
 
 def _last_index(read: StageRead) -> Affine:
-    """Return the index of the last dimension with more than one element."""
     moving = [i for i, extent in zip(read.index, read.shape, strict=True) if extent > 1]
     return moving[-1] if moving else affine(0)
 
@@ -96,8 +94,8 @@ def _last_index(read: StageRead) -> Affine:
 def can_be_transposed(
     view: StageView, read: StageRead, across: StageLoop, along: StageLoop
 ) -> bool:
-    """Return whether a block of `read` can be transposed and is disjoint from all other reads of
-    its tensor."""
+    """Return whether a block of `read` can be transposed and other reads of its tensor are
+    disjoint."""
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None

@@ -2,10 +2,10 @@
 another.
 
 Register blocks are loaded with vectors along the contiguous axis of the tensor, transposed, and
-stored with vectors along the contiguous axis of the result. This covers a transposition, any
-permutation that moves the last axis, and an expression with such reads among others. Neighbouring
-axes that are adjacent in every tensor are fused, for example rows and columns of an image if
-channels move: one long axis fills vectors that short axes do not.
+stored with vectors along the contiguous axis of the result. The stage may be a transposition, any
+permutation that moves the last axis, or an expression that contains such reads. Neighbouring axes
+that are adjacent in every tensor are fused, for example rows and columns of an image if channels
+move. One long axis fills vectors that short axes do not.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
 
 def find_transposition(view: StageView) -> Transposition | None:
-    """Return the transposition in `view`, or None if there is none or a tensor would be transposed
-    twice."""
+    """Return the transposition of `view`, or None if its strided reads have no common axis
+    `across`."""
     if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
@@ -60,9 +60,8 @@ def find_transposition(view: StageView) -> Transposition | None:
 
 
 def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
-    """Return `view` with all neighbouring axes fused that can be, and the steps that fuse them. The
-    value and the indices and shapes of the reads are adapted. Axes used in a condition or as a
-    value are not fused."""
+    """Return `view` with all neighbouring axes fused for which it is possible, and the steps that
+    fuse them. Axes that are used in a condition or as a value are not fused."""
     steps: list[Fuse] = []
     if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
         return view, ()
@@ -79,8 +78,7 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
 
 
 def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
-    """Return whether `read` is contiguous from the end of `inner` to the next index of `outer`, or
-    uses neither."""
+    """Return whether one loop can replace `outer` and `inner` in `read`, or it uses neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
     at = _dim(read, outer)
@@ -91,13 +89,12 @@ def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
 
 
 def _dim(read: StageRead, loop: StageLoop) -> int | None:
-    """Return the one dimension whose index is exactly `loop`, or None."""
     at = read.own_dim(loop.name)
     return at if at is not None and read.index[at] == var(loop.name) else None
 
 
 def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRead:
-    """Return `read` with the dimension of `outer` and the next one fused."""
+    """Return `read` with the dimensions of `outer` and of the fused inner axis merged."""
     at = _dim(read, outer)
     if at is None:
         return read
@@ -107,8 +104,8 @@ def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRea
 
 
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
-    """Return the sketch of a stage that transposes an operand, or None. Axes are fused if the
-    transposition then moves a fused axis."""
+    """Return the sketch of a stage that transposes an operand, or None. Axes are fused only if
+    `across` or `along` is then a fused axis."""
     for one, steps in (with_fused_axes(view), (view, ())):
         found = find_transposition(one)
         apart = {loop.name for loop in view.spatial}
@@ -119,14 +116,13 @@ def transpose_sketch(workload: Workload, view: StageView, target: Target) -> Tra
 
 @settings
 class TransposeSettings(Generic[N]):
-    """Knobs of transpositions. `tile_rows` and `tile_columns` are the numbers of blocks processed
-    together: they determine how much of each line, page and cache set is used before it is
-    evicted."""
+    """Knobs of transpositions. `tile_rows` and `tile_columns` are the numbers of blocks in a piece.
+    They determine how much of each line, page and cache set is used before it is evicted."""
 
     tile_rows: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.across), usual=1)
     tile_columns: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.along), usual=1)
     buffer_output: N = knob(lambda sketch: switch(sketch.can_buffer))
-    """Whether a piece is collected in a buffer and its rows are written one after another."""
+    """Whether a piece is collected in a buffer and then written row by row."""
     parallel: N = parallel_knob(lambda sketch: sketch.blocks > 1)
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: nontemporal_values(sketch.workload, sketch.view.name, sketch.target)
@@ -145,8 +141,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     @property
     def without_box(self) -> set[str]:
-        """All transposed tensors if loops are fused, since tensors have a separate axis for each
-        fused loop; else as in `TransposedStage`."""
+        """All transposed tensors if loops are fused, because the tensors have a separate axis for
+        each loop; otherwise as in `TransposedStage`."""
         found = {read.tensor for read in self.transposed.reads}
         return found if self.fused else super().without_box
 
@@ -162,21 +158,19 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
     def block_counts(self, loop: StageLoop) -> tuple[int, ...]:
-        """Return the numbers of blocks along a loop that can be processed together."""
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
         pair = (self.transposed.across, self.transposed.along)
         return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
 
     def plan(self, settings: IntArray) -> Plan:
         """Return a plan of the other axes, pieces along both axes, blocks, and elements of a block.
         Pieces along the result's axis are outside if pieces along the other axis are too few for
-        the threads. The innermost loop over blocks goes along `across` if rows are collected, else
-        along `along`."""
+        the threads. The innermost loop over blocks is along `across` if rows are collected,
+        otherwise along `along`."""
         v = self.values(settings)
         across, along = self.pair
         high, wide = v.tile_rows * self.lanes, v.tile_columns * self.lanes
@@ -199,8 +193,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return the leaves of the blocks and, after the blocks of a collected piece, of its
-        rows."""
+        """Return the leaves of the blocks, and of the rows of each collected piece after its
+        blocks."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
             for block in piece.divided(nest.levels(BLOCKS)):
@@ -209,9 +203,9 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return found
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the buffered pieces, in which only a single last column is gathered, and the runs
-        of rows that end with a piece: of the operands, and of a result without non-temporal
-        stores."""
+        """Return the buffered pieces, and the runs of rows that end with a piece, of the operands
+        and of a result without non-temporal stores. Only a single last column of a buffer is
+        gathered."""
         v, nest = self.values(settings), BlockNest(self, self.plan(settings))
         size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
         for piece, collected in self.pieces(nest, settings):
@@ -241,7 +235,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
         """Yield the pieces of the nests of `settings`, and whether each is collected, (P,). A piece
-        with a single vector per row is not collected."""
+        with one vector per row is not collected."""
         collects = self.values(settings).buffer_output > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
@@ -255,7 +249,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
 
 def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[Leaf]:
-    """Yield the rows of a collected piece, written with several vectors per iteration."""
+    """Yield the leaves that write the rows of a collected piece."""
     if not collected.any():
         return
     across, along, lanes = nest.across, nest.along, nest.sketch.lanes
@@ -272,10 +266,8 @@ class _BlockCopy(BlockWriter):
     """Emits pieces of several blocks, including the remainders at the ends of both axes."""
 
     collected = 0
-    """Number of collected pieces emitted so far."""
 
     def write(self, collected: Sequence[bool]) -> None:
-        """Emit the pieces, each collected or not."""
         nest = self.nest
         self.fuse_outside(self.across, self.along)
         whole = PieceLoops(nest.whole, {nest.across: self.across, nest.along: self.along})
@@ -287,8 +279,8 @@ class _BlockCopy(BlockWriter):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:
-        """Emit one piece in register blocks. The inner loop over blocks goes along the operands'
-        contiguous axis if rows are collected, else along the result's."""
+        """Emit one piece in register blocks. The inner loop over blocks is along the operands'
+        contiguous axis if rows are collected, otherwise along the result's."""
         w, nest, blocks = self.w, self.nest, self.nest.levels(BLOCKS)
         across, along = part.loops[nest.across], part.loops[nest.along]
         if is_collected:
@@ -304,8 +296,7 @@ class _BlockCopy(BlockWriter):
 
     def _collect(self, place: str, across: str, along: str) -> None:
         """Store the results of a piece in a private buffer, one panel per vector of a row, and then
-        write it row by row. This writes long contiguous runs instead of one line of each of many
-        rows."""
+        write it row by row. The runs that are written are longer than a line per row."""
         w = self.w
         leaf, _ = w.writer_of(self.name, place)
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())

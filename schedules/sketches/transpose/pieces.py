@@ -1,7 +1,8 @@
-"""Pieces of a nest around register blocks: full pieces, and remainders at the ends of axes.
+"""Pieces: the parts of a nest around register blocks. Along each axis there are full pieces and
+remainders.
 
-They are computed from the levels of a plan for P settings together. Leaves describe the operations
-in them, and `BlockWriter` emits the loops of the pieces that one setting has.
+Pieces are computed from the levels of a plan for P settings together. Leaves describe the
+operations in them, and `BlockWriter` emits the loops of the pieces of one setting.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from .blocks import TransposedStage
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """The iterations of one loop. `sides`: elements of an iteration along each axis, (P,) each.
-    `runs`: total number of iterations. `alone`: whether no loop around it iterates over the same
+    """A loop whose iterations are pieces. `sides`: elements of a piece along each axis, (P,) each.
+    `runs`: total number of iterations. `alone`: whether no loop around it is along the same
     axes."""
 
     loop: LeafLoop
@@ -38,17 +39,17 @@ class BlockPiece:
 
     @property
     def side(self) -> int:
-        """Elements of an iteration along the loop's axis, for a single setting."""
+        """Elements of a piece along the loop's axis, for a single setting."""
         (axis,) = self.loop.axes
         return int(self.sides[axis].item())
 
     @property
     def length(self) -> int:
-        """Elements that the whole loop covers, for a single setting."""
+        """Elements that the loop covers along its axis, for a single setting."""
         return self.side * int(np.asarray(self.loop.trip_count).item())
 
     def divided(self, levels: Iterable[Level]) -> list[BlockPiece]:
-        """Return the pieces into which loops of `levels`, outermost first, divide this piece."""
+        """Return the pieces into which loops of `levels`, outermost first, divide an iteration."""
         pieces = [self]
         for level in levels:
             pieces = [new for piece in pieces for new in piece.cut(level)]
@@ -56,8 +57,8 @@ class BlockPiece:
 
     def cut(self, level: Level, *shorter: int) -> list[BlockPiece]:
         """Return the pieces of one level: full steps, then the `shorter` steps within the
-        remainder, and then the rest, if any setting has them. Threads divide a piece if the level
-        is parallel and no loop around it iterates over the same axes."""
+        remainder, and then the rest, if any setting has them. Threads divide the loop if the level
+        is parallel and no loop around it is along the same axes."""
         axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
         for size in (np.where(level.present, level.step, left), *shorter, None):
@@ -72,8 +73,8 @@ class BlockPiece:
 
 
 class BlockNest:
-    """The nests of `plan`, with axes named by their numbers. `across` is contiguous in the
-    operands, `along` in the result."""
+    """The nests of `plan`, with axes named by their numbers. `across` and `along` are as in
+    `blocks.py`."""
 
     def __init__(self, sketch: TransposedStage[Any, Any], plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
@@ -100,19 +101,17 @@ class BlockNest:
 
     @cached_property
     def own(self) -> AccessPattern:
-        """Access pattern of the results."""
         return own_place(self.sketch.view, self._names)
 
     def is_block(self, read: StageRead, high: IntArray) -> Truth:
-        """Return whether `read` is transposed in blocks of height `high`. A block of a single row
-        is not transposed if it is not a box of its tensor; it is then read in place."""
+        """Return whether `read` is transposed in blocks of height `high`. A single row is not if
+        the block is not a box of its tensor; it is then read in place."""
         return (high > 1) | (read.tensor not in self.sketch.without_box)
 
     def block(self, piece: BlockPiece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
         """Yield the leaves of blocks with the height of a piece and the width `wide`, `copies` of
-        them along the result. Vectors are loaded along the operands' contiguous axis and used along
-        the other one; a block of n rows is transposed in log2(n) steps that each shuffle all
-        vectors."""
+        them along the result. Vectors are loaded along `across` and used along `along`. A block of
+        n rows is transposed in log2(n) steps, each of which shuffles all vectors."""
         loop, high, does = piece.loop, piece.sides[self.across], self._does
         across, along = self.across, self.along
         straight = []
@@ -143,8 +142,7 @@ class BlockNest:
 
 @dataclass(frozen=True, slots=True)
 class PieceLoops:
-    """Names of the loops along the axes of `piece`, outermost first, inside the loop `place` that
-    was created for the piece."""
+    """Names of the loops along the axes of `piece`, outermost first, inside its loop `place`."""
 
     piece: BlockPiece
     loops: Mapping[str, str]
@@ -180,7 +178,7 @@ class BlockWriter:
         self, loops: Sequence[str], pieces: Sequence[BlockPiece]
     ) -> list[tuple[list[str], BlockPiece]]:
         """Partition the first of `loops`, which encloses the others, into parts for `pieces`, so
-        that full parts contain no tests. Return the loop names in each part."""
+        that full pieces need no guards. Return the loop names in each part."""
         names, found = list(loops), [(list(loops), pieces[0])]
         for before, piece in pairwise(pieces):
             rest = self.w.partition(names[0], before.length)
@@ -213,9 +211,9 @@ class BlockWriter:
         return found
 
     def transpose(self, piece: BlockPiece, place: str, rows: Sequence[str], lanes: str) -> None:
-        """Load the elements that loop `place` needs along the operands' contiguous axis, which is
-        the axis of the last of the inner loops `rows`, and use them with `lanes` along the other
-        axis. Other reads of the tensors remain in place."""
+        """Load the elements that loop `place` needs along `across`, the axis of the last of the
+        inner loops `rows`, and use them in vectors with the loop `lanes` along `along`. Other reads
+        of the tensors remain in place."""
         self.w.reorder(*rows, lanes)
         high = piece.sides[self.nest.across]
         for read in self.sketch.transposed.reads:

@@ -3,8 +3,8 @@ it, for example the trace of a matrix product.
 
 Vectors are along the axis that is contiguous in the reads that are not transposed. Blocks of the
 other tensors are loaded along the reduction, transposed in registers and added vector by vector. If
-the result has no such axis, the reduction keeps one partial sum for each position of a reduction
-axis.
+the result has no such axis, a reduction axis is vectorised, and its partial sums are added at the
+end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TransposedSumSettings(Generic[N]):
     """Knobs of transposed sums."""
 
     tile_columns: N = knob(lambda sketch: [n for n in POWERS[:3] if n <= sketch.vectors], usual=1)
-    """Number of vectors of sums that are accumulated concurrently."""
+    """Vectors of sums that are accumulated concurrently."""
     parallel: N = parallel_knob(lambda sketch: sketch.repeats * sketch.vectors > 1)
 
 
@@ -82,8 +82,8 @@ class TransposedSumSketch(
         return max(self.transposed.along.extent // self.lanes, 1)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return a plan of the other axes, pieces of a few vectors, and the reduction in each
-        piece."""
+        """Return a plan of the other axes, pieces of `tile_columns` vectors, and the reduction of
+        each."""
         v, many = self.values(settings), self.has_many_others
         share, (across, along) = v.parallel > 0, self.pair
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
@@ -99,9 +99,9 @@ class TransposedSumSketch(
         return Plan(self.outline, levels, len(share))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return the leaves: pieces of a few vectors of sums, then single vectors, then the
-        remainder, each over the whole reduction in blocks. If the lanes are part of the reduction,
-        they are summed afterwards."""
+        """Return the leaves. The sums are computed in pieces: of `tile_columns` vectors, of one
+        vector, then the remainder. Each piece loops over the whole reduction, one block at a time.
+        If the vectorised axis is a reduction axis, a horizontal sum follows."""
         nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
         along, found = nest.along, list[Leaf]()
         sums = AccessPattern("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
@@ -117,14 +117,13 @@ class TransposedSumSketch(
         return found
 
     def pieces(self, nest: BlockNest) -> Iterator[tuple[BlockPiece, list[BlockPiece]]]:
-        """Yield pieces of a few vectors of sums, of one vector, and the remainder, each with the
-        blocks of the reduction in which it is summed."""
+        """Yield the pieces, each with the blocks of the reduction over which it loops."""
         (level,) = nest.levels(TILES)
         for piece in nest.whole.cut(level, self.lanes):
             yield piece, piece.divided([*nest.levels(STEPS), *nest.levels(BLOCKS)])
 
     def _added_up(self, along: str, loop: LeafLoop, sums: AccessPattern) -> Iterator[Leaf]:
-        """Yield the horizontal sum of each result, in vectors if there are several."""
+        """Yield the leaves of the horizontal sum of each result."""
         width, halves = (self.lanes, ceil(log2(self.lanes))) if self._adds_vectors else (1, 0)
         over = frozenset({along})
         walk = LeafLoop(over, -(-self.transposed.along.extent // width), loop)
@@ -137,13 +136,13 @@ class TransposedSumSketch(
 
     @property
     def _adds_vectors(self) -> bool:
-        """Whether the sums of lanes are several vectors, of several results."""
+        """Whether a horizontal sum has several vectors, and there are several results."""
         several = any(x.extent > 1 for x in self.view.spatial)
         return several and self.transposed.along.extent >= 2 * self.lanes
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Emit all pieces. Partial sums whose lanes are part of the reduction are stored in a
-        separate tensor."""
+        """Emit all pieces. If the vectorised axis is a reduction axis, its sums are stored in a
+        tensor."""
         name, along, buffer = self.view.name, self.transposed.along, self.view.name
         if along.reduce:
             buffer = f"{name}.sums"
@@ -156,11 +155,10 @@ class TransposedSumSketch(
 
 
 class _Sum(BlockWriter):
-    """Emits pieces of a few vectors of sums, each accumulated in registers over the whole
-    reduction."""
+    """Emits pieces, each accumulated in registers over the whole reduction."""
 
     def write(self, buffer: str, pieces: Sequence[tuple[BlockPiece, Sequence[BlockPiece]]]) -> None:
-        """Emit the pieces, each in its blocks of the reduction, with the sums in `buffer`."""
+        """Emit the pieces with their blocks of the reduction, with the sums in `buffer`."""
         steps = (self.sketch.loops[level.axis].name for level in self.nest.levels(STEPS))
         self.fuse_outside(self.along, *filter(self.w.has, steps), self.across)
         parts = self.cut([self.along], [piece for piece, _ in pieces])

@@ -1,4 +1,4 @@
-"""The CPU as a back end: LLVM compiles, this process loads and calls, OpenMP runs threads."""
+"""The CPU back end: LLVM compiles kernels, this process calls them, OpenMP runs their threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Cpu:
-    """The implementation of `Backend` for every architecture for which LLVM compiles C."""
+    """The `Backend` for all `ARCHITECTURES`."""
 
     name = "cpu"
     checker = "tilewright.tuner.backend.cpu.checker.runner"
@@ -79,7 +79,8 @@ class Cpu:
 
 
 def _fork_safe(entry: Entry) -> Entry:
-    """Return `entry` such that a child that is forked after the first call can also call it."""
+    """Return a copy of `entry` that can also be called in children that are forked after its first
+    call."""
 
     def watched(function: Callable[..., int]) -> Callable[..., int]:
         def call(*pointers: int) -> int:
@@ -94,8 +95,6 @@ def _fork_safe(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class _Clock:
-    """The implementation of `Clock`: machine code that times calls with the system's clock."""
-
     helpers: Helpers
     arguments: int
 

@@ -1,4 +1,4 @@
-"""Detection of this machine's CPU as a `Target`, and whether it can run code for another target."""
+"""Detection of this machine's CPU, and the check whether it can run code for a target."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tilewright.schedules.target import Target
 from ...emit.object_code import host_names
 from ...isa.instruction_set import vector_shape
 from ...process.host import available_cores, data_caches
+
+_ADVICE = "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
 
 
 def detect() -> Target:
@@ -35,13 +37,10 @@ def refuse_foreign(target: Target) -> None:
     """Raise TargetError if code for `target` cannot run here."""
     host, _, have = host_names()
     if target.architecture != host.partition("-")[0]:
-        raise TargetError(
-            f"this machine ({host}) cannot run code for {target.triple}: measure on such a "
-            "machine, or with --measurer replay:FILE or simulated:FILE"
-        )
+        raise TargetError(f"this machine ({host}) cannot run code for {target.triple}: {_ADVICE}")
     missing = sorted(set(target.features) - have)
     if missing:
         raise TargetError(
             f"this machine cannot run code for {target.cpu}: it lacks {', '.join(missing[:5])}; "
-            "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
+            f"{_ADVICE}"
         )

@@ -1,8 +1,5 @@
-"""Requests to the runner: how it checks and times a kernel.
-
-Tests of the checker (`tests/support/planting/run.py`) use them as well, so that they test the
-verification that candidates undergo.
-"""
+"""Requests to the runner: how it checks and times a kernel. Tests of the checker use the same
+requests."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ _REPEATS = 10
 
 
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
-    """Return the fields of `job.CheckJob` for the kernel `symbol` of `trace`: the resources that
-    its caller must provide, and the rewrites that determine its results."""
+    """Return the fields of `job.CheckJob` for the kernel `symbol` of `trace`."""
     return {
         "rewrites": Trace(trace.rewrites).to_json(),
         "symbol": symbol,
@@ -31,8 +27,8 @@ def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[st
 
 
 def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
-    """Return `job` for the runner's "check": every entry point, every number of threads in
-    `checked_team_sizes`, and, for kernels of several threads, repeated runs on the real runtime."""
+    """Return `job` for a full check: every entry, every number of threads in `checked_team_sizes`,
+    and, for kernels of several threads, repeated runs with OpenMP itself."""
     threads = job["threads"]
     return job | {
         "team_sizes": checked_team_sizes(threads),
@@ -43,5 +39,5 @@ def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def full_check_calls(job: dict[str, Any]) -> int:
-    """Return the work of a full check's longest case, in calls of a quick check's first case."""
+    """Return the work of a full check's longest case, in calls of a quick check."""
     return _REPEATS + len(checked_team_sizes(job["threads"]))

@@ -1,5 +1,5 @@
-"""The client of the runner process: it starts the runner, sends it kernels, and restarts it when it
-dies."""
+"""The client of the runner process. It starts the runner, sends kernels, and restarts a dead
+runner."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _DEATHS_IN_A_ROW = 3
 
 @dataclass(slots=True)
 class RunnerClient:
-    """One runner process, opened with `document`; restarted if it dies.
+    """A client of one runner process. `document` describes the workload that the runner opens.
 
-    All calls are asynchronous: `start` and `submit` do not wait, `result` does. At most one kernel
-    is in progress. Use it as a context manager: leaving it ends the runner and its children.
+    `start` and `submit` return immediately; `result` waits. At most one kernel is in progress.
+    Leaving the context ends the runner and its children.
 
     `on_note` is called before each case of a full check with `{"case": N, "of": M}`, N from 0,
     while the runner waits. An exception that it raises ends the check and the runner.
@@ -41,7 +41,7 @@ class RunnerClient:
     environment: dict[str, str] = field(default_factory=dict)
     on_note: Callable[[dict[str, Any]], None] = lambda note: None
     opening: dict[str, Any] = field(default_factory=dict)
-    """The runner's answer to opening the workload; empty until the answer arrives."""
+    """The runner's answer when it has opened the workload; empty before."""
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
     _reader: FrameReader | None = None
@@ -59,36 +59,36 @@ class RunnerClient:
 
     @property
     def pid(self) -> int:
-        """The runner's process id. Raise RuntimeError if it was not started."""
+        """The runner's process id; raise RuntimeError if it was not started."""
         if self._process is None:
             raise RuntimeError("the runner was not started")
         return self._process.pid
 
     @property
     def busy(self) -> bool:
-        """Whether a kernel was submitted whose result was not fetched."""
+        """Whether a submitted kernel's result was not fetched yet."""
         return self._busy
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when `result` is likely not to wait."""
+        """Return the descriptor that becomes readable when the runner sends a message."""
         assert self._reader is not None
         return self._reader.fd
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, which may have ended unexpectedly."""
+        """Whether a process was started, which may have ended unexpectedly."""
         return self._process is not None
 
     @property
     def opened(self) -> bool:
-        """Whether the workload is open, as far as `has_answer` has read."""
+        """Whether `has_answer` has read that the workload is open."""
         return self._opened
 
     def has_answer(self, timeout_secs: float = 0.0) -> bool:
         """Wait up to `timeout_secs` for a message of the runner; return whether `result` will not
         wait.
 
-        Also handles notes, and the answer to opening the workload.
+        Notes, and the answer when the workload is open, are handled too.
         """
         assert self._reader is not None
         while self._answer is None and not self._reader.ended:
@@ -103,8 +103,8 @@ class RunnerClient:
 
     def start(self) -> None:
         """Start the runner and let it open the workload, without waiting for either."""
-        # The kernel sends the signal at the death of the starting *thread*, so only the main thread
-        # may request it. In any case the runner notices the end of the pipe.
+        # The runner's death signal is sent when the starting *thread* ends, so only the main thread
+        # may request it. The runner also ends when the pipe closes.
         main = threading.current_thread() is threading.main_thread()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
@@ -123,10 +123,9 @@ class RunnerClient:
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
-        """For the block, let the runner and its children, which compute a reference or the next
-        case, use only idle cores.
+        """During the block, let the runner and its children use only idle cores.
 
-        They are not stopped: a stopped process does not notice that its parent has ended.
+        They are not stopped, because a stopped process does not notice that its parent has ended.
         """
         self._schedule(os.SCHED_IDLE)
         try:
@@ -144,13 +143,12 @@ class RunnerClient:
                     os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
-        """End the runner, from another thread; a wait for its answer then ends."""
+        """End the runner. Another thread may call this; a wait for an answer then ends."""
         process = self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """End the runner; its child, if any, ends with it."""
         if self._process is None:
             return
         self._process.kill()
@@ -162,8 +160,8 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait until the workload is open; return None if the runner died. Raise WorkloadError if
-        the workload cannot be verified."""
+        """Wait until the workload is open, or return None if the runner died. Raise WorkloadError
+        if the workload cannot be verified."""
         if self._opened:
             return {}
         answer = self._read()
@@ -178,9 +176,9 @@ class RunnerClient:
         deadline_secs: float,
         op: str = "measure",
     ) -> None:
-        """Submit a kernel to be verified and timed; `job` holds the other fields of `job.Job`.
+        """Submit a kernel to be verified and timed; `job` has the other fields of `job.CheckJob`.
 
-        With `op` "check" it is verified on every case. The deadline is for one case.
+        With `op` "check" it is verified on every case. The deadline applies to one case.
         """
         if self._process is None:
             self.start()
@@ -191,9 +189,9 @@ class RunnerClient:
     def result(self) -> dict[str, Any]:
         """Wait for the submitted kernel's result document.
 
-        The status is LOST if the runner died; the next `submit` then starts a new one. Raise
-        WorkloadError if the workload cannot be verified. Raise RuntimeError if the runner failed
-        because of a bug, or died three times in a row.
+        If the runner died, the status is LOST, and the next `submit` starts a new one. Raise
+        WorkloadError if the workload cannot be verified. Raise RuntimeError if the runner has a
+        bug, or died three times in a row.
         """
         answer, self._answer = self._answer, None
         while answer is None and self.wait_open() is not None and not self._ended:
@@ -222,8 +220,8 @@ class RunnerClient:
         return self._reader is None or self._reader.ended
 
     def _next(self) -> dict[str, Any] | None:
-        """Read the runner's next message and return it if it is the answer. A note is passed to
-        `on_note`, and None is returned."""
+        """Read the runner's next message. Return an answer; pass a note to `on_note` and return
+        None."""
         document = self._read()
         if document is None or "case" not in document:
             return document

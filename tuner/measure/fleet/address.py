@@ -13,8 +13,7 @@ _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([
 
 
 class FleetError(MeasurerError):
-    """No scheduler answers, no machine of the requested kind has joined, or the peer uses another
-    protocol version."""
+    """No scheduler answers, no machine of this kind has joined, or the protocol versions differ."""
 
     code = "fleet_unavailable"
     category = ErrorCategory.UNAVAILABLE
@@ -25,8 +24,8 @@ class FleetError(MeasurerError):
 
 
 def parse_address(text: str) -> str:
-    """Return `text` (`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`) in the form that Dask
-    takes. Raise MeasurerError for any other text."""
+    """Return `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT` as Dask expects it. Raise
+    MeasurerError for other text."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match[3]) < 65536:
         raise MeasurerError(
@@ -36,7 +35,7 @@ def parse_address(text: str) -> str:
 
 
 def check_listens(address: str, timeout_secs: float) -> None:
-    """Raise FleetError if nothing listens at `address`.
+    """Raise FleetError if no process listens at `address`.
 
     Dask would retry until its own timeout, although a closed port fails immediately. A TLS address
     is not checked, because the scheduler would log each attempt.

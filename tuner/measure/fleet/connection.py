@@ -1,7 +1,7 @@
-"""The coordinator's connection to a Dask scheduler: the only coordinator module that uses Dask.
+"""The coordinator's connection to a Dask scheduler. No other module of the coordinator uses Dask.
 
 Dask stores nothing: a restarted scheduler has lost every request, and a client that lost its
-connection has lost its futures. So a broken connection is never repaired (`Line.broken`): it is
+connection has lost its futures. So a broken connection (`Line.broken`) is not repaired. It is
 closed, a new one is opened, and the caller requests the candidates without a result again.
 """
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.fleet")
 
-
 WAKE = b""
 """A message in `Line.received` that only wakes its reader."""
 
@@ -46,8 +45,8 @@ _DASK_LOGGERS = (
 
 @dataclass(slots=True)
 class Line:
-    """An open connection. `received` contains notes as bytes, None if the set of machines has
-    changed, and `WAKE`."""
+    """An open connection. `received` has notes as bytes, `WAKE`, and None when the machines
+    changed."""
 
     client: Client
     topic: str
@@ -60,16 +59,17 @@ class Line:
 
     @property
     def broken(self) -> bool:
-        """Whether the scheduler, or the connection to it, was lost since the connection was
-        opened."""
+        """Whether the scheduler or the connection to it was lost."""
         lost = any(future.status == "cancelled" for future in self.futures.values())
         return lost or self.client.status != "running"
 
     def machines(self) -> list[FleetMachine]:
         """Return the machines with a recent heartbeat, read at most `timeouts.FLEET_POLL_SECS` ago.
-        Raise FleetError if the connection broke."""
+
+        Raise FleetError if the connection broke.
+        """
         if self.broken:
-            raise FleetError("the line to the scheduler was lost")
+            raise FleetError("the connection to the scheduler was lost")
         if time.monotonic() - self._looked < timeouts.FLEET_POLL_SECS:
             return self._machines
         try:
@@ -81,7 +81,7 @@ class Line:
         except Exception as error:  # Dask raises various types when the connection breaks
             raise FleetError(f"the scheduler does not answer: {error!r}") from error
         if identity["id"] != self.scheduler_id:
-            raise FleetError("the scheduler was started again")
+            raise FleetError("the scheduler was restarted")
         self._looked = time.monotonic()
         silent = self._silence.of(identity, self._looked)
         self._machines = [m for m in machines_of(identity) if m.address not in silent]
@@ -92,12 +92,11 @@ class Line:
         self.received.put(WAKE)
 
     def look_again(self) -> None:
-        """Read the list of machines again at the next call, because it has changed."""
+        """Read the list of machines again in the next call of `machines`."""
         self._looked = float("-inf")
 
     def submit(self, task: str, machine: FleetMachine, payload: bytes) -> None:
-        """Send a request to `machine`; it waits in the queue of that machine, and Dask never moves
-        it."""
+        """Send a request to `machine`, where it waits in a queue. Dask never moves it."""
         self.futures[task] = self.client.submit(
             run,
             payload,
@@ -110,8 +109,7 @@ class Line:
         )
 
     def failure(self, task: str) -> BaseException | None:
-        """Return the exception of a request that failed without a note from its machine, or
-        None."""
+        """Return the exception of a request that failed without a note of its machine, or None."""
         future = self.futures.get(task)
         if future is None or future.status not in ("error", "lost"):
             return None
@@ -119,23 +117,22 @@ class Line:
         return found if isinstance(found, BaseException) else FleetError(str(found))
 
     def is_over(self, task: str) -> bool:
-        """Return whether the machine has finished a request."""
+        """Whether the machine has finished a request."""
         future = self.futures.get(task)
         return future is not None and future.status == "finished"
 
     def release(self, task: str) -> None:
-        """Remove a request that has ended."""
         self.futures.pop(task, None)
 
     def forget(self, tasks: list[str]) -> None:
-        """Cancel requests: a machine that measures one of them stops at its next candidate."""
+        """Cancel requests: a machine that measures one of them stops before its next candidate."""
         futures = [self.futures.pop(task) for task in tasks if task in self.futures]
         if futures and self.client.status == "running":
             with suppress(Exception):  # if the connection breaks now, the requests are lost as well
-                self.client.cancel(futures, reason="not wanted any more")
+                self.client.cancel(futures, reason="not needed any more")
 
     def close(self) -> None:
-        """Cancel all requests and close the connection. Does not wait for a lost scheduler."""
+        """Cancel all requests and close the connection, without waiting for a lost scheduler."""
         self.futures.clear()
         with suppress(Exception):  # errors of a connection that is closed anyway
             for topic in (self.topic, _CHANGES):
@@ -144,7 +141,7 @@ class Line:
 
 
 def open_line(address: str) -> Line:
-    """Return a connection to the scheduler at `address`. Raise FleetError if there is none."""
+    """Return a connection to the scheduler at `address`; raise FleetError if this fails."""
     check_listens(address, timeouts.FLEET_CONNECT_SECS)
     from distributed import Client
 
@@ -154,8 +151,7 @@ def open_line(address: str) -> Line:
         client = Client(address, timeout=timeouts.FLEET_CONNECT_SECS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(f"no scheduler answers at {address}: {error}") from error
-    # A scheduler stores the last events of every topic for ever, so jobs share a fixed number of
-    # topics.
+    # A scheduler never deletes the last events of a topic, so jobs share a fixed number of topics.
     topic = f"tilewright-notes-{WIRE_VERSION}-{zlib.crc32(uuid.uuid4().bytes) % _TOPICS}"
     client.subscribe_topic(topic, lambda event: received.put(event[1]))
     client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
@@ -177,7 +173,7 @@ def _on_change(event: Any, received: queue.SimpleQueue[bytes | None]) -> None:
 
 
 def _hush() -> None:
-    """Silence Dask's log of lost connections, which prints tracebacks; this package logs one line
+    """Silence Dask's log of lost connections with its tracebacks; this package logs one line for
     each."""
     for name in _DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

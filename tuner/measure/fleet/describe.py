@@ -14,21 +14,20 @@ from .messages import MachineDescription
 
 
 def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:
-    """Return the description of this machine, probed if it measures itself, or of the machine
-    `target` (a file) that it simulates with mocked timings.
+    """Return the description of this machine, with probes if it measures itself.
 
-    If `name` is "", the host's name is used. Raise MeasurerError or TargetError for invalid
-    arguments.
+    With mocked timings it is the description of `target`, a file or this machine. If `name` is "",
+    the host's name is used. Raise MeasurerError or TargetError for invalid arguments.
     """
     name = name or socket.gethostname()
     if measurer == "local":
         if target != "native":
-            raise TargetError("a machine that measures is described by itself: leave --target out")
+            raise TargetError("--target is only for mocked timings: leave it out")
         return MachineDescription(name, native_target(), local_toolchain(measurer))
     kind, _, path = measurer.partition(":")
     if kind not in ("simulated", "replay"):
         raise MeasurerError(
-            f"a machine measures local, simulated:FILE or replay:FILE, not {measurer}"
+            f"measurer must be local, simulated:FILE or replay:FILE; got {measurer}"
         )
     here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
     mocked = f"{kind}:{Path(path).resolve()}"

@@ -1,11 +1,11 @@
-"""Distribution of candidates to machines, and recovery from lost machines. Pure: no clock, no
+"""Distribution of candidates to machines, and recovery from lost machines, without clock or
 network.
 
 A batch of candidates is divided into requests, each for one machine; Dask never moves a request to
 another machine. When a machine is lost, the candidates of its request without a result are
-requested again. If there were several, it is unknown which one crashed the machine: from then on
-they are requested one by one, so that only a candidate measured alone is blamed. Candidates of a
-request that had not begun are not suspected.
+requested again. If there were several, it is unknown which of them crashed the machine. These
+suspects are then requested one by one, and only a candidate that was measured separately gets the
+status LOST. Candidates of a request that had not begun are not suspects.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from dataclasses import dataclass, field
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
 MAX_DEATHS = 3
-"""Number of machines that may be lost while they measure one candidate alone, before the candidate
-is LOST."""
+"""A candidate is LOST when this many machines were lost while they measured only this candidate."""
 
 MAX_UNBEGUN = 5
-"""Number of times that a request may be lost before its "begun" note: a machine may crash too fast
-to send one."""
+"""A request may be lost this often before its "begun" note; a machine may crash before it sends
+one."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """A request sent to one machine. `unanswered` holds the indices of candidates without a result
-    yet."""
+    """A request sent to one machine; `unanswered` are its candidates without a result."""
 
     task: str
     machine: str
@@ -38,10 +36,10 @@ class Assignment:
 
 @dataclass(slots=True)
 class Dispatch:
-    """The state of one batch of `count` candidates.
+    """The state of one batch of `count` candidates, which are numbered by their positions.
 
-    With `together` all candidates are timed in one request on one machine, and results count only
-    when all of them have arrived, because times of two machines are never compared.
+    With `together`, one request to one machine times all candidates, because times of two machines
+    are never compared. Results count only when all of them have arrived.
     """
 
     count: int
@@ -71,8 +69,8 @@ class Dispatch:
     def assign(self, places: Sequence[str], share: int) -> list[Assignment]:
         """Return new requests of up to `share` candidates, one for each of `places`.
 
-        `places` lists machines, best first, once for each request that they have capacity for. With
-        `together` the first machine gets all candidates.
+        `places` lists machines, best first, once for each request that they can accept. With
+        `together`, the first machine gets all candidates.
         """
         able = [m for m in places if m not in self.refused]
         if self.together:
@@ -92,8 +90,7 @@ class Dispatch:
         return [self._request(able[0], everything)]
 
     def _next(self, share: int) -> list[int]:
-        """Return one suspect alone, or else up to `share` waiting candidates, so that the machines
-        finish at about the same time."""
+        """Return one suspect, or if there is none, up to `share` waiting candidates."""
         if self._suspects:
             return [self._suspects.popleft()]
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
@@ -108,10 +105,10 @@ class Dispatch:
             self.under_way[task].begun = True
 
     def answer(self, task: str, position: int, result: MeasureResult) -> list[int]:
-        """Store a result; return the positions that it settles.
+        """Store a result, and return the positions that now have their final result.
 
-        A result of an abandoned request is accepted if there is no other result for the candidate,
-        except if times are compared.
+        A result of an abandoned request is accepted if the candidate has no other result, except if
+        times are compared.
         """
         if not 0 <= position < self.count:
             raise ValueError(f"position must be 0..{self.count - 1}, got {position}")
@@ -126,42 +123,36 @@ class Dispatch:
         return self._settle(position, result)
 
     def end(self, task: str) -> list[int]:
-        """Handle the end of a request that its machine reports; return the positions that it
-        settles."""
-        assignment = self.under_way.pop(task, None)
-        if assignment is None:
-            return []
-        settled: list[int] = []
-        if self.together and not assignment.unanswered:
-            for position, result in sorted(self._unreported.items()):
-                settled += self._settle(position, result)
-            return settled
-        return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
+        """Handle the end of a request that its machine reports; return as `answer`."""
+        assignment = self.under_way.get(task)
+        if assignment is None or not self.together or assignment.unanswered:
+            return self.lose(task)
+        del self.under_way[task]
+        reported = sorted(self._unreported.items())
+        return [p for position, result in reported for p in self._settle(position, result)]
 
     def refuse(self, task: str) -> None:
-        """Record that the machine cannot measure this workload: other machines measure it."""
+        """Record that the machine cannot measure this workload; others get its candidates."""
         assignment = self.under_way.pop(task, None)
         if assignment is not None:
             self.refused.add(assignment.machine)
             self._back(assignment.unanswered)
 
     def lose(self, task: str) -> list[int]:
-        """Handle the loss of the machine or of its notes; return the positions that this
-        settles."""
+        """Handle the loss of the machine or of its notes; return as `answer`."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def interrupt(self) -> None:
-        """Handle the loss of the scheduler with all requests: no candidate is blamed."""
+        """Handle the loss of the scheduler with all requests; no candidate becomes a suspect."""
         for assignment in self.under_way.values():
             self._back([p for p in assignment.unanswered if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """Settle all other positions as LOST, because no result will arrive; return these
-        positions."""
+        """Set all positions without a result to LOST and return them."""
         positions = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
         return [p for i in positions for p in self._settle(i, lost(detail))]
@@ -212,7 +203,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """Return a LOST result, which states nothing about the candidate."""
+    """Return a LOST result, which does not depend on the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

@@ -1,10 +1,8 @@
-"""Detection of machines that the scheduler still lists but that send no heartbeat: power lost,
-cable pulled, frozen.
+"""Detection of machines without a heartbeat: power lost, cable pulled, frozen.
 
-A scheduler lists them until its own timeout (20 s with this project's configuration, 300 s with
-Dask's default). Each machine sends a heartbeat twice per second, or every two seconds in a fleet of
-hundreds, even while it measures. A machine without a heartbeat for `timeouts.SILENT_SECS` gets no
-requests, and its requests go to other machines. Once its heartbeat returns, it takes part again.
+A scheduler lists them until its own timeout: 20 s with this project's configuration, 300 s with
+Dask's default. Machines send heartbeats twice per second (every two seconds in a fleet of
+hundreds), even while they measure. A silent machine gets no requests until its heartbeat returns.
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from ... import timeouts
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """The age of each machine's last heartbeat by this process's clock, because clocks of other
-    machines may be wrong. Time during which `of` was not called does not count."""
+    """Ages of heartbeats by this process's clock; time without calls of `of` does not count."""
 
     _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
     _looked: float = float("-inf")
@@ -29,9 +26,9 @@ class HeartbeatMonitor:
         gap = now - self._looked > timeouts.HEARTBEAT_GAP_SECS
         heard: dict[str, tuple[float, float]] = {}
         for address, worker in identity.get("workers", {}).items():
-            told = float(worker.get("last_seen", 0.0))
+            seen = float(worker.get("last_seen", 0.0))
             before, at = self._heard.get(address, (None, now))
-            was_silent = before == told and self._looked - at >= timeouts.SILENT_SECS
-            heard[address] = (told, at if before == told and (was_silent or not gap) else now)
+            was_silent = before == seen and self._looked - at >= timeouts.SILENT_SECS
+            heard[address] = (seen, at if before == seen and (was_silent or not gap) else now)
         self._heard, self._looked = heard, now
         return {address for address, (_, at) in heard.items() if now - at >= timeouts.SILENT_SECS}

@@ -1,7 +1,7 @@
-"""The part of a fleet that runs on each machine. A coordinator submits its function `run` to Dask.
+"""The part of a fleet that runs on each machine. The coordinator submits `run` to Dask.
 
-The function runs in a thread of a Dask worker. Compiling and timing happen in the processes of a
-local measurer, which takes the machine's lock; nothing is timed in the worker itself.
+It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
+measurer, which acquires the machine's lock; the worker itself times nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ from .machines import kind
 from .messages import FleetRequest, MachineDescription, Note
 
 MAX_OPEN_MEASURERS = 2
-"""Number of workloads that stay open with their processes: a machine may serve two jobs
-alternately."""
+"""Number of workloads that stay open with their processes: two jobs may alternate on a machine."""
 
 
 class RequestAbandoned(BaseException):
-    """The coordinator cancelled a request. A BaseException, so that nothing handles it as a
-    failure."""
+    """The coordinator cancelled a request. A BaseException, because it is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A measurer and its control. A measurer whose control was aborted is closed."""
+    """A measurer and its control. It is closed if the control was aborted."""
 
     measurer: Measurer
     control: Control
@@ -49,7 +47,7 @@ class _Opened:
 class FleetHost:
     """The measurers that are open on this machine, and the number of candidates that it measured.
 
-    It handles one request at a time. One thread calls `run_request`; any thread may call the other
+    One thread calls `run_request`, for one request at a time; any thread may call the other
     methods.
     """
 
@@ -66,8 +64,7 @@ class FleetHost:
     def run_request(
         self, request: FleetRequest, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `request`, and call `report` with each result as soon as it is
-        known.
+        """Measure the candidates of `request`, and `report` each result when it is known.
 
         `is_wanted` is called after each candidate and, from another thread, a few times per second.
         When it returns False, native code is killed and RequestAbandoned is raised.
@@ -80,7 +77,7 @@ class FleetHost:
                 code = getattr(error, "code", "")
                 report(Note(request.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
-            except OutOfTime as over:  # no run has a budget here: the check takes too long
+            except OutOfTime as over:  # runs have no budget here, so the check takes too long
                 report(Note(request.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
@@ -118,7 +115,6 @@ class FleetHost:
                 opened.measurer.__exit__(None, None, None)
 
     def close_idle(self) -> None:
-        """Close measurers that have been idle for `timeouts.HOST_IDLE_SECS`."""
         if time.monotonic() - self._idle_since > timeouts.HOST_IDLE_SECS and self._turn.acquire(
             blocking=False
         ):
@@ -128,14 +124,13 @@ class FleetHost:
                 self._turn.release()
 
     def close(self) -> None:
-        """Close all measurers and end their processes."""
         while self._open:
             _, opened = self._open.popitem()
             opened.measurer.__exit__(None, None, None)
 
     def _opened(self, request: FleetRequest) -> tuple[tuple[Any, ...], _Opened]:
-        """Return the measurer of a request's workload, opened if needed, and its key in `_open`.
-        Raise TargetError or WorkloadError if it cannot be opened."""
+        """Return the key in `_open` and the measurer of the request's workload, opened if
+        necessary."""
         target = self._target(request.target)
         identity = (str(request.workload), target.key, request.seed)
         if identity not in self._open:
@@ -144,7 +139,7 @@ class FleetHost:
                 oldest.measurer.__exit__(None, None, None)
             workload = Workload.from_json(request.workload)
             factory = local_factory(self.description.measurer)
-            assert factory is not None, "who joins has a measurer of one machine"
+            assert factory is not None, "`describe` accepts only measurers of one machine"
             control = Control()
             measurer = factory(workload, target, request.seed)
             if isinstance(measurer, Controllable):
@@ -154,8 +149,7 @@ class FleetHost:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """Return `wanted` with the probes of this machine. Raise TargetError if this machine is of
-        another kind."""
+        """Return `wanted` with this machine's probes; raise TargetError for another kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
@@ -198,7 +192,7 @@ def run(payload: bytes) -> None:
     from distributed import get_worker
 
     if _host is None:
-        raise RuntimeError("this Dask worker measures nothing: start it with `tilewright worker`")
+        raise RuntimeError("this Dask worker cannot measure: start it with `tilewright worker`")
     worker = get_worker()
     request = FleetRequest.from_bytes(payload)
     key = worker.get_current_task()

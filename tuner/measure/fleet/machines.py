@@ -1,5 +1,4 @@
-"""The machines of a fleet: the machines that have joined, groups of alike machines, and targets by
-name."""
+"""The machines that have joined a fleet, groups of alike machines, and targets by name."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ ALIKE_RATIO = 1.1
 """Machines of one CPU model whose probes differ by more than this factor are not alike."""
 
 LABEL = "tilewright"
-"""The key of a Dask worker's `MachineDescription`, and of its metrics."""
+"""The key under which a Dask worker publishes its `MachineDescription` and its metrics."""
 
 _SHORTEST_PREFIX = 6
 
@@ -73,8 +72,8 @@ class FleetMachine:
 
 
 def resource_name(target: Target) -> str:
-    """Return the name of the Dask resource of machines of this kind. Each machine has one unit, so
-    it measures one request at a time."""
+    """Return the Dask resource of machines of this kind; each has one unit, for one request at a
+    time."""
     return f"tilewright-{kind(target)}"
 
 
@@ -86,8 +85,8 @@ def kind(target: Target) -> str:
 def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
     """Return the machines that have joined the scheduler at `address`, sorted by name.
 
-    Raise MeasurerError if `address` is not an address, and FleetError if nothing answers there. Not
-    for coroutines.
+    Raise MeasurerError if `address` is invalid, and FleetError if no scheduler answers there.
+    Coroutines must not call it.
     """
     where = parse_address(address)
     import distributed  # noqa: F401  # raises the error that names the missing package
@@ -127,7 +126,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
             continue
         resources = worker.get("resources") or {}
         if resource_name(description.target) not in resources:
-            continue  # a request would wait there for ever
+            continue  # its queue would never start a request
         doing = worker.get("metrics", {}).get(LABEL, {})
         machines.append(
             FleetMachine(
@@ -160,8 +159,7 @@ def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]
 
 
 def alike(one: FleetMachine, other: FleetMachine) -> bool:
-    """Return whether one search may use times of both machines: same kind, same toolchain, and
-    probes within `ALIKE_RATIO`."""
+    """Whether a search may mix times of both machines: same kind and toolchain, similar probes."""
     return (
         one.key == other.key
         and one.toolchain == other.toolchain
@@ -194,12 +192,11 @@ def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:
 def fleet_target(
     machines: Sequence[FleetMachine], spec: str, threads: int | None, native: Target | None = None
 ) -> Target:
-    """Return the target that `spec` names among the machines: a machine's name, or the beginning of
-    a key.
+    """Return the target that `spec` names: the name of a machine, or the beginning of a key.
 
-    "native" means `native` if a machine of that kind has joined or no machine has; otherwise the
-    only kind that has joined. The target has the probes of the largest group of its machines. Raise
-    TargetError, with a list of all kinds, if `spec` does not name exactly one kind.
+    "native" selects the kind of `native` if such a machine has joined or no machine has, and
+    otherwise the only kind that has joined. The target has the probes of the largest group of its
+    machines. Raise TargetError, with a list of all kinds, if `spec` does not name exactly one kind.
     """
     if spec == "native" and native is not None and not machines:
         return native.with_threads(threads or 1)
@@ -218,7 +215,7 @@ def fleet_target(
 
 
 def target_at(address: str, spec: str, threads: int | None) -> Target:
-    """Return the `fleet_target` of the fleet at `address`. Raise FleetError as well."""
+    """Return the `fleet_target` of the fleet at `address`; raise FleetError if it is silent."""
     here = unprobed_target() if spec == "native" else None
     return fleet_target(fleet_status(address), spec, threads, here)
 

@@ -1,5 +1,5 @@
-"""The measurer `--measurer dask:tcp://HOST:PORT`: the machines of a fleet measure the
-candidates."""
+"""The measurer `--measurer dask:tcp://HOST:PORT`, which sends candidates to the machines of a
+fleet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from .waiting import MachineWait, interruptible
 
 log = logging.getLogger("tilewright.fleet")
 
-
 _OWNERS = count(1)
 
 
@@ -54,7 +53,7 @@ class Fleet:
 
 
 def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
-    """Return the fleet at `address`; nothing is connected yet.
+    """Return the fleet at `address`, without connecting to it.
 
     Raise MeasurerError for an invalid address, and ModuleNotFoundError if Dask is missing, so that
     a job does not fail only after a wait for machines.
@@ -68,12 +67,12 @@ def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> F
 class FleetMeasurer:
     """A `Measurer` on machines of one kind that have joined a fleet.
 
-    The first machines determine which others take part: times of machines that are not alike are
-    never mixed. Compared times and the full check come from one machine as long as it is available.
-    The loss of machines, the scheduler or the network costs time but no result; after
-    `patience_secs` without a machine, FleetError is raised. A machine that refuses the workload, or
-    fails because of a bug, gets no more requests of it. Once all machines have, the error of the
-    last one is raised: WorkloadError, TargetError or RuntimeError.
+    The first machines determine the group: times of machines that are not alike are never mixed.
+    Compared times and the full check come from one machine as long as it is available. If machines,
+    the scheduler or the network are lost, the run loses time but no result. After `patience_secs`
+    without a machine, FleetError is raised. A machine that refuses the workload, or fails because
+    of a bug, gets no more requests for it. When no machine is left, the error of the last one is
+    raised: WorkloadError, TargetError or RuntimeError.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
@@ -109,8 +108,8 @@ class FleetMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        """The machines' toolchain; waits for the first machine. Raise FleetError if none joins, and
-        MeasurementAborted if aborted."""
+        """The machines' toolchain; waits for the first machine. Raise FleetError if no machine
+        joins."""
         while self._like is None:
             if not self._machines():
                 self._wait.go_on()
@@ -124,7 +123,7 @@ class FleetMeasurer:
         return self._work(_Run("measure", requests, on_result or _ignore_result, together=compared))
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild and fully check a candidate on the machine of the last comparison, if it is still
+        """Rebuild and fully check a candidate, on the machine of the last comparison if it is
         available."""
         (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
@@ -162,7 +161,7 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Send requests up to the capacity that other jobs leave on the machines."""
+        """Send as many requests as the machines can accept besides those of other jobs."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
@@ -208,7 +207,7 @@ class FleetMeasurer:
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
-            if line.is_over(task):  # its notes arrived before the state changed, or never will
+            if line.is_over(task):  # its notes arrived before the state changed, or were lost
                 line.release(task)
                 self._reservations.release(task)
                 run.report(run.batch.end(task))
@@ -267,7 +266,7 @@ class FleetMeasurer:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `measure` or `confirm`. `tasks` are all requests ever sent for it."""
+    """One call of `measure` or `confirm`. `tasks` are all requests that were sent for it."""
 
     purpose: Purpose
     requests: Sequence[MeasureRequest]
@@ -281,11 +280,9 @@ class _Run:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
 
     def lost_requests(self, machines: dict[str, FleetMachine]) -> list[str]:
-        """Return the requests at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
     def update(self, note: Note) -> None:
-        """Update the batch by a note from a machine."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
@@ -296,7 +293,7 @@ class _Run:
                 self.report(self.batch.end(note.task))
             case "refused" | "bug":
                 self.refusal = _refusal(note)
-                log.warning("a machine gets no more of this work: %s", self.refusal)
+                log.warning("a machine gets no more of these candidates: %s", self.refusal)
                 self.batch.refuse(note.task)
 
     def report(self, settled: Sequence[int]) -> None:
@@ -308,7 +305,7 @@ def _refusal_reason(
     target: Target, found: Sequence[FleetMachine], alike_ones: Sequence[FleetMachine]
 ) -> str:
     if alike_ones:
-        return "those that have joined cannot take this work"
+        return "the machines that have joined cannot measure this workload"
     if found:
         return f"{len(found)} of this kind have joined, but are unlike those that began this job"
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
@@ -339,4 +336,4 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """Ignore the result: the caller of `measure` passed no `on_result`."""
+    """The default of `on_result`."""

@@ -1,7 +1,7 @@
 """The messages between coordinator and machines, as canonical JSON.
 
-The only pickled object is the name of one function (`host.run`). A machine of another version is
-therefore recognised by `WIRE_VERSION` instead of failing during unpickling.
+The only pickled object is the name of the function `host.run`. A machine of another version is
+therefore detected by `WIRE_VERSION` and does not fail during unpickling.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Purpose = Literal["measure", "confirm"]
 
 @dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """The description that a machine joins with. `target` is for one thread, with its probes.
+    """The description that a machine sends when it joins. `target` is for one thread, with its
+    probes.
 
     `measurer` is "local", or the mocked measurer that the machine uses.
     """
@@ -49,8 +50,8 @@ class MachineDescription:
 
     @classmethod
     def from_bytes(cls, data: bytes | str) -> MachineDescription:
-        """Return the description in `data`. Raise FleetError if it is not a description, or is of
-        another version."""
+        """Return the description in `data`; raise FleetError if it is invalid or of another
+        version."""
         document = _document(data)
         try:
             return cls(
@@ -67,8 +68,8 @@ class MachineDescription:
 class FleetRequest:
     """A request for one machine to measure candidates.
 
-    `requests` are keyed by position in the coordinator's batch. Notes about them are published
-    under `topic`, with this request's `task`.
+    `requests` maps positions in the coordinator's batch to candidates. Notes are published under
+    `topic` with this `task`.
     """
 
     task: str
@@ -103,8 +104,7 @@ class FleetRequest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FleetRequest:
-        """Return the request in `data`. Raise FleetError if it is of another version. A malformed
-        document of this version is a bug of the sender, so its exception is not translated."""
+        """Return the request in `data`; raise FleetError for another version only."""
         document = _document(data)
         return cls(
             task=document["task"],
@@ -126,9 +126,9 @@ class FleetRequest:
 class Note:
     """A message from a machine about a request.
 
-    "begun" comes first, "result" once per candidate (with `position`), "ended" last. "refused" ends
-    a request that this machine cannot measure (`error` is one of `REFUSALS`), "bug" a request that
-    failed because of a bug; in both, `detail` has the reason.
+    "begun" comes first, then "result" once per candidate (with `position`), then "ended". "refused"
+    ends a request that this machine cannot measure (`error` is "WorkloadError" or "TargetError"),
+    "bug" one that failed because of a bug; both have the reason in `detail`.
     """
 
     task: str
@@ -149,8 +149,7 @@ class Note:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Note:
-        """Return the note in `data`. Raise FleetError if it is not a note, or is of another
-        version."""
+        """Return the note in `data`; raise FleetError for invalid data or another version."""
         document = _document(data)
         try:
             result = document.get("result")
@@ -164,18 +163,18 @@ class Note:
                 detail=str(document.get("detail", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise FleetError(f"a machine said what is not understood: {error}") from error
+            raise FleetError(f"a machine sent an invalid note: {error}") from error
 
 
 def _document(data: bytes | str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise FleetError(f"the fleet sent what is not JSON: {error}") from error
+        raise FleetError(f"the fleet sent a message that is not JSON: {error}") from error
     version = document.get("version") if isinstance(document, dict) else None
     if version != WIRE_VERSION:
         raise FleetError(
-            f"the other side of the fleet speaks version {version!r}, this one {WIRE_VERSION}: "
+            f"the fleet uses protocol version {version!r}, this program {WIRE_VERSION}: "
             "install the same Tilewright on every machine"
         )
     assert isinstance(document, dict)

@@ -1,7 +1,7 @@
 """A Dask preload module that ends its process when its parent process ends.
 
-A parent that was killed cannot end its children. Without this module, a scheduler would keep its
-port, and a machine would continue to measure.
+A killed parent cannot end its children: a scheduler would keep its port, and a machine would
+continue to measure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ PARENT = "TILEWRIGHT_FLEET_PARENT"
 
 
 def dask_setup(server: object) -> None:
-    """Start the watch; Dask calls this before a scheduler or worker starts."""
     watch_parent()
 
 
 def watch_parent(also: Callable[[], None] = lambda: None) -> None:
-    """Exit once the process named by `PARENT` has ended; also call `also` at each poll."""
+    """Exit once the process that `PARENT` names has ended; call `also` before each check."""
     parent = int(os.environ.get(PARENT) or 0)
     threading.Thread(target=_watch, args=(parent, also), daemon=True).start()
 

@@ -1,7 +1,7 @@
-"""A Dask preload module that makes a worker (`dask worker --preload`) a machine of a fleet.
+"""A Dask preload module that makes a worker a machine of a fleet (`dask worker --preload`).
 
-`TILEWRIGHT_MACHINE` has the machine's description (`MachineDescription.to_bytes`); `tilewright
-worker` sets both.
+`TILEWRIGHT_MACHINE` has its description (`MachineDescription.to_bytes`). `tilewright worker` sets
+both.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ def dask_setup(worker: Any) -> None:
 
 
 def dask_teardown(worker: Any) -> None:
-    """End the process `timeouts.LEAVE_SECS` after the worker closes, by request or because its
-    scheduler has ended.
+    """End the process `timeouts.LEAVE_SECS` after the worker closes.
 
-    No process will read the pending results, so the worker does not wait for them: its child
+    No process will read the pending results, so the worker does not wait for them. Its child
     processes end with this process.
     """
     leaving = threading.Timer(timeouts.LEAVE_SECS, os._exit, args=(0,))

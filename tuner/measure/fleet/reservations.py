@@ -1,11 +1,11 @@
-"""The queues of a fleet's machines, shared fairly by all jobs of this process.
+"""Reservations of places in the queues of a fleet's machines, fair to all jobs of this process.
 
-A service runs several jobs on one fleet. Without coordination each job would send its requests to
-the first machine of the list, or fill every queue before the other jobs send anything. So each job
-reserves a place first: a request goes to a machine with a free place in its queue, preferably to an
-idle machine, and most preferably to one that has the job's workload open. While places are scarce,
-the job with the fewest candidates in progress goes first. Requests of other processes are not known
-here; they wait in the machines' own queues.
+A service runs several jobs on one fleet. Without reservations, each job would send its requests to
+the first machine of the list, or fill every queue before the other jobs send anything. Each job
+first reserves a place. It gets a free place in a queue, preferably of an idle machine, and among
+these of one that has its workload open. While places are scarce, the job with the fewest candidates
+in progress is served first. Requests of other processes are unknown here; they wait in the
+machines' own queues.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from .dispatch import Assignment
 from .host import MAX_OPEN_MEASURERS
 
 REQUESTS_PER_MACHINE = 2
-"""One request being measured and one in the queue, so that no machine waits for the coordinator."""
+"""One request in progress and one in the queue, so that no machine waits for the coordinator."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """A request of `owner` at `machine`, with the number of `candidates` that have no result
-    yet."""
+    """A request of `owner` at `machine`; `candidates` of it have no result yet."""
 
     owner: int
     machine: str
@@ -62,9 +61,9 @@ class Reservations:
     ) -> None:
         """Let `assign` fill the places on `machines` that `owner` may use now.
 
-        The arguments of `assign` are the places, best first (a machine once for each request it has
-        capacity for), and the number of jobs that share these machines; it returns its requests.
-        `wake` is called, from another thread, once there may be more places, until `withdraw` is
+        `assign(places, jobs)` returns its requests. `places` lists machines, best first, once for
+        each request that they can accept; `jobs` is the number of jobs that share these machines.
+        `wake` is called, from another thread, when there may be more places, until `withdraw` is
         called.
         """
         with self._lock:
@@ -101,10 +100,9 @@ class Reservations:
             self._wake()
 
     def _places(self, owner: int, machines: Sequence[str]) -> list[str]:
-        """Return the places for `owner`: idle machines first, and machines with its workload open
-        before others.
+        """Return the places for `owner`: idle machines first, then those with its workload open.
 
-        Machines that a job with fewer candidates in progress waits for are excluded.
+        Machines for which a job with fewer candidates in progress waits are excluded.
         """
         requests = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
         mine = self._out(owner)
@@ -114,17 +112,17 @@ class Reservations:
             if other != owner and self._out(other) < mine and _is_awake(batch)
         ]
 
-        def preference(machine: str, room: int) -> tuple[int, bool, int]:
+        def preference(machine: str, place: int) -> tuple[int, bool, int]:
             left = sum(b.candidates for b in requests[machine])
-            return room, owner not in self._has_open.get(machine, ()), left
+            return place, owner not in self._has_open.get(machine, ()), left
 
         free = [
-            (preference(machine, room), machine)
+            (preference(machine, place), machine)
             for machine in machines
             if not any(machine in batch.machines for batch in hungry)
-            for room in range(len(requests[machine]), REQUESTS_PER_MACHINE)
+            for place in range(len(requests[machine]), REQUESTS_PER_MACHINE)
         ]
-        return [machine for _, machine in sorted(free, key=lambda place: place[0])]
+        return [machine for _, machine in sorted(free, key=lambda item: item[0])]
 
     def _out(self, owner: int) -> int:
         return sum(b.candidates for b in self._reserved.values() if b.owner == owner)
@@ -161,16 +159,16 @@ _guard = threading.Lock()
 
 
 def reservations_of(address: str) -> Reservations:
-    """Return the reservations of this process at the fleet whose scheduler is at `address`."""
+    """Return this process's reservations at the fleet whose scheduler is at `address`."""
     with _guard:
         return _of_fleets.setdefault(address, Reservations())
 
 
 def share_of(count: int, machines: int, jobs: int) -> int:
-    """Return the number of candidates of a batch of `count` that go into one request.
+    """Return how many candidates of a batch of `count` go into one request.
 
     A single machine gets all of them, so that it compiles one while it times another. Several
-    machines get two requests each, so that all finish at about the same time; jobs that share the
+    machines get two requests each, so that all finish at about the same time. Jobs that share the
     machines send fewer and larger requests.
     """
     if machines <= 1:

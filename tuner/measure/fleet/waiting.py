@@ -1,4 +1,4 @@
-"""Waits for machines and for the network that an abort interrupts."""
+"""Waits for machines and for the network, which an abort ends."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ def interruptible(
 ) -> T:
     """Run `call` in a separate thread; return its result or raise its exception.
 
-    Raise MeasurementAborted when `control` is aborted. The call then continues, and its result is
-    passed to `undo`.
+    Raise MeasurementAborted when `control` is aborted. The call then continues, and `undo` gets its
+    result.
     """
     return _InterruptibleCall(call, undo).outcome(control)
 
 
 class _InterruptibleCall(Generic[T]):
-    """A call in a separate thread, whose caller can stop waiting for it."""
-
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
         self._results: list[T] = []
@@ -55,8 +53,6 @@ class _InterruptibleCall(Generic[T]):
             self._over.set()
 
     def outcome(self, control: Control) -> T:
-        """Return the result of the call or raise its exception. Raise MeasurementAborted if
-        `control` aborts."""
         while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
                 self._abandoned = control.aborted and not self._results
@@ -69,7 +65,7 @@ class _InterruptibleCall(Generic[T]):
 
 @dataclass(slots=True)
 class MachineWait:
-    """The time without a machine to measure on and the `reason` for it, reported to `control`."""
+    """The time without a machine and the `reason` for it, reported to `control`."""
 
     address: str
     patience_secs: float
@@ -79,14 +75,13 @@ class MachineWait:
     _remark_at: float = timeouts.FIRST_REPORT_SECS
 
     def over(self) -> None:
-        """End the wait: a machine measures again."""
+        """End the wait, because a machine can measure."""
         if self._remark_at > timeouts.FIRST_REPORT_SECS:
             self.control.waiting("")
         self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
-        """Wait a moment. Raise FleetError once the wait exceeds `patience_secs`, and
-        MeasurementAborted if aborted."""
+        """Wait a moment; raise FleetError once the wait exceeds `patience_secs`."""
         self.control.check()
         now = time.monotonic()
         if self._since is None:
@@ -94,8 +89,8 @@ class MachineWait:
         waited_secs = now - self._since
         if waited_secs >= self.patience_secs:
             raise FleetError(
-                f"waited {waited_secs:.0f} s for a machine to measure on: {self.reason}; "
-                f"let one join: tilewright worker --join {self.address}"
+                f"waited {waited_secs:.0f} s for a machine of the fleet: {self.reason}; "
+                f"add one by: tilewright worker --join {self.address}"
             )
         if waited_secs >= self._remark_at:
             self._remark_at += timeouts.REPORT_SECS

@@ -1,1 +1,1 @@
-"""Measurers that take timings from a file instead of a machine."""
+"""Measurers that read timings from a file, and need no machine."""

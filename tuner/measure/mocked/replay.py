@@ -2,9 +2,9 @@
 
 FILE has one JSON object per line. A recorded candidate is `{"workload_key", "trace", "status",
 "run_secs": [...]}`, optionally with `"target_key"` and `"detail"`; a line of `tilewright export` is
-accepted too. A first line `{"replay": 1, "missing": "nearest"}` selects the result of a trace
-without a record: `"lost"` (the default), `"fail"`, or `"nearest"`, the time of the recorded trace
-with the most equal steps.
+accepted too. A first line `{"replay": 1, "missing": "nearest"}` selects the result of a trace that
+is not recorded: `"lost"` (the default), `"fail"`, or `"nearest"`, the time of the recorded trace
+with the fewest different steps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MISSING = ("lost", "fail", "nearest")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded candidate, for every target if `target_key` is None. If `confirmed`, its time is
-    from a full check, and a run compares it with no other time."""
+    """One recorded candidate, for every target if `target_key` is None; `confirmed` by a full
+    check."""
 
     workload_key: str
     target_key: str | None
@@ -61,15 +61,17 @@ class ReplayFile:
 
     @property
     def toolchain(self) -> Toolchain:
-        """A toolchain with code generator version 0, which does not exist, so that a real record
-        replaces a replayed one."""
+        """A toolchain of code generator version 0, so that real records replace replayed ones."""
         return Toolchain(0, "replay", self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
-    """A `Measurer` that looks up results by exact trace in the recorded timings. The first record
-    has priority, and a record of a trial has priority over a record of a full check."""
+    """A `Measurer` that looks up results by exact trace in the recorded timings.
+
+    Records of trials have priority over records of full checks, and earlier records over later
+    ones.
+    """
 
     by_trace: dict[bytes, Recorded]
     missing: str
@@ -96,8 +98,7 @@ class ReplayMeasurer:
         return MeasureResult(status, detail=detail)
 
     def _nearest(self, trace: list[Any]) -> MeasureResult:
-        """Return the result of the recorded trace with most equal steps; ties go to the smaller
-        canonical bytes."""
+        """Return the result of the recorded trace with the fewest different steps."""
         steps = {canonical_bytes(step) for step in trace}
 
         def distance(item: tuple[bytes, Recorded]) -> tuple[int, bytes]:
@@ -110,12 +111,11 @@ class ReplayMeasurer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Do nothing: there are no processes to end."""
+        """Do nothing, because there are no processes to end."""
 
 
 def read_replay(path: str | Path) -> ReplayFile:
-    """Return the recorded timings of a file. Raise MeasurerError, with the line and the mistake, if
-    a line is invalid."""
+    """Return the recorded timings of a file; raise MeasurerError with the invalid line."""
     recorded: list[Recorded] = []
     missing = "lost"
     text = read_text(path)
@@ -129,13 +129,12 @@ def read_replay(path: str | Path) -> ReplayFile:
         elif _is_candidate(document):
             recorded.append(_recorded(document, where))
     if not recorded:
-        raise MeasurerError(f"{path}: no recorded candidate in it")
+        raise MeasurerError(f"{path}: has no recorded candidate")
     return ReplayFile(tuple(recorded), missing, file_tag(text.encode()))
 
 
 def _is_candidate(document: dict[str, Any]) -> bool:
-    """Return whether a line is a timing: exports also have lines without a trace (workloads,
-    headers)."""
+    """Whether a line is a timing; exports also have lines without a trace (workloads, headers)."""
     body = document.get("record", document)
     return isinstance(body, dict) and "trace" in body
 
@@ -143,7 +142,7 @@ def _is_candidate(document: dict[str, Any]) -> bool:
 def _header(document: dict[str, Any], where: str) -> str:
     if document["replay"] != REPLAY_VERSION:
         raise MeasurerError(
-            f"{where}: version {REPLAY_VERSION} is read here, got {document['replay']!r}"
+            f"{where}: version must be {REPLAY_VERSION}, got {document['replay']!r}"
         )
     missing = document.get("missing", "lost")
     if missing not in MISSING:

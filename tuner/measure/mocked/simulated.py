@@ -1,7 +1,7 @@
 """A simulated machine: `--measurer simulated:FILE`.
 
-Its times are a function of the printed trace: the base cost of the operations, gains of sensible
-choices, a small simulated cache with the trace's tile sizes, hash-seeded random hills, noise and
+Its times are a function of the trace: the base cost of the operations, gains of sensible choices, a
+small simulated cache with the trace's tile sizes, random hills seeded by a hash, noise and
 failures. No formula is shared with the cost model, so a search succeeds here only by learning. The
 same file, workload, trace and seed give the same times on every machine.
 """
@@ -41,8 +41,8 @@ class SimulatedMachine:
     Costs and gains are in log2 units: `vector_gain` is the gain of full vectors, `copy_cost` the
     cost of each private copy, `stride_cost` the cost of reading without a copy, `code_cost` the
     cost of each doubling of unrolled code beyond `code_limit` statements (0: no limit).
-    `thread_gain` is the fraction of a thread's work that a further thread takes over; `interaction`
-    is the height of hills over pairs of distant steps. `common`, in 0..1, is the share of the
+    `interaction` is the height of hills over pairs of distant steps. `thread_gain` is the fraction
+    of a thread's work that another thread takes over. `common`, in 0..1, is the share of the
     variance of hills that is the same for every workload.
     """
 
@@ -73,8 +73,7 @@ class SimulatedMachine:
 
     @property
     def toolchain(self) -> Toolchain:
-        """A toolchain with code generator version 0, which does not exist, so that a real record
-        replaces a simulated one."""
+        """A toolchain of code generator version 0, so that real records replace simulated ones."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
 
@@ -122,7 +121,7 @@ class SimulatedMeasurer:
                 )
             drawn -= rate
         secs = self.true_secs(request)
-        # Interference only adds time, so the smallest sample is nearest to the truth.
+        # Interference only adds time, so the smallest sample is nearest to the true time.
         samples = tuple(
             secs * exp(machine.noise * abs(normal(key, f"{purpose}/{i}")))
             for i in range(machine.samples)
@@ -138,7 +137,7 @@ class SimulatedMeasurer:
         """Return the seconds per call, without noise."""
         steps = request.trace.to_json()
         machine = self.machine
-        # The normal form is used because declared counts and names must not change the landscape.
+        # The normal form does not depend on names and declared counts.
         workload = self.workload.normalised()
         work = workload.flops / machine.ops_per_sec
         moved = workload.min_bytes / machine.bytes_per_sec
@@ -161,17 +160,17 @@ class SimulatedMeasurer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Do nothing: there are no processes to end."""
+        """Do nothing, because there are no processes to end."""
 
 
 # -- the landscape
 
 
 def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> float:
-    """Return log2 of the slowdown relative to full vectors: `gain` without vectors, little for a
-    multiple of `lanes`.
+    """Return log2 of the slowdown relative to full vectors: `gain` if no loop is vectorised.
 
-    The width is the factor of the split that created the vectorised loop.
+    The width is the factor of the split that created the vectorised loop. A multiple of `lanes`
+    costs little.
     """
     loops = [str(s.get("loop")) for s in steps if s.get("do") == "Vectorize"]
     if not loops:
@@ -214,8 +213,7 @@ def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """Return a smooth random function of the numbers in the trace, plus a random effect of its
-    other choices."""
+    """Return a smooth random function of the trace's numbers, plus effects of its other choices."""
     total, previous = 0.0, 0.0
     for place, step in enumerate(steps):
         numbers = [v for v in step.values() if isinstance(v, int) and not isinstance(v, bool)]
@@ -234,8 +232,7 @@ def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
 
 
 def far_hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """Return a random effect of one in five pairs of splits, which no sum over single choices can
-    express."""
+    """Return random effects of a fifth of all pairs of splits: not a sum over single choices."""
     if not height:
         return 0.0
     placed = [(str(s.get("loop")), log2(1.0 + s["factor"])) for s in steps if s.get("factor")]
@@ -260,11 +257,10 @@ def _pair(name: str) -> tuple[float, float, float, float]:
 
 @lru_cache(maxsize=4096)
 def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> float:
-    """Return the fraction of accesses that miss when an outer product of two vectors is computed in
-    tiles.
+    """Return the fraction of accesses that miss if an outer product of two vectors is tiled.
 
     It simulates a fully associative cache with least-recently-used replacement, access by access,
-    over `side` x `side` points; the last two factors of the trace are the tile.
+    over `side` x `side` points. The last two factors of the trace are the tile.
     """
     rows, columns = (*(min(max(t, 1), side) for t in tiles[-2:]), 1, 1)[:2]
     held: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -286,13 +282,12 @@ def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> f
 
 
 def uniform(key: str, purpose: str) -> float:
-    """Return a number in [0, 1) determined by the arguments, the same in any process and on any
-    machine."""
+    """Return a number in [0, 1) that only the arguments determine."""
     return int.from_bytes(sha256(f"{key}|{purpose}".encode()).digest()[:7]) / float(1 << 56)
 
 
 def normal(key: str, purpose: str) -> float:
-    """Return a standard normal number determined by the arguments (Box and Muller, 1958)."""
+    """Return a standard normal number that only the arguments determine (Box and Muller, 1958)."""
     radius = sqrt(-2.0 * log(1.0 - uniform(key, purpose + "/r")))
     return radius * cos(2.0 * pi * uniform(key, purpose + "/a"))
 
@@ -301,17 +296,15 @@ def normal(key: str, purpose: str) -> float:
 
 
 def read_simulated(path: str | Path) -> SimulatedMachine:
-    """Return the machine described by a JSON file. Raise MeasurerError, with the field and the
-    mistake, if a field is invalid."""
+    """Return the machine described by a JSON file; raise MeasurerError with the invalid field."""
     return machine_from_json(parse_object(read_text(path), str(path)), str(path))
 
 
 def machine_from_json(document: dict[str, Any], where: str) -> SimulatedMachine:
-    """Return the machine described by a JSON object. Raise MeasurerError as for a file; `where` is
-    the name in its message."""
+    """Return the machine described by a JSON object; errors contain `where`, for example a file."""
     version = document.get("simulated", SIMULATED_VERSION)
     if version != SIMULATED_VERSION:
-        raise MeasurerError(f"{where}: version {SIMULATED_VERSION} is read here, got {version!r}")
+        raise MeasurerError(f"{where}: version must be {SIMULATED_VERSION}, got {version!r}")
     defaults = SimulatedMachine()
     known = {f.name: getattr(defaults, f.name) for f in fields(defaults)}
     values: dict[str, Any] = {}

@@ -13,7 +13,7 @@ MAX_FILE_BYTES = 256 << 20
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file of timings. Raise MeasurerError if it is missing or too large."""
+    """Return the text of a file of timings; raise MeasurerError if it is missing or too large."""
     file = Path(path)
     try:
         size = file.stat().st_size
@@ -29,7 +29,7 @@ def read_text(path: str | Path) -> str:
 
 
 def file_tag(content: bytes) -> str:
-    """Return twelve letters derived from `content`, which distinguish results of different files.
+    """Return twelve letters derived from `content`, so that results of different files differ.
 
     Letters only: toolchains are compared by version, and a tag must not look like a version.
     """
@@ -38,8 +38,7 @@ def file_tag(content: bytes) -> str:
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Return the JSON object in `text`. Raise MeasurerError, with `where`, if it is not a JSON
-    object."""
+    """Return the JSON object in `text`; raise MeasurerError, with `where`, for other text."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -1,9 +1,9 @@
 """A process that builds the cases of a full check while the kernel runs on earlier cases.
 
 The inputs, expected values and error bounds of a large workload take hundreds of megabytes per
-case, and mapping new pages costs more than the computation on them. This process forks no children,
-so it can reuse its memory: pages shared with a forked child would be copied on the next write. It
-passes its results in shared memory that only this process can write.
+case, and mapping new pages costs more than the computation. This process forks no children, so it
+can reuse its memory: pages shared with a forked child would be copied on the next write. It returns
+cases in shared memory that only this process can write.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _SLOTS = 2  # the client reads one case while this process writes the next
 class CaseBuilder:
     """The cases of an iterator, built in another process, one case in advance.
 
-    A case is valid until the next call of `take`. Use this class as a context manager: leaving the
-    context ends the process.
+    A case is valid until the next call of `take`. Leaving the context ends the process.
     """
 
     def __init__(self, cases: Callable[[], Iterator[CheckCase]]) -> None:
@@ -61,14 +60,14 @@ class CaseBuilder:
             os.close(fd)
 
     def idle(self) -> bool:
-        """Whether the next case is built, so that the process is idle."""
+        """Whether the next case is built, so that the process waits."""
         return linux.readable(self._answers.fd)
 
     def take(self) -> CheckCase | None:
         """Return the next case, or None after the last one, and start to build the case after it.
 
-        Raise WorkloadError if no case can judge a kernel, RuntimeError if building a case failed
-        because of a bug in this program, and MemoryError if the process was killed.
+        Raise WorkloadError if the workload cannot be checked, RuntimeError if building a case
+        failed by a bug of this program, and MemoryError if the process was killed.
         """
         frame = self._answers.read_frame()
         if frame is None:
@@ -89,7 +88,7 @@ class CaseBuilder:
         return case
 
     def _ask(self) -> None:
-        with suppress(BrokenPipeError):  # it has ended; its last frame states the reason
+        with suppress(BrokenPipeError):  # the process has ended; its last frame has the reason
             os.write(self._asking, b".")
 
     def _serve(self, requests: int, answers: int) -> None:

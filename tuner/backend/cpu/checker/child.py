@@ -1,10 +1,9 @@
 """The forked process of one candidate: load, verify, time.
 
-Verification precedes timing and cannot be skipped. It consists of two guarded runs on memory,
-including stacks, with different fills; a parallel region runs its threads' shares in opposite order
-in the two runs. The results are compared with the expected outputs and with each other. The runs
-also observe the writes of each share. For fast kernels, and in the full check, the observation is
-repeated on random memory.
+Verification precedes timing and cannot be skipped. It consists of two guarded runs, with different
+fills of unwritten memory and stacks, and with opposite orders of the threads' shares (`races`). The
+results are compared with the expected outputs and with each other. The runs also record the writes
+of each share. For fast kernels, and in the full check, shares also run on random memory.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ def run_job(
 
     `be_alone` is called before timing; it waits until the case builder is idle.
 
-    Frames sent: `{"case": NUMBER}` before each case; `{"buffers": ...}` before each guarded run, so
-    that a fault can be explained; and last `{"status": ...}` with the fields of the result.
+    Frames sent: `{"case": NUMBER}` before each case; `{"buffers": ...}` before each guarded run,
+    used to explain a fault; and last `{"status": ...}` with the fields of the result.
     """
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
@@ -68,8 +67,7 @@ def run_job(
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
     except loader.MissingLibraryError as error:
-        # Not the candidate's failure: the candidate is measured again once the library is
-        # installed.
+        # Not a fault of the candidate: it is measured again once the library is installed.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
@@ -84,10 +82,7 @@ _NOTHING_FOUND: dict[str, Any] = {
 
 
 def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Merge the results of `before` and of further cases.
-
-    The result has the times of `before`, the largest error and the evidence of both.
-    """
+    """Return the times of `before`, the largest error, and the evidence of all cases."""
     errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
     evidence, more = before["evidence"], document["evidence"]
     return (document | before) | {
@@ -101,8 +96,7 @@ def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str
 
 
 class _Kernels:
-    """The entries of an object, loaded on first use: once for the serial stand-in of OpenMP and
-    once for OpenMP itself."""
+    """The entries of an object, bound to the OpenMP stand-in or to OpenMP, loaded on first use."""
 
     def __init__(self, job: CheckJob) -> None:
         self._job = job
@@ -253,8 +247,8 @@ def _check_team_sizes(
 def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
     """Raise WrongError if data that earlier calls left in the kernel's memory changes a result.
 
-    If a call leaves its workspace unchanged, all later calls behave the same, so one repetition is
-    enough; otherwise calls are repeated until a time limit.
+    Calls are repeated within a time limit, until one leaves the workspace unchanged: later calls
+    would behave the same.
     """
     checks.openmp.watch(races.forward)
     for run in runs:
@@ -272,10 +266,9 @@ def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
 
 
 def _check_alignments(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
-    """Raise WrongError if the results differ from `expected` for arrays at other offsets in a cache
-    line.
+    """Raise WrongError if the results depend on the offsets of arrays in their cache lines.
 
-    All offsets are checked, or at least `_MIN_PLACES` of them within a time limit.
+    All offsets are checked within a time limit, but at least `_MIN_PLACES` of them.
     """
     checks.openmp.watch(races.forward)
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""The typed result of a candidate, derived from how its process ended."""
+"""The result of a candidate, derived from the ending of its process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from .sandbox import ChildExit, Outcome, ResourceLimits
 
 
 def explain(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
-    """Return the result document of a candidate.
-
-    Its fields are `status`, `detail`, the times if the candidate was timed, and the cost of the
-    measurement: `fork_secs` and `child_secs` (from fork to exit).
-    """
+    """Return the result document of a candidate: `status`, `detail`, times, `fork_secs`,
+    `child_secs`."""
     document = _verdict(outcome, limits)
     return {**document, "fork_secs": outcome.fork_secs, "child_secs": outcome.secs}
 
@@ -39,7 +36,7 @@ def _verdict(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
 
 
 def _crash(outcome: Outcome) -> dict[str, Any]:
-    """Return the result of a crash: out of bounds for a fault in a guard, otherwise a run crash."""
+    """Return OUT_OF_BOUNDS for a fault at or near a buffer, otherwise RUN_CRASH."""
     address = outcome.fault_address
     if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
         return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)

@@ -1,4 +1,4 @@
-"""Calls with OpenMP itself: timing, repeated calls and concurrent callers."""
+"""Calls with OpenMP itself, without guard pages: timing, repeated calls and concurrent callers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def call_together(
 def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
     """Return the arguments for calls of an entry with OpenMP.
 
-    If the job is timed, the arguments are flat buffers with the case's inputs; otherwise the
-    guarded inputs are used without a copy.
+    They are flat buffers with the inputs if the job is timed, otherwise the guarded buffers.
     """
     arena = checks.arena
     if entry.address not in checks.flat_scratch:
@@ -90,8 +89,8 @@ def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
 class FlatRun:
     """The arguments of an entry that is called with OpenMP itself.
 
-    `scratch` contains the workspace and the packed memory, which is filled once; no concurrent call
-    may use it.
+    `scratch` has the workspace and the packed memory, which is packed once. Concurrent calls must
+    not share it.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class FlatRun:
         self.warm_secs = 0.0
 
     def free(self, pool: GuardedPool) -> None:
-        """Return the buffers that were acquired from `pool`."""
         for buffer in self._buffers:
             pool.release(buffer)
 
@@ -126,7 +124,7 @@ class FlatRun:
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
     def poison(self) -> None:
-        """Fill outputs and workspace with new numbers, so that earlier results are overwritten."""
+        """Fill outputs and workspace with new numbers, to overwrite results of earlier calls."""
         self._turn += 1
         for view in (*self.outputs(), self._workspace):
             numbers(self._turn).into(view)
@@ -136,10 +134,9 @@ class FlatRun:
         self.entry.call(*self.pointers)
 
     def warm(self) -> None:
-        """Poison the outputs, touch every page and run; set `warm_secs` to the fastest call after
-        the first.
+        """Call the entry on poisoned outputs, and set `warm_secs` to the time of the fastest call.
 
-        A fast kernel is called several times because a single call could be disturbed.
+        A fast kernel is called two to four times, and its first call does not count.
         """
         self.poison()
         secs: list[float] = []
@@ -154,9 +151,9 @@ class FlatRun:
         self.warm_secs = min(secs[1:] or secs)
 
     def call_beside(self, other: FlatRun, helpers: Helpers, check: Callable[[], None]) -> None:
-        """Call the entry repeatedly, concurrently with calls on the arguments of `other`.
+        """Call the entry repeatedly while another thread calls it on the arguments of `other`.
 
-        Another thread makes the other calls; `check` is called between calls of this thread.
+        `check` is called between the calls of this thread.
         """
         self.poison()
         # the kernel is the same, and one time may be unknown
@@ -164,11 +161,10 @@ class FlatRun:
         call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
 
     def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if the outputs differ in any bit from `expected`, those of a single
-        call."""
-        what = "is disturbed by another call of it"
+        """Raise WrongError if any output bit differs from `expected`, as after a single call."""
+        what = "is disturbed by a concurrent call"
         same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if the outputs disagree with `expected`, those of the guarded run."""
+        """Raise WrongError if the outputs disagree with `expected`, as after the guarded run."""
         compare(self._arena, expected, self.outputs())

@@ -23,9 +23,9 @@ from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same
 from ..memory.line_offsets import line_offsets
 from . import races
 
-# Fills of outputs and workspace. In runs whose buffers end at a guard, every byte is 0xFF, which is
-# NaN in each float type. Other runs use finite numbers, because a maximum or a select would hide a
-# NaN: large numbers in the quick case, numbers of every magnitude in later cases.
+# Fills of outputs and workspace. In runs whose buffers end at a guard page, every byte is 0xFF: NaN
+# in each float type. Other runs use finite numbers, because a maximum or a select would hide a NaN:
+# large numbers in the quick case, numbers of every magnitude in later cases.
 _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
 
 
@@ -33,9 +33,9 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 class Checks:
     """The common state of a child's guarded runs.
 
-    `send` reports the buffers of a run. `flat_scratch` maps the address of an entry to the scratch
-    memory of its `FlatRun`. `turn` is the number of the case and selects the numbers in unwritten
-    memory. `stores` observes single stores, or is None if the machine does not support it.
+    `send` reports the buffers of a run. `flat_scratch` maps the address of an entry to the memory
+    of its `FlatRun`. `turn`, the number of the case, selects the `numbers` in unwritten memory.
+    `stores` observes single stores, or is None if the machine does not support it.
     """
 
     arena: Arena
@@ -48,7 +48,7 @@ class Checks:
 
 
 class WrongError(Exception):
-    """The kernel is wrong; carries a status and one line for the user."""
+    """The kernel is wrong. The text is one line for the user."""
 
     def __init__(self, status: MeasureStatus, detail: str) -> None:
         super().__init__(detail)
@@ -59,9 +59,9 @@ class Guarded:
     """The buffers of one guarded run: the arena's inputs, and separate outputs, workspace and
     packed memory. The OpenMP stand-in `checks.openmp` makes the calls on its stacks.
 
-    Each buffer touches a guard page, except that a buffer at a left guard begins at the arena's
-    offset in a cache line. If `turn` is given, every tensor (inputs are copied) begins at its
-    offset of that turn, and unwritten memory contains the numbers of that turn.
+    Each buffer is adjacent to a guard page, except tensors in left placement if the arena has a
+    turn: these begin at its `line_offsets`. If `turn` is given, all tensors begin at its offsets
+    (inputs are copied), and unwritten memory contains its `numbers`.
     """
 
     def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
@@ -105,8 +105,7 @@ class Guarded:
             buffer.set_canary()
 
     def run(self, *, seal: bool = False) -> int:
-        """Pack if the entry is prepacked, then call the entry; return the first non-zero status, or
-        0.
+        """Pack if the entry is prepacked, then call it; return the first non-zero status, or 0.
 
         With `seal`, a call that writes to packed memory faults.
         """
@@ -118,8 +117,7 @@ class Guarded:
         return self.compute()
 
     def pack(self) -> int:
-        """Pack the constant inputs of a prepacked entry; return the status, or 0 for other
-        entries."""
+        """Pack constant inputs if the entry is prepacked; return the status, or 0."""
         entry = self.entry
         if entry.prepack is None:
             return 0
@@ -152,7 +150,6 @@ class Guarded:
         return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
 
     def free(self) -> None:
-        """Return the buffers to the pool."""
         for buffer in (*self.writable, *self._copies):
             self._pool.release(buffer)
 
@@ -177,7 +174,7 @@ def guarded_run(
     observer: races.Observer | None = None,
     turn: int | None = None,
 ) -> Guarded:
-    """Call the entry once on poisoned, guarded buffers and stacks; the caller frees the buffers.
+    """Call the entry once on poisoned, guarded memory. The caller frees the returned buffers.
 
     Raise WrongError if the call returns an error code or changes a canary.
     """
@@ -230,7 +227,7 @@ def compare(
 ) -> None:
     """Raise WrongError if `outputs` disagree with `expected`, the outputs of the guarded run.
 
-    If the result is not exact, another team size may round differently; the case's bounds then
+    If the result is not exact, another team size may round differently, so the case's bounds
     decide.
     """
     if arena.case.exact:

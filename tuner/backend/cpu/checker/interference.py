@@ -1,8 +1,8 @@
 """Detection of interference by other programs, so that disturbed samples are repeated.
 
-On a shared machine a core may run at half its speed for a second or two (a neighbour on the same
-physical core, a virtual core that is migrated). A burst of register-only arithmetic on all threads
-then also takes longer, and the race waits until the burst is fast again.
+A core of a shared machine may run at half its speed for a second or two, because another program
+uses the same physical core or a virtual core is migrated. A burst of arithmetic in registers on all
+threads then also takes longer, and the race waits until the burst is fast again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,17 @@ from ..loading.native import Helpers
 
 DISTURBED_RATIO = 1.25
 """A burst this many times longer than the session's reference is interference, not clock drift."""
-
-
 _AWAKE_SECS = 2e-3
 """The duration of dense work before a burst: vector units reach full speed after 1 to 2 ms."""
 
 
 @dataclass
 class InterferenceGuard:
-    """A guard that decides after each round of a timing race whether the round counts.
+    """Decides after each round of a timing race whether it counts, and waits while it is disturbed.
 
-    If the round was disturbed, it waits until the cores are undisturbed.
-
-    `burst_steps` and `burst_secs` describe the reference burst. `team_burst_secs` is the session's
-    fastest burst on all threads concurrently, or None before the first one: cores that share units
-    or a clock are slower together than separately. `threads` > 1 requires OpenMP in the process.
+    A reference burst of `burst_steps` takes `burst_secs`. `team_burst_secs` is the session's
+    fastest burst on all threads concurrently, or None before the first: cores that share units or a
+    clock are slower together than separately. `threads` > 1 requires OpenMP in the process.
     `waited_secs` is the time lost until now.
     """
 
@@ -47,10 +43,10 @@ class InterferenceGuard:
     waited_secs: float = field(default=0.0, init=False)
 
     def counts(self, fastest_burst_secs: float, round_secs: float = 0.0) -> bool:
-        """Whether a round of `round_secs` with this fastest reference burst counts.
+        """Whether a round of `round_secs`, whose fastest reference burst is given, counts.
 
-        If it does not count, return once the cores are undisturbed again. After `patience_secs` of
-        waiting every round counts.
+        If it does not, return once the cores are undisturbed again. After `patience_secs` of
+        waiting, every round counts.
         """
         if self.waited_secs >= self.patience_secs or not self._disturbed(fastest_burst_secs):
             return True
@@ -74,7 +70,6 @@ class InterferenceGuard:
         return team_secs > DISTURBED_RATIO * self.team_burst_secs
 
     def _burst(self) -> float:
-        """Return the duration of the fastest burst on the calling thread."""
         return min(self._timed(lambda: self.helpers.clock_burst(self.burst_steps), self._rounds))
 
     @property
@@ -82,7 +77,6 @@ class InterferenceGuard:
         return max(1, int(_AWAKE_SECS / self.burst_secs))
 
     def _team_burst(self) -> float:
-        """Return the duration of the fastest of several bursts on all threads."""
         run = ctypes.CDLL(OPENMP_LIBRARY).GOMP_parallel
         steps = ctypes.c_int64(self.burst_steps)
         body = ctypes.c_void_p(self.helpers.team_burst)

@@ -1,4 +1,4 @@
-"""The job of a checker's child process, and the environment that the runner prepares for it."""
+"""The job of a child that checks a kernel, and the environment that the runner prepares for it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from ..memory.stacks import Stacks
 class CheckJob:
     """One kernel to check and time, which may use up to `threads` threads.
 
-    The OpenMP stand-in verifies with each of `team_sizes` threads, and calls the kernel once with
+    The kernel is verified on the OpenMP stand-in with each of `team_sizes`, and called once with
     each of `further_team_sizes` within a time limit. `incumbent_secs` and `final_secs` are
     parameters of the timing race. `timed=False` stops after verification. All `repeats` runs on
-    OpenMP itself must give the first result. `misaligned` adds runs on tensors that are aligned
-    only to their elements, at different offsets in a cache line. `together` adds two concurrent
-    callers. `case` is the number of the case: if a kernel is too slow for two guarded runs, its
-    buffers begin at a guard page in odd cases and end at one in even cases. `thorough` also
-    observes the writes of each share on random memory, and repeats calls without refilling memory.
-    `settled` states that another case has passed a thorough check; addresses of writes do not
-    depend on values, so writes are then observed only if that is cheap.
+    OpenMP itself must give the same result. `misaligned` adds runs with tensors at different
+    offsets in a cache line, aligned only to their elements. `together` adds two concurrent callers.
+    `case` is the number of the case: for a kernel that is too slow for two guarded runs, it selects
+    the placement. `thorough` also observes writes on random memory and repeats calls without
+    refilling memory. `settled` states that another case has passed a thorough check; because
+    addresses do not depend on values, writes are then observed only if that is cheap.
 
-    A kernel with `constants` is checked and timed by its prepacked entry; with `every_entry`, the
+    A kernel with `constants` is checked and timed by its prepacked entry. With `every_entry`, the
     entry that packs inside the call is checked too.
     """
 
@@ -64,11 +63,11 @@ class CheckJob:
 
 @dataclass(frozen=True)
 class CheckerEnv:
-    """The environment of all children: native helpers and the clock reference.
+    """The environment of all children: native helpers, stacks and the reference burst.
 
-    A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
-    `team_burst_secs` on all threads concurrently (None until a parallel kernel was timed). The
-    children of one check reuse the shared memory `scratch`, one child after the other.
+    A burst of `burst_steps` steps takes `burst_secs` on an undisturbed core, and `team_burst_secs`
+    on all threads concurrently (None until a parallel kernel was timed). The children of one check
+    reuse the shared memory `scratch`, one after the other.
     """
 
     helpers: Helpers

@@ -1,4 +1,4 @@
-"""Checks of parallel kernels: both orders of their threads' shares, and the writes of shares."""
+"""Checks of parallel kernels: both orders of the threads' shares, and the bytes that they write."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
 from .job import CheckJob
 
-_SLOW_WATCH_SECS = 0.02  # CPU time of both orders; if slower, noise only in the full check
-_SETTLED_WATCH_BYTES = 16 << 20  # observation limit per call if another case observed the regions
+_SLOW_WATCH_SECS = 0.02  # CPU time of both orders that makes a kernel slow
+_SETTLED_WATCH_BYTES = 16 << 20  # observed bytes per call if another case observed the regions
 
 
 def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     """Run the shares in both orders, observe their writes, and return the buffers of the first run.
 
     Shares then also run on random memory, which reveals writes of unchanged values. That takes
-    longer than all other checks, so a slow kernel does it only with `job.thorough`, or if the
-    kernel has more regions than could be observed. One case suffices.
+    longer than all other checks. So one case suffices, and a slow kernel does it only with
+    `job.thorough`, or if it has more regions than could be observed.
     """
     start = time.process_time()
     openmp = checks.openmp
@@ -44,8 +44,7 @@ def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
-        # One formula in the number of threads determines the borders of shares, so two team sizes
-        # suffice.
+        # The borders of shares are one formula of the team size, so two sizes suffice.
         closely = job.thorough and openmp.threads in (2, job.threads)
         _watch_on_noise(checks, entry, regions, checks.stores if closely else None)
     return run
@@ -64,8 +63,8 @@ def _watch_on_noise(
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:
-        # Packing and computing cannot write each other's memory: computing finds packed memory
-        # sealed, and packing has no pointer to outputs.
+        # Neither can write the other's memory: `compute` finds packed memory read-only, and `pack`
+        # has no pointer to outputs.
         halves = (
             (buffers.pack, [buffers.packed]),
             (buffers.compute, [*buffers.outputs, buffers.workspace]),

@@ -1,35 +1,34 @@
-"""Deterministic detection of races in parallel loops: the threads' shares run one at a time.
+"""Deterministic detection of data races in parallel regions.
 
-The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region one
-after the other on one thread. There are four kinds of runs:
+The kernel is loaded against a stand-in for OpenMP. The stand-in runs the shares of a region, which
+are the parts of its threads, one after the other on one thread. There are four kinds of runs:
 
 1. forward: shares 0, 1, ..., n-1.
 2. reverse: shares n-1, ..., 0. Both orders must give the right result. If a share reads data that
    another share of the region writes, it reads poison or a value that is too new in one of the two
-   orders. The bytes that each share changes are observed (`Observer`). A byte that two shares write
-   is changed by both in one order; or, if they write the same value, it is changed by the first
-   share of each order, and these are two different shares. Only a byte that already contains the
-   written value is missed, for example the target of adding zero. The two runs have different
-   poisons, so such a byte must have been written before.
+   orders. The bytes that each share changes are recorded (`Observer`). If two shares write
+   different values to a byte, both change it in one order. If they write the same value, the first
+   share of each order changes it, and these are two shares. A byte that already contains the value
+   is not detected, for example the target of adding zero. Because the two runs have different
+   poisons, such a byte was written before the region.
 3. write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions:
-   outputs and workspace are filled with 0x55 before every share, with 0xAA before a second run of
-   the same share, and with random bytes before further runs. A byte that changed in any run was
-   written. The stack of the region's caller is observed too, with its real content because it
-   contains return addresses. A write stays unseen only if the written value depends on the old
-   byte: a copy of the byte, or the maximum of it and a smaller value. Random bytes are needed
-   because constant fills hide the maximum of two buffers. The write sets of two shares of one
-   region must be disjoint. This finds races that no order reveals, such as two threads that add to
-   one sum.
+   before every share, outputs and workspace are filled with 0x55; before further runs of the same
+   share, with 0xAA and with random bytes. A byte that changed in any run was written. The stack of
+   the region's caller is observed too, with its real content, because it contains return addresses.
+   A write is not detected only if the value depends on the old byte: a copy of it, or the maximum
+   of it and a smaller value. Random bytes are needed because constant fills hide the maximum of two
+   buffers. The write sets of two shares of a region must be disjoint. This finds races that no
+   order reveals, such as two threads that add to one sum.
 4. stores, in the full check: a share that loads a value from bytes of another share and stores it
    back changes nothing in the runs above, but overwrites the other share's write if both run
-   concurrently. Each share runs with read-only pages at the borders between its bytes and those of
-   other shares, and on pages without any byte of the share (`loading.store_watch`), so that single
-   stores are observed. Each share has up to 16 such pages or ranges of pages.
+   concurrently. Each share runs with up to 16 read-only pages or ranges of pages, at the borders to
+   bytes of other shares and where it has no bytes. Single stores to them are observed
+   (`loading.store_watch`).
 
 In runs of kind 3, values are garbage from the first region on. That is sound because no address in
-the loop IR depends on data. If observing every region of a kernel costs too much, a sample is
-observed: the first and last call of every region function, and further calls at even distances.
-Arguments and stacks are all the memory that a kernel can write: `loader.refuse_state`.
+the loop IR depends on data. If observing all regions costs too much, the first and last call of
+every region function are observed, and further calls at even distances. A kernel can write only its
+arguments and stacks (`loader.refuse_state`).
 """
 
 from __future__ import annotations
@@ -140,11 +139,7 @@ class SerialOpenMP:
         The first `fresh` shares get a filled stack.
         """
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
-        team = (
-            min(self.threads, native.requested_threads)
-            if native.requested_threads
-            else self.threads
-        )
+        team = min(self.threads, native.requested_threads or self.threads)
         frame, end = native.frame, caller.address + caller.size_bytes
         region = ParallelRegion(len(self.regions), native.region, frame, end - frame)
         self.regions.append(region)
@@ -174,11 +169,11 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """A runner of shares in `forward` or `reverse` order that observes the bytes they change.
+    """Runs shares in `forward` or `reverse` order and records the bytes that each share changes.
 
-    The call's values are not changed. Regions are observed in the order of their entry until
-    `most_bytes` were compared; `complete` is true if all regions were observed. The memory of
-    `other` is reused.
+    The values of the call are not affected. Regions are observed in the order of their entry until
+    `most_bytes` were compared; `complete` is true if all were observed. The memory of `other` is
+    reused.
     """
 
     def __init__(
@@ -266,7 +261,7 @@ class _Account:
         return found
 
     def give_back(self) -> NDArray[np.uint8]:
-        """Return the memory of the copy for reuse; this object no longer refers to it."""
+        """Return the memory of the copy for reuse."""
         earlier, self._earlier = self._earlier, np.empty(0, np.uint8)
         return earlier
 
@@ -286,11 +281,10 @@ def _meeting(
 
 
 def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
-    """Return a conflict between the two orders of one kernel, or None.
+    """Return a byte that two shares of a region changed, in one order or in both together, or None.
 
-    A conflict is a byte that two shares of a region changed in one order, or that different shares
-    changed in the two orders. The latter counts only if `alike`: arrays have the same offsets in
-    their cache lines in both runs. A kernel may divide its work among threads by these offsets.
+    The two orders are compared only if `alike`: arrays have the same offsets in their cache lines
+    in both. A kernel may divide its work among threads by these offsets.
     """
     for observer in (forward, reverse):
         if observer.conflict is not None:
@@ -411,8 +405,7 @@ class _Watcher:
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
     ) -> None:
-        """Run each share with watched pages at the borders between its bytes and other shares'
-        bytes."""
+        """Run each share with watched pages at the borders to bytes of other shares."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
         most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
@@ -441,7 +434,7 @@ class _Watcher:
                 word = range(max(start, 0), min(start + _WORD_BYTES, view.size))
                 offset = next(n for n in word if owner[n] not in (0, thread + 1))
                 return Conflict(region.index, name, offset, (int(owner[offset]) - 1, thread))
-        raise AssertionError(f"nothing that can be written lies at {address:#x}")
+        raise AssertionError(f"no writable buffer at {address:#x}")
 
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
@@ -552,9 +545,9 @@ def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArr
 def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
-    """Add to `hits` the chunks of a mask of the bytes in which `view` differs from `fill`.
+    """Record in `hits` the bytes of `view` that differ from `fill`, which is repeated over `view`.
 
-    `fill` is repeated over `view`; `hits` maps the offset of a chunk to its mask.
+    `hits` maps the offset of each chunk with differences to a mask of its bytes; masks accumulate.
     """
     # A chunk is as long as the noise, so each chunk begins at the start of the noise.
     for start in range(0, view.size, _NOISE_BYTES):

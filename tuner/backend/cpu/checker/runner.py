@@ -1,7 +1,6 @@
-"""The runner: a long-lived process that forks a child for every candidate and never runs a
-candidate.
+"""The runner: a long-lived process that forks a child for each candidate and runs none itself.
 
-It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded: it
+It imports NumPy and LLVM once, builds the buffers of a workload once, and has a single thread: it
 loads neither OpenMP (children load it) nor xgboost (which loads another OpenMP runtime). It ends
 with its parent, and its children end with it.
 """
@@ -51,8 +50,8 @@ _TOGETHER_BYTES = 64 << 20  # of all tensors; up to this, one child runs all lat
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # sets of buffers per child: two entries, each with a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
-_RUNS_COMPARED = 2  # runs of a child that are compared, each with its own outputs and workspace
-_USABLE = 0.8  # usable part of free memory, so that other programs can continue
+_RUNS_COMPARED = 2  # runs of a child that are compared, each with separate outputs and workspace
+_USABLE = 0.8  # fraction of the free memory that a candidate may use
 
 
 @dataclass(slots=True)
@@ -72,11 +71,7 @@ class _Judge:
 
     @property
     def keeps_arenas(self) -> bool:
-        """Whether the arenas of full checks are cached: from the second check on, if they are
-        small.
-
-        Most workloads have only one check.
-        """
+        """Whether arenas are cached: if they are small, and from the second full check on."""
         is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         return is_small and self.checks > 1
 
@@ -118,7 +113,8 @@ class _Judge:
 
 
 def _turn(case: int) -> int:
-    """Return the turn of a case's array offsets: one that the first case checks last or skips."""
+    """Return the turn of a case's `line_offsets`: 31, 15, 30, ..., which the first case checks
+    last."""
     half = TURNS // 2
     return -((case + 1) // 2) % half + case % 2 * half
 
@@ -227,11 +223,6 @@ def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     return CheckJob(object_bytes=blob, **fields)
 
 
-def _rewrites(document: dict[str, Any]) -> list[Any]:
-    found: list[Any] = document["job"].get("rewrites", [])
-    return found
-
-
 def _run(
     session: _Session,
     job: CheckJob,
@@ -243,14 +234,14 @@ def _run(
 ) -> dict[str, Any]:
     """Run a kernel in a child on up to `cases` arenas.
 
-    `is_alone` is passed to the sandbox. The deadline applies to each case. The status is
-    OUT_OF_MEMORY if the kernel's workspace is too large.
+    The deadline applies to each case. The status is OUT_OF_MEMORY if the workspace is too large.
+    `is_alone` is passed to the sandbox.
     """
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
     if own_bytes > free_bytes:
-        detail = f"wants a workspace of {own_bytes} bytes, {free_bytes} can be had"
+        detail = f"needs a workspace of {own_bytes} bytes, but only {free_bytes} are available"
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
     limits = ResourceLimits(
@@ -282,8 +273,8 @@ def _check(
 ) -> dict[str, Any]:
     """Run a kernel on every case.
 
-    The result has the times of the first (quick) case, the largest error, and the `evidence` of how
-    much was compared. `before` is called with the number, from 0, of each case that starts a child.
+    The result has the times of the first (quick) case, the largest error, and the `evidence`.
+    `before` is called with the number, from 0, of each case that starts a child.
 
     If memory allows, another process builds the next case meanwhile. Unless cases are large, one
     child runs all cases after the first: starting a child takes as long as the runs of a small
@@ -396,13 +387,13 @@ def _answer(
 ) -> dict[str, Any]:
     if document["op"] not in ("measure", "check") or session is None:
         raise ValueError(f"the runner takes open, then measure or check; got {document['op']!r}")
-    job, rewrites = _job(document, blob), _rewrites(document)
+    job, rewrites = _job(document, blob), document["job"].get("rewrites", [])
     try:
         judge = session.judge(rewrites)
     except WorkloadError as error:
         if not rewrites:
             raise
-        detail = f"its rewritten form cannot be held to anything: {error}"
+        detail = f"its rewritten form cannot be checked: {error}"
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
         return _run(session, job, [judge.quick], document["deadline_secs"])

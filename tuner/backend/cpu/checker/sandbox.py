@@ -1,7 +1,4 @@
-"""Execution of untrusted code in a forked child, which may crash, hang or take too much memory.
-
-The result states how the child ended.
-"""
+"""Execution of untrusted code in a forked child, which may crash, hang or take too much memory."""
 
 from __future__ import annotations
 
@@ -48,12 +45,12 @@ class ChildExit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """The resources of a child beyond those it inherits.
+    """Resource limits of a child.
 
-    `memory_bytes` limits resident memory; the child may reserve four times as much address space,
-    and `reserved_bytes` more. The child runs on `cpus`, or on any CPU if `cpus` is empty.
-    `deadline_secs` restarts with each frame `{"case": ...}` that the child sends. Processor time is
-    limited to `deadline_secs` on `threads` cores for each of `cases`.
+    `memory_bytes` limits the resident memory beyond the inherited memory. The child may reserve
+    four times as much address space, and `reserved_bytes` more. It runs on `cpus`, or on any CPU if
+    `cpus` is empty. `deadline_secs` restarts with each frame `{"case": ...}` of the child.
+    Processor time is limited to `deadline_secs` on `threads` cores for each of `cases`.
     """
 
     deadline_secs: float
@@ -81,7 +78,7 @@ class Outcome:
 
 
 class ParentGoneError(Exception):
-    """The client process has ended, so the report has no recipient."""
+    """The client process has ended, so that no process reads the result."""
 
 
 class FaultPage:
@@ -114,7 +111,7 @@ class FaultPage:
 
 
 class Sandbox:
-    """A runner of forked children, one at a time. The owning process must have a single thread.
+    """Runs functions in forked children, one at a time. The process must have a single thread.
 
     `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
     descriptor that closes when the client process ends, or -1.
@@ -131,13 +128,13 @@ class Sandbox:
     ) -> Outcome:
         """Run `body(send, be_alone)` in a child and wait for its end, at most until the deadline.
 
-        `is_alone` returns whether other work of this program has ended; None means that there is no
-        other work. Until it returns true, `be_alone` waits in the child, and that time does not
-        count towards the deadline.
+        `be_alone` waits in the child until `is_alone` returns true: other work of this program has
+        ended. That time does not count towards the deadline. If `is_alone` is None, there is no
+        other work.
 
-        Frames that the child sent before a crash are returned. Raise RuntimeError if `body` raised,
-        which is a bug of this program and never the candidate's failure; raise ParentGoneError if
-        the lifeline closed.
+        Frames that the child sent before a crash are returned. Raise RuntimeError if `body` raised
+        an error, which is a bug of this program and never a fault of the candidate. Raise
+        ParentGoneError if the lifeline closed.
         """
         self._page.clear()
         receive, send = os.pipe()
@@ -269,7 +266,6 @@ class Sandbox:
 
 
 def _apply(limits: ResourceLimits) -> None:
-    """Apply `limits` to this process."""
     space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
     linux.limit_address_space(space_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -29,12 +29,10 @@ def call_beside(
 ) -> None:
     """Call `entry` on `pointers` while another thread calls it on `argv` without a pause.
 
-    A call takes about `secs`. There are at least two calls, and enough calls to overlap in many
-    ways. `check`, which raises if the result is wrong, is called between the calls; every call that
-    it checks ran concurrently with a call of the other thread.
+    A call takes about `secs`. At least two calls are made, and enough to overlap at many points.
+    Between them, `check` raises an error if the result is wrong.
     """
-    # the other thread's number of calls until now, and 1 if it must stop
-    words = (ctypes.c_int64 * 2)()
+    words = (ctypes.c_int64 * 2)()  # the other thread's number of calls; 1 if it must stop
     other = threading.Thread(target=helpers.call_until, args=(entry.address, argv, words))
     calls = min(max(2, int(_OVERLAP_SECS / max(secs, 1e-9))), _MAX_CALLS)
     checks = min(_CHECKS, calls)
@@ -55,7 +53,7 @@ def call_beside(
 
 @contextmanager
 def _on_all_cpus() -> Iterator[None]:
-    """Let threads run on any CPU during the block: a serial kernel is timed on a single CPU."""
+    """Allow threads on all CPUs during the block; a serial kernel's process uses one CPU."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     try:

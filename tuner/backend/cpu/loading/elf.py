@@ -1,7 +1,6 @@
-"""Parsing of ELF object files from their bytes, without a loader or an external tool.
+"""Parsing of 64-bit little-endian ELF object files, without a loader or an external tool.
 
-Supported are 64-bit little-endian objects. The layout of sections and symbols is specified in the
-ELF chapter of the System V ABI.
+The layout of sections and symbols is specified in the ELF chapter of the System V ABI.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Symbol:
 
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """Return the sorted undefined symbols of an object; raise LoadError if it is malformed."""
+    """Return the undefined symbols of an object, sorted; raise LoadError if it is malformed."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         symbols = _symbols(object_bytes, sections)
@@ -49,7 +48,7 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
 def writable_memory(object_bytes: bytes) -> str | None:
     """Describe the writable memory of an object, or return None if it has none.
 
-    Writable memory is data, thread-local data or a symbol that is resolved by running code.
+    Writable memory is data, thread-local data or a symbol that a function resolves at run time.
     """
     with _broken_is_refused():
         sections = _sections(object_bytes)
@@ -61,7 +60,7 @@ def writable_memory(object_bytes: bytes) -> str | None:
             if symbol.section == _SHN_COMMON:
                 return f"{symbol.size_bytes} writable bytes in the common symbol {symbol.name}"
             if symbol.kind in (_STT_TLS, _STT_GNU_IFUNC):
-                return f"the symbol {symbol.name}, which is found out at run time"
+                return f"the symbol {symbol.name}, which is resolved at run time"
     return None
 
 

@@ -1,7 +1,6 @@
-"""The entries of a loaded kernel: a function that packs inside the call, or a prepacked function.
+"""The entries of a loaded kernel: one packs constant inputs inside the call, one is prepacked.
 
-A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Code that
-checks or times kernels uses an `Entry` of either kind.
+A kernel without constant inputs has only the first (`tilewright.tuner.codegen.prepack`).
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ class Entry:
         return self.prepack(*self.packing_pointers(arguments, packed))
 
     def packing_pointers(self, arguments: Sequence[int], packed: int) -> list[int]:
-        """Return the arguments of `prepack`."""
         return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """Return the arguments of `call`; an address of empty memory is NULL."""
+        """Return the arguments of `call`; memory of zero bytes is passed as NULL."""
         given = [arguments[n] for n in self.argument_positions]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
@@ -56,13 +54,12 @@ class Entry:
 def argument_vector(pointers: Sequence[int], length: int) -> Any:
     """Return `pointers` as an array of `length` pointers for the timing helper.
 
-    The helper always passes `length` arguments; a function ignores extra arguments.
+    The helper always passes `length` arguments. Functions ignore the extra null pointers.
     """
     return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
 
 
 def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
-    """Return the entry with all arguments, which packs inside the call."""
     call = _function(kernel.address, arguments + 1)
     return Entry(kernel, kernel.address, call, tuple(range(arguments)), needs.workspace_bytes)
 

@@ -18,13 +18,13 @@ OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 OPENMP_LIBRARY = "libgomp.so.1"
 _VECTOR_MATH_LIBRARY = "libmvec.so.1"
 _VECTOR_MATH_PREFIX = "_ZGV"
-# LLVM emits calls of these functions for loops that copy or fill; position-independent code refers
-# to the table. None of these symbols has state that outlives a call.
+# LLVM emits calls of these functions for loops that copy or fill, and position-independent code
+# uses the table. They have no state that outlives a call.
 _STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET_TABLE_"})
 
 
 class MissingLibraryError(LoadError):
-    """A runtime library is not installed, which is not the candidate's failure."""
+    """A runtime library is not installed. This is not a fault of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class LoadedKernel:
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
     def function(self, name: str) -> int:
-        """Return the address of another function of the object; raise LoadError if it is
-        missing."""
+        """Return the address of another function; raise LoadError if the object lacks it."""
         address = int(self.engine.get_function_address(name))
         if not address:
             raise LoadError(f"the object has no function {name!r}")
@@ -73,9 +72,9 @@ def serial_after_fork() -> None:
 
 
 def use_openmp(addresses: dict[str, int] | None = None) -> None:
-    """Bind the OpenMP symbols of objects that are loaded from now on.
+    """Bind the OpenMP symbols of objects that are loaded later to `addresses`, else to libgomp.
 
-    The symbols are bound to `addresses`, which has each of `OPENMP_SYMBOLS`, or to libgomp if None.
+    `addresses` has an entry for each of `OPENMP_SYMBOLS`.
     """
     import llvmlite.binding as llvm
 
@@ -99,12 +98,12 @@ def refuse_state(object_bytes: bytes) -> None:
     """Raise LoadError if the object has state that outlives a call or is shared between calls.
 
     Such state is writable memory of the object, or a call of a function that may have such memory.
-    Without it a call reaches only its arguments and its stack: therefore kernels are re-entrant,
-    and checks of that memory find every race.
+    A kernel without it writes only its arguments and its stack. It is therefore re-entrant, and
+    checks of that memory find every data race.
     """
     kept = writable_memory(object_bytes)
     if kept:
-        raise LoadError(f"the object has {kept}: calls at the same time would share it")
+        raise LoadError(f"the object has {kept}: concurrent calls would share it")
     foreign = [
         name
         for name in undefined_symbols(object_bytes)
@@ -135,8 +134,7 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
             what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
             raise MissingLibraryError(what) from error
     # An engine owns its target machine: if two engines shared one, it would be freed twice. The
-    # first engine of a process makes the C library's functions known (memcpy), so it is created
-    # before the check.
+    # first engine lets LLVM find functions of the C library, so it is created before the check.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:

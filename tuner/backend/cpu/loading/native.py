@@ -1,6 +1,6 @@
-"""Native helpers of the checking process: timing loops, clock burst and fault report.
+"""Native helpers of the process that checks kernels: timing loops, clock burst and fault report.
 
-The helpers are LLVM IR text, compiled for the host once when the runner starts.
+They are LLVM IR, compiled for the host when the runner starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .stand_in import StandIn, stand_in, stand_in_ir
 from .store_watch import STORE_WATCH_IR, SUPPORTED, StoreWatch
 
-# independent chains: two FMA pipes times five cycles of latency saturate current cores
+# independent chains: two FMA pipes x five cycles of latency, which saturates current cores
 _CHAINS = 10
 
 _CLOCK = """
@@ -95,8 +95,7 @@ def _burst_ir(lanes: int) -> str:
             f"  %r = extractelement {vector} {last}, i32 0",
             "  ret float %r",
             "}",
-            # The part of one thread in a parallel region; the region's data is the number of
-            # rounds.
+            # One thread's part of a parallel region. `data` points to the number of rounds.
             "define void @team_burst(ptr %data) {",
             "  %n = load i64, ptr %data",
             "  call float @clock_burst(i64 %n)",
@@ -116,11 +115,7 @@ def _arguments_ir(arguments: int) -> tuple[str, str]:
 
 
 def _together_ir(arguments: int) -> str:
-    """Return the IR of `call_until`, which calls a function until the second of two words is not
-    zero.
-
-    The first word counts the calls.
-    """
+    """Return the IR of `call_until`: count calls in the first word until the second is not zero."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @call_until(ptr %fn, ptr %argv, ptr %words) {{
@@ -199,12 +194,11 @@ class Helpers:
     def time(
         self, function: int, argv: Any, calls: int, rounds: int, burst: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the seconds per call of `function(*argv)` in each round and the seconds of each
-        clock burst.
+        """Return the seconds per call in each round, shape (rounds,), and the seconds of each clock
+        burst, shape (rounds + 1,).
 
-        A round consists of `calls` calls. A burst of `burst` steps runs before the first round,
-        between any two rounds and after the last. The arrays have shapes (rounds,) and (rounds +
-        1,).
+        A round consists of `calls` calls of `function(*argv)`. A burst of `burst` steps runs before
+        the first round, between rounds and after the last.
         """
         kernel_ns = np.zeros(rounds, np.int64)
         burst_ns = np.zeros(rounds + 1, np.int64)
@@ -217,8 +211,8 @@ class Helpers:
 def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
     """Compile the helpers for kernels of `arguments` pointers.
 
-    `lanes` is the f32 vector width of the clock burst. `fault_page` is the address of the shared
-    page in which faults are reported as four int64: signal, code, address, memory exhausted.
+    `lanes` is the f32 vector width of the clock burst. The fault handler stores four int64 at the
+    address `fault_page`: signal, code, address, memory exhausted.
     """
     import llvmlite.binding as llvm
 

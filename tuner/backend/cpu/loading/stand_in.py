@@ -1,12 +1,10 @@
-"""The native stand-in for OpenMP: verification loads kernels against it.
+"""A replacement of OpenMP (stand-in) that runs the threads of a region one after the other.
 
-A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`) on a dedicated stack. `begin`
-starts the kernel and returns at its first parallel region or at its end. Between `begin` and
-`resume`, the shares of the region run one by one, each on a stack. These stacks never contain
-frames of this program, so their content is known: a kernel that reads stack memory that it has not
-written reads the fill.
-
-A region that is entered inside a share has one share, as in OpenMP by default.
+A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`). `begin` starts it and
+returns at its first parallel region or at its end. Until `resume`, the caller runs the shares of
+the region: a share is the part of one thread. Kernel and shares use dedicated stacks, which contain
+no frames of this program. So their content is known: a kernel that reads stack memory that it has
+not written reads the fill. A nested region has one share, as in OpenMP by default.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ SYMBOLS = {
 
 
 def stand_in_ir(arguments: int) -> str:
-    """Return the IR for kernels with at most `arguments` pointers; extra pointers do no harm."""
+    """Return the IR for kernels with at most `arguments` pointers; extra pointers are ignored."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %arguments, i64 {i}")
@@ -195,8 +193,7 @@ class StandIn:
 
     @property
     def frame(self) -> int:
-        """The lowest stack address that the region's caller uses; its frames end at the stack's
-        end."""
+        """The start of the frames of the region's caller, which extend to the end of the stack."""
         return self._words["frame"].value
 
 

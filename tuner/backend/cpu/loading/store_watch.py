@@ -1,16 +1,15 @@
-"""Observation of the bytes that single store instructions write, even if the value is unchanged.
+"""Detection of the bytes that single store instructions write, even if the value is unchanged.
 
 If a thread loads a vector, changes its own part and stores the whole vector, it writes the old
-values of its neighbour back; a comparison of memory does not reveal that. Therefore pages are made
-read-only. A store to such a page faults. The fault handler records the page, inverts the bytes that
-belong to other shares, allows the access and sets the trap flag, so that the processor stops after
-this one instruction. Bytes that are no longer inverted were written by the store. Then the bytes of
-other shares are restored and the page becomes read-only again. Lanes that a mask excludes write
+values of its neighbour back. A comparison of memory does not reveal that. Therefore pages are made
+read-only, so that a store faults. The fault handler inverts the bytes of the page that belong to
+other threads' shares, allows the access and sets the trap flag, so that the processor stops after
+this instruction. Bytes that are no longer inverted were written by the store. Then the bytes of
+other shares are restored, and the page becomes read-only again. Lanes that a mask excludes write
 nothing, so there are no false reports.
 
-The trap flag belongs to x86; any process may set it in the context to which it returns from a
-signal. On other machines nothing is observed. Sources: Intel's manual, volume 1, 6.5.1, and
-`sigreturn(2)`.
+Only x86 has the trap flag; a signal handler may set it in the context to which it returns. On other
+machines nothing is observed. Sources: Intel's manual, volume 1, 6.5.1, and `sigreturn(2)`.
 """
 
 from __future__ import annotations
@@ -208,9 +207,9 @@ class StoreWatch:
     ) -> int | None:
         """Call `run` and return the address of a forbidden store to `windows`, or None.
 
-        It is the address of a word of eight bytes. The windows must not overlap. At
-        most `most_stores` stores to windows with `others` are observed. Raise ValueError if there
-        are more than `MAX_WINDOWS` windows.
+        It is the address of a word of eight bytes. The windows must not overlap. At most
+        `most_stores` stores to windows with `others` are observed. Raise ValueError for more than
+        `MAX_WINDOWS` windows.
         """
         if len(windows) > MAX_WINDOWS:
             raise ValueError(f"at most {MAX_WINDOWS} windows are watched, got {len(windows)}")

@@ -19,15 +19,14 @@ WORKSPACE_ALIGN_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The tensors of a case in memory: guarded read-only inputs in both placements, and flat
-    buffers for timing.
+    """The tensors of a case in memory.
 
-    With `turn`, tensors in the left placement begin at the offsets in a cache line of that turn.
-    Inputs whose size is a multiple of a page have the same buffer in both placements, to avoid a
-    second copy.
+    Inputs have read-only guarded buffers for both values of `Flush`, and flat buffers for timing.
+    An input that fills whole pages has one guarded buffer for both. If `turn` is given, tensors in
+    the left placement begin at the `line_offsets` of that turn.
 
-    Flat outputs are reserved here; the child that times touches them first, as its private copy.
-    Unless `flat_is_filled`, the flat inputs contain the values of another case.
+    The child that times touches the flat outputs first, as its private copy. Unless
+    `flat_is_filled`, the flat inputs contain the values of another case.
     """
 
     tensors: tuple[Tensor, ...]
@@ -38,14 +37,13 @@ class Arena:
     turn: int | None = None
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """Return the offset of each tensor in its cache line, or None if it touches a guard."""
+        """Return each tensor's offset in a cache line, or None if it is next to a guard page."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)
 
     @property
     def size_bytes(self) -> int:
-        """The size of all tensors."""
         return sum(t.bytes for t in self.tensors)
 
     @property
@@ -64,10 +62,10 @@ def build_arena(
     pool: GuardedPool | None = None,
     turn: int | None = None,
 ) -> Arena:
-    """Place `case` in memory; `tensors` are the arguments of a call, inputs first.
+    """Place `case` in memory. `tensors` are the arguments of a call, inputs first.
 
-    `flat` reuses the timing buffers of another case of the workload without changing them; `pool`
-    reuses the guarded inputs of such cases. With `turn`, arrays have the offsets of that turn.
+    `flat` is the flat memory of another arena, to be used without filling it. Guarded inputs are
+    taken from `pool`. `turn` as in `Arena`.
     """
     own = flat is None
     pool = GuardedPool() if pool is None else pool
@@ -76,7 +74,7 @@ def build_arena(
     placed: dict[Flush, tuple[GuardedBuffer, ...]] = {Flush.RIGHT: (), Flush.LEFT: ()}
     for tensor, array, place in zip(tensors[:count], case.inputs, at, strict=True):
         one = _guarded_input(tensor, array, Flush.LEFT, place, pool)
-        # Whole pages touch both guards, so no second copy is needed.
+        # A buffer of whole pages is adjacent to both guard pages.
         whole = tensor.bytes % linux.PAGE_BYTES == 0 and tensor.bytes > 0
         other = one if whole else _guarded_input(tensor, array, Flush.RIGHT, None, pool)
         placed[Flush.LEFT] += (one,)

@@ -1,9 +1,8 @@
 """Buffers between inaccessible guard pages: an access out of bounds faults immediately.
 
-A buffer either ends at the guard after it (`RIGHT`) or begins at the guard before it (`LEFT`). The
-bytes between its other end and the page boundary are filled with a canary value, which is compared
-after the run. Verification runs once with each placement, so that each kind of overrun reaches a
-guard.
+A buffer ends directly before a guard page (`RIGHT`) or begins directly after one (`LEFT`). The
+bytes between its other end and the page boundary contain a canary value, which is compared after
+the run. Verification uses both placements, so that an overrun at either end faults.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _HUGE_FROM_BYTES = 4 << 20  # smaller buffers do not profit from pages of 2 MiB
 
 
 class Flush(StrEnum):
-    """The end of a buffer that touches a guard page."""
+    """The end of a buffer that is adjacent to a guard page."""
 
     RIGHT = "right"
     LEFT = "left"
@@ -35,10 +34,10 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuffer:
-    """A buffer of `size_bytes` bytes at `address`, on dedicated pages between guards.
+    """A buffer of `size_bytes` bytes at `address`, on dedicated pages between two guard areas.
 
-    `start` and `pages_bytes` describe the accessible pages; `guard_bytes` is the size of each
-    guard.
+    `start` and `pages_bytes` describe the accessible pages; `guard_bytes` is the size of a guard
+    area.
     """
 
     name: str
@@ -53,12 +52,10 @@ class GuardedBuffer:
         return view_bytes(self.address, self.size_bytes)
 
     def protect(self, *, writable: bool) -> None:
-        """Make the pages writable or read-only."""
         access = linux.PROT_READ | (linux.PROT_WRITE if writable else 0)
         linux.protect(self.start, self.pages_bytes, access)
 
     def set_canary(self) -> None:
-        """Fill the unused bytes of the buffer's pages with the canary value."""
         for slack in self._slack():
             slack[:] = _CANARY
 
@@ -74,7 +71,8 @@ class GuardedBuffer:
         return None
 
     def describe(self, address: int) -> str | None:
-        """Describe an access at `address` relative to this buffer, or return None if elsewhere."""
+        """Describe an access at `address` relative to this buffer, or return None if it is
+        elsewhere."""
         end = self.address + self.size_bytes
         if self.start - self.guard_bytes <= address < self.start:
             return f"{self.address - address} bytes before the start of {self.name}"
@@ -141,7 +139,8 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """Return a writable buffer as from `guarded`, with the bytes of an earlier use or zeros."""
+        """Return a writable buffer as from `guarded`. It contains zeros or the bytes of an earlier
+        use."""
         free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
@@ -152,10 +151,10 @@ class GuardedPool:
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
-        """Return a buffer for `tensor` that touches a guard if `place` is None.
+        """Return a buffer for `tensor`, adjacent to a guard page if `place` is None.
 
-        Otherwise the buffer is near the guard and begins `place` bytes after the start of a cache
-        line.
+        Otherwise it begins `place` bytes after the start of a cache line, less than a line from the
+        guard page.
         """
         skip = place or 0
         if place is not None and flush is Flush.RIGHT:
@@ -163,13 +162,12 @@ class GuardedPool:
         return self.acquire(tensor.name, tensor.bytes, flush, skip_bytes=skip)
 
     def release(self, buffer: GuardedBuffer) -> None:
-        """Put `buffer` back into the pool, so that a later `acquire` can reuse its pages."""
+        """Put `buffer` into the pool, so that a later `acquire` can reuse its pages."""
         if not self._inherited:
             linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
         self._free.setdefault(buffer.pages_bytes, []).append(buffer)
 
     def free(self) -> None:
-        """Unmap all buffers in the pool."""
         for buffers in self._free.values():
             for buffer in buffers:
                 buffer.free()

@@ -17,13 +17,12 @@ _QUARTERS = 4
 def line_offsets(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
     """Return the offset in bytes of each array in its cache line, a multiple of its element size.
 
-    In the first 16 of `TURNS` turns, every array begins once at each four-byte word of a line, and
-    any two of up to fifteen arrays have each of the 16 distances once (the exclusive or of their
-    word numbers). The word number is `a * turn + c` in the finite field of 16 elements, with a
-    different `a` for each array. In the other 16 turns, arrays begin at quarters of a line, and any
-    two of up to four arrays have each of the 16 combinations once: `a * x + y` in the field of four
-    elements. Elements of eight bytes have half as many offsets; the offset of smaller elements also
-    varies within a word.
+    Turns 0 to 15: each array begins once at each four-byte word of a line. The word is `a * turn +
+    c` in the field of 16 elements, with a different `a` for each array. So the exclusive or of the
+    words of two arrays (of up to 15) has each of the 16 values once. Turns 16 to 31: arrays begin
+    at quarters of a line. The quarter is `a * x + y` in the field of four elements, so two arrays
+    (of up to four) have each of the 16 combinations once. Elements of eight bytes have half as many
+    offsets. Elements smaller than a word also begin at different bytes of a word.
     """
     turn %= TURNS
     found = []

@@ -1,4 +1,4 @@
-"""Stacks of checked calls: of known size, between guard pages, filled before each use."""
+"""Stacks of checked calls, between guard pages and filled before each use."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from .guarded import Flush, GuardedBuffer, guarded
 STACK_BYTES = 256 << 10
 """The stack that a kernel may use, as promised in `docs/c_abi.md`.
 
-Generated code has its buffers in the workspace; only a few buffers of up to 16 KiB and spilled
-registers are on the stack.
+It is enough for a few buffers of up to 16 KiB and spilled registers. All other buffers are in the
+workspace.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The stack of the caller, and the stack that all threads' shares use in sequence."""
+    """The caller's stack, and one on which the threads' parts of a region run in sequence."""
 
     caller: GuardedBuffer
     thread: GuardedBuffer
 
     def poison(self, fill: Fill) -> None:
-        """Fill both stacks."""
         for stack in (self.caller, self.thread):
             fill.into(stack.view())
 

@@ -1,7 +1,8 @@
-"""The LLVM text of the probes: register-only arithmetic, reading a buffer, and their driver.
+"""LLVM IR of the probes: arithmetic in registers, reading a buffer, and the functions that run
+them.
 
-Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is in SSA form and needs
-no optimisation pass; a pass might remove the measured operations.
+Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. No optimisation pass runs, because
+it might remove the measured operations.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
 CHAIN_STEPS = 64
-"""Operations per iteration; the additions of the loop itself run in parallel."""
+"""Operations per iteration of `chain_kernel`, without those of the loop counter."""
 _STREAMS = 4
-_LOADS_A_STREAM = 4
+_LOADS_PER_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
 
 
@@ -64,11 +65,11 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """Return a kernel of `acc = acc + dot(m, c)` on independent full vectors.
+    """Return a kernel of `acc = acc + dot(m, c)` on full vectors, with the instruction `row` for
+    `dot`.
 
-    The dot product is the instruction `row`. Return None if the instruction has no form for vectors
-    of the target's width. Factors are small numbers read from memory, as in `arithmetic_kernel`;
-    integer sums wrap around.
+    Return None if the target lacks the instruction at its vector width. The factors are small
+    numbers, read from memory as in `arithmetic_kernel`. Integer sums wrap around.
     """
     lanes, chains = target.vector_bits // row.sums.bits, accumulators(target)
     form = row.form_for(lanes)
@@ -117,7 +118,7 @@ def chain_kernel(symbol: str) -> ProbeKernel:
 
 
 def _looped(symbol: str, before: list[str], body: list[str], after: list[str]) -> str:
-    """Return a kernel that runs `body`, which begins with its phis, `iterations` times."""
+    """Return a kernel that runs `body` `iterations` times. `body` begins with its phis."""
     lines = [
         f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
         "entry:",
@@ -170,30 +171,30 @@ def _fold(op: str, vector: str, values: list[str]) -> list[str]:
 
 def read_step_bytes(target: Target) -> int:
     """Return the size of one read step: `bytes` of a reading kernel must be a multiple of it."""
-    return _STREAMS * _LOADS_A_STREAM * target.vector_bits // 8
+    return _STREAMS * _LOADS_PER_STREAM * target.vector_bits // 8
 
 
 def read_kernel(target: Target, symbol: str) -> ProbeKernel:
     """Return a kernel that reads `bytes` at `data` from front to back, `iterations` times.
 
-    The bytes are read as four parallel streams: one stream leaves the prefetchers and miss buffers
-    of some cores idle. Loaded vectors are or-ed into eight accumulators, whose cost is hidden by
-    the loads.
+    It reads four parallel streams, because one does not use all prefetchers and miss buffers of
+    some cores. It combines the vectors by OR in eight accumulators, which costs less than the
+    loads.
     """
-    step = _LOADS_A_STREAM * target.vector_bits // 8
+    step = _LOADS_PER_STREAM * target.vector_bits // 8
     vector = f"<{target.vector_bits // 64} x i64>"
     count = 8
     loads = []
     for stream in range(_STREAMS):
         loads.append(f"  %b{stream} = getelementptr i8, ptr %s{stream}, i64 %o")
-        for j in range(_LOADS_A_STREAM):
-            k = stream * _LOADS_A_STREAM + j
+        for j in range(_LOADS_PER_STREAM):
+            k = stream * _LOADS_PER_STREAM + j
             acc = f"%p{k}" if k < count else f"%n{k - count}"
             offset = j * target.vector_bits // 8
             loads.append(f"  %a{k} = getelementptr i8, ptr %b{stream}, i64 {offset}")
             loads.append(f"  %v{k} = load {vector}, ptr %a{k}, align {target.vector_bits // 8}")
             loads.append(f"  %n{k} = or {vector} {acc}, %v{k}")
-    last = _STREAMS * _LOADS_A_STREAM - count
+    last = _STREAMS * _LOADS_PER_STREAM - count
     phis, carried = [], []
     for i in range(count):
         phis.append(f"  %p{i} = phi {vector} [ %q{i}, %pass ], [ %n{last + i}, %loop ]")
@@ -234,10 +235,10 @@ def driver_text() -> str:
     """Return the IR of `tw_probe_run(kernel, iterations, data, bytes, arrived, threads, times)`.
 
     The function waits until `threads` callers have arrived (`arrived` points to a shared i64,
-    initially zero), then runs the kernel. Spinning starts all threads within the time of a cache
-    miss; a lock would delay them by a scheduler's time slice. `times` receives four pairs of i64
-    (seconds, nanoseconds): the monotonic clock and the thread's CPU time before, then the CPU time
-    and the clock after the run.
+    initially zero), then runs the kernel. It spins, so that all threads start within the time of a
+    cache miss; a lock would delay them by a time slice of the scheduler. `times` receives four
+    pairs of i64 (seconds, nanoseconds): monotonic clock and CPU time of the thread before the run,
+    CPU time and clock after it.
     """
     wall, cpu = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
     return f"""
@@ -267,10 +268,8 @@ go:
 
 
 def regions_text() -> str:
-    """Return the IR of `tw_probe_regions(ptr gomp_parallel, i64 count, i32 threads)`.
-
-    The function enters `count` empty OpenMP regions.
-    """
+    """Return the IR of `tw_probe_regions(gomp_parallel, count, threads)`: enter `count` empty
+    regions."""
     return f"""
 define void @{EMPTY_REGION}(ptr %data) nounwind {{
   ret void

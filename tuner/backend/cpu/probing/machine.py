@@ -1,4 +1,4 @@
-"""Bursts on threads of this process, which measure arithmetic, bandwidth, clock and regions."""
+"""Short runs of probe kernels (bursts) on threads of this process, and their rates."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def probed_dots(target: Target) -> dict[str, ProbeKernel]:
 
 
 def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool]]:
-    """Return the working set that is read from each level: `{level: (bytes, shared)}`.
+    """Return the data that the bandwidth probe of each level reads: `{level: (bytes, is shared)}`.
 
-    It is half of a private cache and a quarter of a shared cache, which leaves space for other
+    The size is half of a private cache or a quarter of a shared cache, which leaves space for other
     data. For memory it is four times the last cache level, clamped to 64..512 MiB, and at most an
     eighth of the free memory.
     """
@@ -65,7 +65,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One run of `iterations` on several threads.
+    """One run of a kernel with `iterations` on each of several threads.
 
     `wall_secs` is the time from the first start to the last end, `cpu_secs` the CPU time of each
     thread.
@@ -83,8 +83,8 @@ class Burst:
     def rate(self, shared: bool) -> float:
         """Return the iterations per second of all threads together.
 
-        Resources of a single core are measured by CPU time, which excludes the time of other
-        processes; shared resources are measured by wall time, while all threads run.
+        Rates of resources of one core use the CPU time, which excludes other processes. Rates of
+        shared resources use the wall time.
         """
         if shared:
             return self.iterations * len(self.cpu_secs) / self.wall_secs
@@ -131,7 +131,7 @@ class ProbedMachine:
         self._pool.shutdown()
 
     def warm_up(self) -> None:
-        """Run until the core has reached its clock under vector load."""
+        """Run until the core has reached its clock frequency under vector load."""
         self.gigaops(DType.F32.value, 1)
 
     @property
@@ -150,7 +150,8 @@ class ProbedMachine:
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigahertz(self) -> float:
-        """Return the clock of one core in GHz, measured by a chain with one step per cycle."""
+        """Return the clock frequency of one core in GHz, measured by a chain with one step per
+        cycle."""
         self._reserve(4096)
         jobs = [_Job(self._chain.symbol, self._address, 0)]
         return self._chain.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
@@ -158,23 +159,22 @@ class ProbedMachine:
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
         """Return the best read rate of `threads` threads together, in 1e9 bytes per second.
 
-        Each thread reads `size` separate bytes; if the level is shared, `size` is divided among
-        threads.
+        Each thread reads `size` separate bytes. If the level is `shared`, `size` is divided among
+        them.
         """
         step = kernels.read_step_bytes(self._target)
         part = max(size // threads // step, 1) * step if shared else size
-        # The distance is an odd number of lines, so that threads use different sets of a shared
-        # level.
+        # An odd number of lines, so that threads use different sets of a shared cache.
         stride = part + (-part) % 4096 + 4096 + 64
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
         return part * self._best_rate(jobs, shared) / 1e9
 
     def region_secs(self, threads: int) -> float:
-        """Return the seconds of an empty, warm OpenMP region of `threads` threads, best of many
+        """Return the seconds of an empty, warm OpenMP region of `threads` threads, the best of many
         batches.
 
-        Return the default without libgomp, or if two cores were never free at the same time.
+        Return the default if libgomp is missing, or if cores were too busy for every batch.
         """
         try:
             gomp = ctypes.CDLL(_GOMP)
@@ -190,8 +190,7 @@ class ProbedMachine:
             run(entry, count, threads)
             now = time.perf_counter()
             best = min(best, (now - start) / count)
-            # A region that waits for a busy core takes a scheduler's time slice: continue for
-            # longer.
+            # A region that waits for a busy core takes a time slice of the scheduler.
             if now - started > self._probe_secs * (1 if best < MAX_REGION_SECS else 5):
                 break
         return best if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
@@ -199,8 +198,7 @@ class ProbedMachine:
     def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
         """Return the iterations per second of all `jobs` in parallel: the best of many bursts.
 
-        The measurement takes up to three times as long if the machine is too busy for three clean
-        bursts.
+        The bursts take three times as long if the machine is too busy for three clean bursts.
         """
         iterations, bursts = 1, list[Burst]()
         start = time.perf_counter()
@@ -216,7 +214,6 @@ class ProbedMachine:
                 return best_rate(bursts, shared)
 
     def _burst(self, jobs: list[_Job], iterations: int) -> Burst:
-        """Run `iterations` of every job, each on a separate thread."""
         arrived = ctypes.c_int64(0)
         times = [(ctypes.c_int64 * 8)() for _ in jobs]
         pins = self._cpus if len(jobs) > 1 else []
@@ -239,8 +236,8 @@ class ProbedMachine:
     def _reserve(self, size: int) -> None:
         """Provide at least `size` bytes at `self._address`, each page written once.
 
-        Unwritten pages all map to one zero page. All cores write, because the system takes long to
-        allocate pages.
+        Unwritten pages would all map to one zero page. All cores write, because allocating pages is
+        slow.
         """
         if size <= self._filled:
             return

@@ -39,15 +39,14 @@ _CLOCK: Figure = ("clock", 1)
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
-    """Return the probes of this machine, measured in this process, which starts threads and OpenMP.
+    """Measure the probes of this machine in this process, which starts threads and OpenMP.
 
     It takes about `budget_secs` on a quiet machine and up to three times as long on a busy one.
     """
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
-    # The affinity is read once: OpenMP's runtime binds the thread that starts its first region to
-    # one core.
+    # Read once, because OpenMP binds the thread that starts its first region to one core.
     others = ContentionMonitor(partial(cpu_times, cpu_affinity()))
     with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()

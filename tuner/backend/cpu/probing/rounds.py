@@ -1,7 +1,7 @@
-"""Repetition of measurements in rounds: the best figures, and whether the machine was quiet.
+"""Repetition of measurements in rounds: the best rates, and whether the machine was quiet.
 
-Interference only makes a burst slower, so the best of several rounds, distributed over time, is
-closest to the true figure. Source of the estimator: Chen and Revels, arXiv:1608.04295.
+Interference only makes a burst slower, so the best of several rounds is closest to the true rate.
+Source of the estimator: Chen and Revels, arXiv:1608.04295.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ STEADY_RATIO = 1.02
 EXTRA_LOOKS = 2
 
 Figure: TypeAlias = tuple[str, int]
-"""The name of a figure and the number of threads."""
+"""The name of a measured rate, and the number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The best rate of each figure; `quiet` if enough rounds were undisturbed."""
+    """The best rate of each figure; `quiet` states that enough rounds were undisturbed."""
 
     rates: dict[Figure, float]
     quiet: bool
@@ -32,10 +32,11 @@ def best_of_rounds(
     others_worked: Callable[[], bool],
     pause: Callable[[], None],
 ) -> Rounds:
-    """Repeat all measurements and return the best rate of each figure.
+    """Repeat all measurements and return the best rate of each figure, also of busy rounds.
 
-    The repetition ends after `QUIET_ROUNDS` quiet rounds if the last round did not improve any
-    figure, or after `MAX_ROUNDS`. Rates of busy rounds count too: the machine did reach them.
+    `others_worked` returns whether other programs used the cores since its last call. The
+    repetition ends after `QUIET_ROUNDS` quiet rounds if the last one improved no figure, or after
+    `MAX_ROUNDS`.
     """
     best: dict[Figure, float] = {}
     quiet = 0
@@ -58,12 +59,10 @@ def look_again(
     rates: dict[str, dict[int, float]],
     pause: Callable[[], None],
 ) -> None:
-    """Repeat the measurements whose rates did not scale with the cores; store the better rate in
-    `rates`.
+    """Repeat measurements whose rates did not grow with the cores; store better rates in `rates`.
 
-    A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. A
-    peak measured then would make correct kernels implausible as long as it is cached. Real SMT
-    siblings never scale; for them the extra measurements are wasted.
+    A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. With
+    a peak from then, correct kernels would be implausible.
     """
     for _ in range(EXTRA_LOOKS):
         short = [
