@@ -18,14 +18,16 @@ from tilewright.schedules.space import ScheduleSpace
 from .base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from .gaussian import MOST_SAMPLES, GaussianModel
 from .model import ResidualModel
+from .prior import Corrects
 
 
 class BlendedModel(CostModel):
-    """`CostModel` for one space. `prior_trust` is the prior trust of the Gaussian process."""
+    """`CostModel` for one space. `prior_trust` is the prior trust of the Gaussian process. Both
+    models start from the prior with the `correction`, if any."""
 
-    def __init__(self, space: ScheduleSpace) -> None:
-        self.process = GaussianModel(space)
-        self.trees = ResidualModel(space)
+    def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
+        self.process = GaussianModel(space, correction)
+        self.trees = ResidualModel(space, correction)
         self._share = 0.0
 
     @property

@@ -20,7 +20,7 @@ from tilewright.schedules.space import ScheduleSpace
 
 from .base import BorrowedSample, Sample, SettingFeatures
 from .counts.table import COUNTS
-from .prior import COMPONENTS, Analysis, Prior
+from .prior import COMPONENTS, Analysis, Corrects, Prior
 
 FEATURES = (*COMPONENTS, *COUNTS, "imbalance")
 
@@ -37,9 +37,9 @@ class Measured:
     sample is assigned `FAILED_FACTOR` times the run time of the slowest successful one. `ran` (N,):
     whether the measurement succeeded. `sketch` (N,): numbers of the sketches. `prior` (N,): log2
     seconds predicted by the prior. `settings`: one row per sample. `features` (N, F).
-    Borrowed samples follow the others; their `log2_secs` is the prior plus their error. `source`
-    (N,): number of the related workload, 0 for samples of this space. `similarity` (N,): 1 for
-    samples of this space."""
+    Borrowed samples follow the others; their `log2_secs` is the uncorrected prior plus their error.
+    `source` (N,): number of the related workload, 0 for samples of this space. `similarity` (N,): 1
+    for samples of this space."""
 
     log2_secs: FloatArray
     ran: BoolArray
@@ -57,23 +57,29 @@ class Measured:
 
 
 class Featuriser:
-    """Computes features and prior of the candidates of one space from the same analysis."""
+    """Computes features and prior of the candidates of one space from the same analysis. The prior
+    is the prediction with the `correction`, if any."""
 
-    def __init__(self, space: ScheduleSpace) -> None:
+    def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
         self.space = space
-        self.prior = Prior(space)
+        self.prior = Prior(space, correction=correction)
         sizes = [[len(knob.values) for knob in sketch.knobs] for sketch in space.sketches]
         self._choices = [[k for k, size in enumerate(own) if size > 1] for own in sizes]
         self._columns = len(FEATURES) + 1 + max(map(len, self._choices))
 
     def __call__(self, sketch: int, settings: IntArray) -> SettingFeatures:
         """Return features and prior of `settings` (P, J) of sketch number `sketch`."""
+        return self._described(sketch, settings)[0]
+
+    def _described(self, sketch: int, settings: IntArray) -> tuple[SettingFeatures, FloatArray]:
+        """Return features and prior of `settings`, and log2 of the uncorrected prior (P,)."""
         analysis = self.prior.analyse(sketch, settings)
         table = np.full((self._columns, len(settings)), -1.0, np.float32)
         for row, values in zip(table, self._rows(sketch, settings, analysis), strict=False):
             row[:] = values
         features = np.ascontiguousarray(table.T)
-        return SettingFeatures(sketch, settings, features, np.log2(analysis.secs))
+        described = SettingFeatures(sketch, settings, features, self.prior.log2_of(analysis))
+        return described, np.asarray(np.log2(analysis.secs))
 
     def samples(
         self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()
@@ -88,11 +94,13 @@ class Featuriser:
         candidates = [s.candidate for s in samples] + [b.candidate for b in borrowed]
         sketch = np.array([candidate.sketch for candidate in candidates], np.int64)
         settings = [np.array(candidate.setting, np.int64) for candidate in candidates]
-        prior = np.empty(len(candidates))
+        prior, plain = np.empty((2, len(candidates)))
         features = np.empty((len(candidates), self._columns), np.float32)
         for number in np.unique(sketch):
             rows = np.flatnonzero(sketch == number)
-            described = self(int(number), np.stack([settings[r] for r in rows]))
+            described, plain[rows] = self._described(
+                int(number), np.stack([settings[r] for r in rows])
+            )
             prior[rows], features[rows] = described.log2_prior, described.features
         failed = FAILED_FACTOR * max(timed, default=1.0)
         own = np.log2([failed if s.run_secs is None else s.run_secs for s in samples])
@@ -101,10 +109,10 @@ class Featuriser:
         errors = np.array([b.log2_error for b in borrowed])
         if timed:
             errors = _levelled(
-                errors, source[len(samples) :], (own - prior[: len(own)])[ran[: len(own)]]
+                errors, source[len(samples) :], (own - plain[: len(own)])[ran[: len(own)]]
             )
         return Measured(
-            np.concatenate([own, prior[len(own) :] + errors]),
+            np.concatenate([own, plain[len(own) :] + errors]),
             ran,
             sketch,
             settings,

@@ -31,7 +31,7 @@ MAX_DEPTH = 8
 """Largest depth: the number of a leaf is an 8-bit integer."""
 
 
-class ModelRefused(ValueError):
+class ModelError(ValueError):
     """A document is not a model that this version can use. The message is one line for users."""
 
 
@@ -104,7 +104,7 @@ class Forest:
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
-        """Return the forest of a document written by `to_document`. Raise ModelRefused for any
+        """Return the forest of a document written by `to_document`. Raise ModelError for any
         other document."""
         try:
             trees, base = int(document["trees"]), float(document["base"])
@@ -118,9 +118,9 @@ class Forest:
                 _numbers(document["leaves"], "<f4").astype(np.float32).reshape(trees, -1),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelRefused(f"the model is damaged: {type(error).__name__} {error}") from error
+            raise ModelError(f"the model is damaged: {type(error).__name__} {error}") from error
         if not found._is_consistent():
-            raise ModelRefused("the model is damaged: its arrays do not fit together")
+            raise ModelError("the model is damaged: its arrays do not fit together")
         return found
 
     def _is_consistent(self) -> bool:

@@ -29,6 +29,7 @@ from tilewright.schedules.space import Knob, ScheduleSpace
 from .base import BorrowedSample, Prediction, Sample, SettingFeatures
 from .features import FEATURES, FeatureArray, Measured
 from .learned import LearnedModel
+from .prior import Corrects
 
 MOST_SAMPLES = 96
 """Largest number of samples that the model learns from: the fastest and the newest ones. The work
@@ -206,8 +207,8 @@ class GaussianModel(LearnedModel):
     None if there are too few samples.
     """
 
-    def __init__(self, space: ScheduleSpace) -> None:
-        super().__init__(space)
+    def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
+        super().__init__(space, correction)
         self.prior_trust: float | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
         self._best = self._best_prior = self._mean_prior = 0.0

@@ -13,6 +13,7 @@ from tilewright.schedules.space import ScheduleSpace
 
 from .base import BorrowedSample, CostModel, Prediction, Sample, SettingFeatures
 from .features import Featuriser, Measured
+from .prior import Corrects
 
 MIN_SAMPLES = 8
 """Number of successful samples from which on more than the offset is learned."""
@@ -25,8 +26,8 @@ class LearnedModel(CostModel):
     the other samples. It is None if only the offset was learned.
     """
 
-    def __init__(self, space: ScheduleSpace) -> None:
-        self.featurise = Featuriser(space)
+    def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
+        self.featurise = Featuriser(space, correction)
         self.left_out: FloatArray | None = None
         self._offset = 0.0
 

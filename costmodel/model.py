@@ -21,6 +21,7 @@ from tilewright.schedules.space import ScheduleSpace
 from .base import Prediction, SettingFeatures
 from .features import FeatureArray, Measured
 from .learned import LearnedModel
+from .prior import Corrects
 
 MEMBERS = 4
 """Number of models; each is trained without every `MEMBERS`-th sample."""
@@ -32,8 +33,8 @@ class ResidualModel(LearnedModel):
     """`LearnedModel` that adds boosted trees to the prior. `note` is a one-line message for the
     user if the trees are unavailable, else ""."""
 
-    def __init__(self, space: ScheduleSpace) -> None:
-        super().__init__(space)
+    def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
+        super().__init__(space, correction)
         self.note = ""
         self._boosters: list[Any] = []
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,20 +80,26 @@ class Analysis:
         return Analysis(columns, components, self.imbalance[places], self.secs[places])
 
 
+Corrects: TypeAlias = Callable[[Analysis], FloatArray]
+"""Returns a correction in log2 seconds for each analysed setting, shape (P,)."""
+
+
 class Prior:
     """Predicts run times of the candidates of one space. Stateless after construction.
 
     `check` is called before each calculation. It may raise an exception to stop a search that runs
-    many calculations.
+    many calculations. `correction`, if any, is added to each prediction (`correction.Correction`).
     """
 
     def __init__(
         self,
         space: ScheduleSpace,
         check: Callable[[], None] = lambda: None,
+        correction: Corrects | None = None,
     ) -> None:
         self.space = space
         self.check = check
+        self.correction = correction
         self.machine = machine_for(space.target, compute_dtype(space.workload))
 
     def analyse(self, sketch: int, settings: IntArray) -> Analysis:
@@ -113,8 +119,19 @@ class Prior:
 
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
         """Return log2 of the predicted seconds of a call, shape (P,)."""
+        if self.correction is not None:
+            return self.log2_of(self.analyse(sketch, settings))
         secs = total(np.stack([part.secs for part in self._each(sketch, settings)]))
         return np.asarray(np.log2(secs))
+
+    def log2_of(self, analysis: Analysis) -> FloatArray:
+        """Return log2 of the predicted seconds of analysed settings, shape (P,)."""
+        plain = np.asarray(np.log2(analysis.secs))
+        return plain if self.correction is None else plain + self.correction(analysis)
+
+    def for_space(self, space: ScheduleSpace) -> Prior:
+        """Return a prior for another space, with the same `check` and `correction`."""
+        return Prior(space, self.check, self.correction)
 
     def _each(self, sketch: int, settings: IntArray) -> list[Analysis]:
         """Return the analysis of each part. Parts of the same structure are analysed together, and

@@ -18,6 +18,7 @@ from .jobs.leases import LeaseStore
 from .records.best import BestStore
 from .records.blobs import FileStore
 from .records.claims import ClaimStore
+from .records.models import ModelStore
 from .records.records import RecordStore
 from .records.related import RelatedStore
 from .records.works import WorkStore
@@ -33,6 +34,7 @@ class Store(
     WorkStore,
     RecordStore,
     RelatedStore,
+    ModelStore,
     BestStore,
     ClaimStore,
     FileStore,

@@ -31,6 +31,7 @@ RECORD = (
     "document",
 )
 ARTEFACT = ("record_key", "kind", "name", "sha256", "bytes")
+MODEL = ("target_key", "timings", "key", "created_at", "document", "quality")
 PREPARATION = ("key", "workload_key", "target_key", "toolchain", "state", "document")
 PREPARED_FILE = ("preparation_key", "kind", "name", "sha256", "bytes")
 

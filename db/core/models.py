@@ -142,6 +142,27 @@ class RecordRow(Base):
     row_sha256: Mapped[str] = mapped_column(String(64))
 
 
+class ModelRow(Base):
+    """A learned model of one target. `timings` is "" for a model of kernels that were run, otherwise
+    the mocked toolchain. `key` is the hash of `document`; `quality` is what the model was trained on
+    and its held-out error. The row of a target with the largest `id` is used."""
+
+    __tablename__ = "model"
+    __table_args__ = (
+        UniqueConstraint("target_key", "timings", "key"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("target.key"))
+    timings: Mapped[str] = mapped_column(String(130))
+    key: Mapped[str] = mapped_column(Key)
+    created_at: Mapped[str] = mapped_column(Moment)
+    document: Mapped[str] = mapped_column(Text)
+    quality: Mapped[str] = mapped_column(Text)
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
 class WithdrawnRow(Base):
     """A record that was proven wrong after it was stored. It is kept, but never best again."""
 

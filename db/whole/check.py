@@ -25,6 +25,7 @@ from tilewright.schedules.record import Toolchain
 
 from ..core.hashes import (
     ARTEFACT,
+    MODEL,
     PREPARATION,
     PREPARED_FILE,
     RECORD,
@@ -43,6 +44,7 @@ from ..core.models import (
     JobRequestRow,
     JobRow,
     JobTrialRow,
+    ModelRow,
     PreparationRow,
     PreparedFileRow,
     RecordRow,
@@ -57,6 +59,7 @@ from ..jobs.rows import is_intact_row
 from ..records.best import generation
 from ..records.blobs import is_intact_blob
 from ..records.full_checks import refusals_of_work
+from ..records.models import model_key
 from ..records.rows import from_row, key_of, record_of
 from ..records.works import target_key_of, workload_key_of
 from ..values.job_states import JobState
@@ -83,6 +86,7 @@ class CheckStore(StorePart):
             _once,
             _works,
             _records,
+            _models,
             _bests,
             _history,
             _slower,
@@ -172,6 +176,14 @@ def _records(session: Session) -> Iterator[Inconsistency]:
         else:
             if key_of(document) != row.key:
                 yield Inconsistency("record", row.key, f"document has the key {key_of(document)}")
+
+
+def _models(session: Session) -> Iterator[Inconsistency]:
+    for row in session.scalars(select(ModelRow)):
+        if not is_intact(row, MODEL):
+            yield Inconsistency("model", row.key, _CHANGED)
+        elif model_key(row.document) != row.key:
+            yield Inconsistency("model", row.key, f"document has the key {model_key(row.document)}")
 
 
 def _bests(session: Session) -> Iterator[Inconsistency]:

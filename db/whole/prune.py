@@ -13,6 +13,7 @@ from ..core.models import (
     BestRow,
     BlobRow,
     JobRow,
+    ModelRow,
     PreparationRow,
     RecordRow,
     TargetRow,
@@ -100,6 +101,7 @@ def _prune(session: Session, before: datetime, *, built: bool) -> PruneReport:
         ~exists().where(RecordRow.target_key == TargetRow.key),
         ~exists().where(BestRow.target_key == TargetRow.key),
         ~exists().where(PreparationRow.target_key == TargetRow.key),
+        ~exists().where(ModelRow.target_key == TargetRow.key),
     )
     untracked = {"synchronize_session": False}
     return PruneReport(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from tilewright.costmodel.correction import Correction
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
@@ -26,12 +27,14 @@ class SearchGoal:
     None if no reliable one is known; the session may correct it during the search. `check` is
     called repeatedly during long computations; an exception that it raises ends the search.
     `related` are trials of workloads of the same structure, the nearest workload first.
+    `correction` is what the database taught about the prior's errors, or None.
     """
 
     seed: int = 0
     bound_secs: float | None = None
     check: Callable[[], None] = lambda: None
     related: Sequence[RelatedTrial] = ()
+    correction: Correction | None = None
 
 
 class SearchStrategy(Protocol):

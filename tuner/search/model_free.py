@@ -29,7 +29,7 @@ class ModelFreeStrategy:
         self.space = space
         self.goal = goal
         self.ledger = Ledger()
-        self._prior = Prior(space, check=goal.check)
+        self._prior = Prior(space, goal.check, goal.correction)
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:

@@ -226,7 +226,7 @@ def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
             program.workload, prior.space.target, (program.single_part(group[0]),)
         )
         (own,) = setting_grids(alone)
-        codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
+        codes, _ = _best_of_part(own, prior.for_space(alone), chains // len(program.parts))
         rows = own.decode(codes[np.arange(count) % len(codes)])
         best |= dict.fromkeys(group, rows)
     each = [best[number] for number in range(len(program.parts))]

@@ -58,7 +58,7 @@ def best_with_other_threading(
     shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
     if shared and 2.0**usual > MAX_REGIONS * region:
         return None
-    elsewhere = Prior(space, prior.check)
+    elsewhere = prior.for_space(space)
     cost = PROHIBITIVE_SECS if shared else 0.0
     elsewhere.machine = replace(prior.machine, region_secs=cost)
     found = [

@@ -104,7 +104,7 @@ class AnnealingStrategy:
         self.space = space
         self.goal = goal
         self.settings = settings
-        self.model: CostModel = model if model is not None else BlendedModel(space)
+        self.model: CostModel = model if model is not None else BlendedModel(space, goal.correction)
         self.ledger = Ledger()
         self._grids = setting_grids(space)
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
@@ -194,7 +194,7 @@ class AnnealingStrategy:
         next."""
         self.space = replace(self.space, target=target)
         if isinstance(self.model, BlendedModel):
-            self.model = BlendedModel(self.space)
+            self.model = BlendedModel(self.space, self.goal.correction)
         self._grids = setting_grids(self.space)
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look, self._opening, self._own_choice = None, [], []
@@ -219,7 +219,7 @@ class AnnealingStrategy:
         return self._look
 
     def _prior(self) -> Prior:
-        return Prior(self.space, check=self.goal.check)
+        return Prior(self.space, self.goal.check, self.goal.correction)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
         """Return the trials `number` to `end` of the opening, all of which are chosen at its

@@ -46,7 +46,9 @@ class EvolutionStrategy:
     ) -> None:
         self.space = space
         self.goal = goal
-        self.model: CostModel = model if model is not None else ResidualModel(space)
+        self.model: CostModel = (
+            model if model is not None else ResidualModel(space, goal.correction)
+        )
         self.ledger = Ledger()
         self._grids = setting_grids(space)
         self._look: PriorRanking | None = None
@@ -58,7 +60,9 @@ class EvolutionStrategy:
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.proposed)
         if self._look is None:
-            self._look = rank_by_prior(self.space, Prior(self.space, check=self.goal.check), 4096)
+            self._look = rank_by_prior(
+                self.space, Prior(self.space, self.goal.check, self.goal.correction), 4096
+            )
         rng = np.random.default_rng([self.goal.seed, 3, number])
         self.model.fit(self.ledger.samples)
         pool = [

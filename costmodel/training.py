@@ -1,0 +1,227 @@
+"""Training of the model of the database: XGBoost learns what the prior gets wrong.
+
+Only differences between candidates of one workload matter to a search, so the errors of each group
+(one workload on one target) are measured from the median error of its faster half. This also
+cancels a constant factor between machines. Candidates weigh more the faster they are, because the
+search has to order the fast ones, and groups weigh alike however many trials they have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.schedules.arrays import FloatArray, IntArray
+
+from .correction import FEATURES, MAX_CORRECTION, Correction
+from .forest import Columns, Forest, Tree, forest_of
+
+ROUNDS = 120
+"""Number of trees."""
+
+PARAMETERS = {
+    "max_depth": 4,
+    "eta": 0.05,
+    "subsample": 0.7,
+    "colsample_bynode": 0.5,
+    "min_child_weight": 5,
+    "tree_method": "hist",
+    "nthread": 1,
+    "seed": 0,
+    "base_score": 0.0,
+    "verbosity": 0,
+}
+
+FOLDS = 5
+"""Parts of the cross-validation. Workloads of one structure are in one part."""
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+
+MIN_GROUPS, MIN_SAMPLES = 3, 48
+"""Groups and samples below which nothing is learned."""
+
+LEAST_WEIGHT = 0.05
+"""Weight of a slow candidate relative to the fastest one."""
+
+
+class TooFewSamplesError(ValueError):
+    """There are too few samples to train on. The message is one line for users."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The N trials of one workload on one target. `family`: groups with an equal family may
+    resemble each other. `columns` (F, N): the features. `log2_prior` and `log2_secs` (N,):
+    predicted and measured time. `weight`: weight of the group, 1 for the target itself."""
+
+    family: str
+    columns: Columns
+    log2_prior: FloatArray
+    log2_secs: FloatArray
+    weight: float = 1.0
+
+    @property
+    def errors(self) -> FloatArray:
+        """The errors of the prior in log2 units, shape (N,), from their median over the faster
+        half."""
+        errors = self.log2_secs - self.log2_prior
+        faster = self.log2_secs <= np.median(self.log2_secs)
+        centred = errors - np.median(errors[faster])
+        return np.asarray(np.clip(centred, -MAX_CORRECTION, MAX_CORRECTION))
+
+    @property
+    def weights(self) -> FloatArray:
+        """Weights of the candidates, shape (N,), with the sum `weight`."""
+        weights = np.clip(2.0 ** (self.log2_secs.min() - self.log2_secs), LEAST_WEIGHT, 1.0)
+        return np.asarray(weights * self.weight / weights.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What a model was trained on, and its errors on groups left out of the training.
+
+    `groups` and `samples`: their numbers; `families`: the number of structures. `prior_error` and
+    `model_error`: root mean squares of the weighted errors, in log2 units, of the prior and of the
+    prior corrected by the whole prediction. `prior_cost` and `model_cost`: mean log2 of the time of
+    the candidate predicted to be fastest over the fastest, for the prior and for the prior
+    corrected by `share` of the prediction.
+    """
+
+    groups: int
+    samples: int
+    families: int
+    prior_error: float
+    model_error: float
+    prior_cost: float
+    model_cost: float
+    share: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train(groups: Sequence[Group]) -> tuple[Correction, Quality]:
+    """Return a model trained on all `groups`, and its quality on groups left out.
+
+    Raise TooFewSamplesError if there is too little to learn from, ImportError without XGBoost.
+    """
+    groups = [group for group in groups if len(group.log2_secs) > 1]
+    samples = sum(len(group.log2_secs) for group in groups)
+    if len(groups) < MIN_GROUPS or samples < MIN_SAMPLES:
+        raise TooFewSamplesError(
+            f"{samples} trials of {len(groups)} workloads are too few to learn from: "
+            f"{MIN_SAMPLES} of {MIN_GROUPS} are needed"
+        )
+    fold = folds([group.family for group in groups])
+    held: list[FloatArray] = [np.empty(0)] * len(groups)
+    for number in np.unique(fold):
+        forest = _grown([g for g, f in zip(groups, fold, strict=True) if f != number])
+        for place in np.flatnonzero(fold == number):
+            held[place] = _clipped(forest.predict(groups[place].columns))
+    share = best_share(groups, held)
+    weights = np.concatenate([group.weights for group in groups])
+    errors = np.concatenate([group.errors for group in groups])
+    missed = np.concatenate([g.errors - p for g, p in zip(groups, held, strict=True)])
+    quality = Quality(
+        groups=len(groups),
+        samples=samples,
+        families=len({group.family for group in groups}),
+        prior_error=_root_mean_square(errors, weights),
+        model_error=_root_mean_square(missed, weights),
+        prior_cost=_mean_cost(groups, held, 0.0),
+        model_cost=_mean_cost(groups, held, share),
+        share=share,
+    )
+    return Correction(_grown(groups), share), quality
+
+
+def folds(families: Sequence[str]) -> IntArray:
+    """Return the number of the fold of each group, shape (G,). Groups of one family are in one
+    fold, unless there are fewer than `MIN_GROUPS` families: then each group is separate."""
+    names = list(dict.fromkeys(families))
+    if len(names) < MIN_GROUPS:
+        return np.arange(len(families)) % FOLDS
+    return np.array([names.index(family) % FOLDS for family in families], np.int64)
+
+
+def best_share(groups: Sequence[Group], predicted: Sequence[FloatArray]) -> float:
+    """Return the share of the held-out predictions, one array (N,) per group, that helps most: 0
+    unless it lowers the mean cost by more than its standard error."""
+    weights = np.array([group.weight for group in groups])
+    weights /= weights.sum()
+    before = _costs(groups, predicted, 0.0)
+    best, least = 0.0, 0.0
+    for share in SHARES:
+        gains = before - _costs(groups, predicted, share)
+        mean = float(weights @ gains)
+        spread = float(weights**2 @ (gains - mean) ** 2) ** 0.5
+        if mean - spread > least:
+            best, least = share, mean - spread
+    return best
+
+
+def _costs(groups: Sequence[Group], predicted: Sequence[FloatArray], share: float) -> FloatArray:
+    """Return the cost of each group, shape (G,), if `share` of the prediction is used."""
+    return np.array(
+        [
+            cost_of_choice(group.log2_prior + share * own, group.log2_secs)
+            for group, own in zip(groups, predicted, strict=True)
+        ]
+    )
+
+
+def cost_of_choice(predicted: FloatArray, measured: FloatArray) -> float:
+    """Return log2 of the time of the candidate predicted to be fastest over the fastest time; the
+    expectation if each candidate is available with probability one half, which varies less."""
+    order = np.argsort(predicted, kind="stable")
+    chances = 0.5 ** (1.0 + np.arange(len(order)))
+    above = measured[order] - measured.min()
+    return float((chances * above).sum() / chances.sum())
+
+
+def _mean_cost(groups: Sequence[Group], predicted: Sequence[FloatArray], share: float) -> float:
+    weights = [group.weight for group in groups]
+    return float(np.average(_costs(groups, predicted, share), weights=weights))
+
+
+def _root_mean_square(errors: FloatArray, weights: FloatArray) -> float:
+    return float(np.sqrt(np.average(errors**2, weights=weights)))
+
+
+def _clipped(errors: FloatArray) -> FloatArray:
+    return np.asarray(np.clip(errors, -MAX_CORRECTION, MAX_CORRECTION))
+
+
+def _grown(groups: Sequence[Group]) -> Forest:
+    # Start-up: XGBoost takes a second to import, and only training needs it.
+    xgboost: Any = importlib.import_module("xgboost")
+    weights = np.concatenate([group.weights for group in groups])
+    data = xgboost.DMatrix(
+        np.concatenate([group.columns for group in groups], axis=1).T,
+        label=np.concatenate([group.errors for group in groups]),
+        weight=weights * len(weights) / weights.sum(),
+        nthread=1,
+    )
+    booster = xgboost.train(PARAMETERS, data, ROUNDS)
+    return forest_of_booster(booster)
+
+
+def forest_of_booster(booster: Any, features: tuple[str, ...] = FEATURES) -> Forest:
+    """Return the forest of an XGBoost booster for squared errors."""
+    learner = json.loads(bytes(booster.save_raw("json")))["learner"]
+    trees = [
+        Tree(
+            tree["left_children"],
+            tree["right_children"],
+            tree["split_indices"],
+            tree["split_conditions"],
+        )
+        for tree in learner["gradient_booster"]["model"]["trees"]
+    ]
+    base = json.loads(learner["learner_model_param"]["base_score"])
+    return forest_of(features, float(base[0] if isinstance(base, list) else base), trees)

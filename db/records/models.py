@@ -1,0 +1,176 @@
+"""Learned models of targets, and the trials that they are trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy.orm import Session
+
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.full_checks import MOCKED
+from tilewright.schedules.record import MeasureStatus
+
+from ..core.engine import insert_ignore
+from ..core.hashes import MODEL, is_intact, row_hash
+from ..core.models import ModelRow, RecordRow, TargetRow, WorkloadRow
+from ..core.parts import StorePart, reading, writing
+from ..errors import NotRegistered
+from ..values.models import ModelState, StoredModel, TrainingTask
+from ..values.moments import rfc3339
+from ..values.records import IMPORTED
+from .rows import from_rows
+from .works import find_target, target_document, workload_entry
+
+log = logging.getLogger("tilewright.db")
+
+KEPT = 3
+"""Models kept per target; older ones are deleted."""
+
+_PER_TASK = 256
+"""Trials of one workload that are returned for training, the fastest ones."""
+
+
+class ModelStore(StorePart):
+    """The learned models of a store.
+
+    Models are trained on the times of kernels that were run, or on those of one mocked toolchain.
+    The argument `timings` names which, see `db.values.models.timings_of`.
+    """
+
+    @writing
+    def add_model(
+        self,
+        session: Session,
+        target_key: str,
+        timings: str,
+        document: dict[str, Any],
+        quality: dict[str, Any],
+    ) -> str:
+        """Store a model and what is known about it; return its key, a hash of `document`. It is the
+        newest of its target then. Raise NotRegistered if the target is unknown."""
+        if session.get(TargetRow, target_key) is None:
+            raise NotRegistered(f"target {target_key} is not registered")
+        text = canonical_bytes(document).decode()
+        row = {
+            "target_key": target_key,
+            "timings": timings,
+            "key": model_key(text),
+            "created_at": rfc3339(self._clock()),
+            "document": text,
+            "quality": canonical_bytes(quality).decode(),
+        }
+        row["row_sha256"] = row_hash([row[name] for name in MODEL])
+        own = _of(target_key, timings)
+        untracked = {"synchronize_session": False}
+        same = delete(ModelRow).where(*own, ModelRow.key == row["key"])
+        session.execute(same, execution_options=untracked)
+        insert_ignore(session, ModelRow, [row])
+        newest = select(ModelRow.id).where(*own).order_by(ModelRow.id.desc()).limit(KEPT)
+        kept = session.scalars(newest).all()
+        older = delete(ModelRow).where(*own, ModelRow.id.not_in(kept))
+        session.execute(older, execution_options=untracked)
+        return row["key"]
+
+    @reading
+    def model(self, session: Session, target_key: str, timings: str = "") -> StoredModel | None:
+        """Return the newest model of a target, or None if there is none or it is damaged."""
+        return _newest(session, target_key, timings)
+
+    @reading
+    def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
+        """Return how many trials of a target could be learned from, and how many there were when
+        its newest model was trained."""
+        trials = session.scalar(
+            select(func.count()).select_from(RecordRow).where(*_trained_on(target_key, timings))
+        )
+        newest = _newest(session, target_key, timings)
+        return ModelState(int(trials or 0), 0 if newest is None else newest.trials)
+
+    @reading
+    def training_tasks(
+        self, session: Session, target_key: str, timings: str = "", *, most_trials: int
+    ) -> list[TrainingTask]:
+        """Return the successful trials with a setting, by task: those of the target, then those of
+        other targets of the same architecture; the tasks with the newest trials first. At most
+        `most_trials` trials in all, the fastest ones of each task. Imported records and records of
+        other timings are left out."""
+        own = find_target(session, target_key)
+        if own is None:
+            return []
+        rows = session.scalars(select(TargetRow).where(TargetRow.key != target_key))
+        others = {row.key: target_document(row) for row in rows}
+        related = [key for key, found in others.items() if found and _is_related(found, own)]
+        found: list[TrainingTask] = []
+        for key in (target_key, *related):
+            target = own if key == target_key else others[key]
+            assert target is not None
+            newest = (
+                select(RecordRow.workload_key)
+                .where(*_trained_on(key, timings))
+                .group_by(RecordRow.workload_key)
+                .order_by(func.max(RecordRow.id).desc())
+            )
+            for workload_key in session.scalars(newest).all():
+                left = most_trials - sum(len(task.records) for task in found)
+                if left <= 0:
+                    return found
+                entry = workload_entry(session.get(WorkloadRow, workload_key))
+                fastest = (
+                    select(RecordRow)
+                    .where(*_trained_on(key, timings), RecordRow.workload_key == workload_key)
+                    .order_by(RecordRow.estimate_secs)
+                    .limit(min(left, _PER_TASK))
+                )
+                records = [r for r in from_rows(session.scalars(fastest)) if r.setting is not None]
+                if entry is not None and records:
+                    task = TrainingTask(entry.document, target, key == target_key, tuple(records))
+                    found.append(task)
+        return found
+
+
+def model_key(document: str) -> str:
+    """Return the key of a model's canonical JSON text."""
+    return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
+
+
+def _newest(session: Session, target_key: str, timings: str) -> StoredModel | None:
+    newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc()).limit(1)
+    row = session.scalars(newest).first()
+    if row is None:
+        return None
+    if not is_intact(row, MODEL):
+        log.warning("model %s is damaged and not used; run `tilewright db train`", row.key)
+        return None
+    return StoredModel(row.key, row.created_at, json.loads(row.document), json.loads(row.quality))
+
+
+def _of(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...]:
+    return ModelRow.target_key == target_key, ModelRow.timings == timings
+
+
+def _trained_on(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of records that a model of these timings can be trained on."""
+    found: tuple[ColumnElement[bool], ...] = (
+        RecordRow.target_key == target_key,
+        RecordRow.status == str(MeasureStatus.OK),
+        RecordRow.verified_level != IMPORTED,
+    )
+    if not timings:
+        return (*found, RecordRow.codegen_version != MOCKED)
+    llvmlite, _, llvm = timings.partition(":")
+    return (
+        *found,
+        RecordRow.codegen_version == MOCKED,
+        RecordRow.llvmlite == llvmlite,
+        RecordRow.llvm == llvm,
+    )
+
+
+def _is_related(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether two targets have the same instruction set architecture and vector length."""
+    same = ("triple", "vector_bits", "vector_registers")
+    return all(one.get(name) == other.get(name) for name in same)
