@@ -1,8 +1,8 @@
 """The model of the database: boosted trees that correct the prior for every workload of a target.
 
-The trees read features that mean the same for every sketch and every shape: the counts, and the
-share of each component in the prior's time. They predict log2 of the measured time over the prior's
-time, up to a constant per workload.
+The trees read features that mean the same for every sketch and every shape: counts, those that grow
+with the workload divided by its operations, and the share of each component in the prior's time.
+They predict log2 of the measured time over the prior's time, up to a constant per workload.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.canonical import canonical_bytes
 
-from .counts.table import COUNTS
+from .counts.table import COUNTS, TOTALS
 from .forest import Columns, Forest, ModelError
 from .prior import COMPONENTS, Analysis
 
-FEATURES = (*(f"share of {name}" for name in COMPONENTS), *COUNTS, "imbalance")
+PER_OPERATION = (*(name for name in TOTALS if name not in ("flops", "regions")), "inner_entries")
+"""Counts that grow with the workload."""
+
+OTHERS = tuple(name for name in COUNTS if name not in (*PER_OPERATION, "flops"))
+
+FEATURES = (
+    *(f"share of {name}" for name in COMPONENTS),
+    *(f"{name} per operation" for name in PER_OPERATION),
+    *OTHERS,
+    "imbalance",
+)
 
 FEATURE_VERSION = 1
 """Raised whenever the prior, a count or a feature changes its meaning: a model of another version
@@ -81,11 +91,12 @@ class Correction:
 
 def columns_of(analysis: Analysis) -> Columns:
     """Return the features of P analysed settings, shape (len(FEATURES), P)."""
-    table = np.empty((len(FEATURES), len(analysis.secs)), np.float32)
-    parts = len(COMPONENTS)
     total = np.maximum(analysis.components.sum(axis=0), 1e-30)
-    table[:parts] = np.log2(np.maximum(analysis.components / total, 1e-6))
-    for row, name in enumerate(COUNTS, start=parts):
-        table[row] = np.log2(1.0 + analysis.columns[name])
-    table[-1] = analysis.imbalance
-    return table
+    log2 = {name: np.log2(1.0 + column) for name, column in analysis.columns.items()}
+    rows = [
+        *np.log2(np.maximum(analysis.components / total, 1e-6)),
+        *(log2[name] - log2["flops"] for name in PER_OPERATION),
+        *(log2[name] for name in OTHERS),
+        analysis.imbalance,
+    ]
+    return np.stack(rows).astype(np.float32)

@@ -28,6 +28,15 @@ WITHDRAWN = MeasureStatus.WRONG_RESULT
 """The status of a withdrawn record, which a later check without a record of its result
 disproved."""
 
+
+def timings_of(toolchain: Toolchain) -> str:
+    """Return the name of the timings of a toolchain: "" for kernels that were run, otherwise the
+    name of the mocked ones."""
+    if toolchain.codegen_version != MOCKED:
+        return ""
+    return f"{toolchain.llvmlite}:{toolchain.llvm}"
+
+
 _Made: TypeAlias = tuple[int, str]
 
 

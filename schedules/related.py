@@ -1,8 +1,10 @@
-"""Records of workloads with the same structure as another workload."""
+"""What a database knows about other workloads: records of the same structure, and learned
+models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .record import TuningRecord
 
@@ -15,3 +17,20 @@ class RelatedRecords:
     name: str
     distance: float
     records: tuple[TuningRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A learned model. `document` is the model itself, `quality` what it was trained on and its
+    held-out error; both are JSON data. `key` is a hash of `document`."""
+
+    key: str
+    created_at: str
+    document: dict[str, Any]
+    quality: dict[str, Any]
+
+    @property
+    def trials(self) -> int:
+        """The number of trials of the target when the model was trained."""
+        found = self.quality.get("trials_stored", 0)
+        return found if isinstance(found, int) else 0

@@ -127,6 +127,16 @@ def stats(flag: str | None) -> dict[str, Any]:
         return {"database": store.name, **found}
 
 
+def train(flag: str | None, target_key: str | None) -> dict[str, Any]:
+    """Train a model for each target, or for one; return what each was trained on."""
+    from tilewright.db import open_store
+    from tilewright.service import training
+
+    with open_store(database_url(flag), create=False) as store:
+        found = training.train_all(store, target_key)
+        return {"database": store.name, "models": [asdict(one) for one in found]}
+
+
 def move(flag: str | None, url: str) -> dict[str, Any]:
     """Copy everything into the empty database at `url`; return the number of rows of each table."""
     from tilewright.db import open_store

@@ -143,9 +143,9 @@ class RecordRow(Base):
 
 
 class ModelRow(Base):
-    """A learned model of one target. `timings` is "" for a model of kernels that were run, otherwise
-    the mocked toolchain. `key` is the hash of `document`; `quality` is what the model was trained on
-    and its held-out error. The row of a target with the largest `id` is used."""
+    """A learned model of one target. `timings` is "" for a model of kernels that were run,
+    otherwise the mocked toolchain. `key` is the hash of `document`; `quality` is what the model was
+    trained on and its held-out error. The row of a target with the largest `id` is used."""
 
     __tablename__ = "model"
     __table_args__ = (

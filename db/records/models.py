@@ -13,13 +13,14 @@ from sqlalchemy.orm import Session
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.full_checks import MOCKED
 from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.related import StoredModel
 
 from ..core.engine import insert_ignore
 from ..core.hashes import MODEL, is_intact, row_hash
 from ..core.models import ModelRow, RecordRow, TargetRow, WorkloadRow
 from ..core.parts import StorePart, reading, writing
 from ..errors import NotRegistered
-from ..values.models import ModelState, StoredModel, TrainingTask
+from ..values.models import ModelState, TrainingTask
 from ..values.moments import rfc3339
 from ..values.records import IMPORTED
 from .rows import from_rows
@@ -38,7 +39,7 @@ class ModelStore(StorePart):
     """The learned models of a store.
 
     Models are trained on the times of kernels that were run, or on those of one mocked toolchain.
-    The argument `timings` names which, see `db.values.models.timings_of`.
+    The argument `timings` names which, see `schedules.full_checks.timings_of`.
     """
 
     @writing
@@ -81,12 +82,28 @@ class ModelStore(StorePart):
         return _newest(session, target_key, timings)
 
     @reading
-    def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
-        """Return how many trials of a target could be learned from, and how many there were when
-        its newest model was trained."""
-        trials = session.scalar(
-            select(func.count()).select_from(RecordRow).where(*_trained_on(target_key, timings))
+    def trained_targets(self, session: Session) -> list[tuple[str, str]]:
+        """Return the targets that have trials to learn from, and the names of their timings."""
+        columns = RecordRow.codegen_version != MOCKED, RecordRow.llvmlite, RecordRow.llvm
+        rows = session.execute(
+            select(RecordRow.target_key, *columns)
+            .where(RecordRow.status == str(MeasureStatus.OK), RecordRow.verified_level != IMPORTED)
+            .distinct()
         )
+        found = {(key, "" if real else f"{llvmlite}:{llvm}") for key, real, llvmlite, llvm in rows}
+        return sorted(found)
+
+    @reading
+    def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
+        """Return how many successful trials a target has, of any timings, and how many there were
+        when its newest model was trained."""
+        # These columns are in an index, so the rows are not read.
+        timed = (
+            RecordRow.target_key == target_key,
+            RecordRow.verified_level != IMPORTED,
+            RecordRow.estimate_secs.is_not(None),
+        )
+        trials = session.scalar(select(func.count()).select_from(RecordRow).where(*timed))
         newest = _newest(session, target_key, timings)
         return ModelState(int(trials or 0), 0 if newest is None else newest.trials)
 

@@ -5,25 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.schedules.full_checks import MOCKED
-from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.record import TuningRecord
 
-
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """A learned model. `document` is the model itself, `quality` what it was trained on and its
-    held-out error; both are JSON data. `key` is a hash of `document`."""
-
-    key: str
-    created_at: str
-    document: dict[str, Any]
-    quality: dict[str, Any]
-
-    @property
-    def trials(self) -> int:
-        """The number of trials of the target when the model was trained."""
-        found = self.quality.get("trials_stored", 0)
-        return found if isinstance(found, int) else 0
+MIN_TRIALS = 200
+NEW_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +18,13 @@ class ModelState:
 
     trials: int
     trained_on: int
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a new model is worth its cost: there are at least `MIN_TRIALS` trials, and a
+        share of `NEW_SHARE` more than the newest model was trained on."""
+        new = self.trials - self.trained_on
+        return self.trials >= MIN_TRIALS and new >= max(NEW_SHARE * self.trained_on, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +36,3 @@ class TrainingTask:
     target: dict[str, Any]
     is_own: bool
     records: tuple[TuningRecord, ...]
-
-
-def timings_of(toolchain: Toolchain) -> str:
-    """Return the name of the timings of a toolchain: "" for kernels that were run, otherwise the
-    name of the mocked ones."""
-    if toolchain.codegen_version != MOCKED:
-        return ""
-    return f"{toolchain.llvmlite}:{toolchain.llvm}"

@@ -211,6 +211,29 @@ def add_commands(app: typer.Typer) -> None:
         document = database.stats(common.db)
         common.output().result(document, database_stats(document))
 
+    @command(group, "train")
+    def train(
+        *,
+        target: Annotated[
+            str | None,
+            typer.Option("--target", metavar="native|FILE|KEY", help="For this target only."),
+        ] = None,
+        threads: Annotated[
+            int | None, typer.Option("--threads", min=1, help="Threads of --target.")
+        ] = None,
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Learn from all stored trials what the analytic prior gets wrong.
+
+        Later runs on the same target start from the corrected prediction. `tune` does this by
+        itself in the background, when enough new trials are stored.
+        """
+        from tilewright.service.cli.render import facts, training_rows
+
+        key = None if target is None else _target_key(target, threads)
+        document = database.train(common.db, key)
+        common.output().result(document, facts(training_rows(document)))
+
     @command(group, "move")
     def move(
         url: Annotated[

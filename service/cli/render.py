@@ -138,6 +138,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
         ("stopped", str(report["stopped_because"])),
         *_prior_rows(report.get("cost_model", {})),
+        *_database_model_rows(report.get("database_model") or {}),  # absent in older reports
     ]
     rows += [
         ("not searched", f"sketch {sketch['name']}: {sketch['reason']}")
@@ -163,6 +164,54 @@ def _rejected_rows(report: Document) -> list[tuple[str, str]]:
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     pairs = zip(rejected, rejection_reasons(report), strict=True)
     return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
+
+
+def training_rows(document: Document) -> list[tuple[str, str]]:
+    """Render a model per target: what it was trained on, its held-out error and its share."""
+    rows = [("database", str(document["database"]))]
+    for model in document["models"]:
+        timings = f", timings of {model['timings']}" if model["timings"] else ""
+        rows.append(("target", f"{model['target_key'][:12]}{timings}"))
+        rows += _model_rows(model["quality"]) or [("not trained", str(model["note"]))]
+        if model["key"]:
+            rows.append(("stored as", f"{model['key']} in {duration(model['train_secs'])}"))
+    return rows if document["models"] else [*rows, ("not trained", "no new trials to learn from")]
+
+
+def _model_rows(quality: Document) -> list[tuple[str, str]]:
+    if not quality:
+        return []
+    share = quality["share"]
+    used = f"{percent(share)} of its correction is used" if share else "it is not used"
+    return [
+        (
+            "trained on",
+            f"{quality['samples']} trials of {quality['groups']} workloads"
+            f" of {quality['families']} structures",
+        ),
+        (
+            "held-out error",
+            f"{quality['model_error']:.2f} (prior: {quality['prior_error']:.2f}) in log2 of times",
+        ),
+        (
+            "held-out choice",
+            f"{2 ** quality['model_cost']:.2f}x the fastest"
+            f" (prior: {2 ** quality['prior_cost']:.2f}x); {used}",
+        ),
+    ]
+
+
+def _database_model_rows(model: Document) -> list[tuple[str, str]]:
+    """Render the part of the database's model in a run: a line, or none without a model."""
+    if not model:
+        return []
+    if model["note"]:
+        return [("model", f"not used: {model['note']}")]
+    quality = model["quality"]
+    learned = f"{quality.get('samples')} trials of {quality.get('groups')} workloads"
+    if not model["share"]:
+        return [("model", f"trained on {learned}; it does not help on others, so it is not used")]
+    return [("model", f"corrects the prior by {percent(model['share'])} of what {learned} taught")]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from tilewright.service.cli.render import tune_summary
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
+from tilewright.service.training import start_training
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.process.linux import process_age_secs
 
@@ -70,6 +71,8 @@ def tune_with_progress(
             )  # fmt: skip
             control.doing(Activity("publishing", "building the files of the best"))
             document = tuning.whole_document(store, workload, target, report, control)
+            if not targets.is_mocked(machine.measurer):
+                start_training(store, target.key)
     mocked = targets.is_mocked(machine.measurer)
     output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.schedules.record import TuningRecord
-from tilewright.schedules.related import RelatedRecords
+from tilewright.schedules.related import RelatedRecords, StoredModel
 from tilewright.schedules.workload.workload import Workload
 
 
@@ -31,6 +31,10 @@ class MemorySink:
     def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
         """Return an empty list: workloads are not stored in memory."""
         return []
+
+    def model(self, target_key: str, timings: str) -> StoredModel | None:
+        """Return None: nothing is learned in memory."""
+        return None
 
     def promote(self, record: TuningRecord) -> bool:
         """Make `record` the best unless a faster one is stored; return whether it is the best.

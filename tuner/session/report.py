@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.schedules.record import MeasureResult, TuningRecord
-from tilewright.schedules.related import RelatedRecords
+from tilewright.schedules.related import RelatedRecords, StoredModel
 from tilewright.schedules.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ class RecordSink(Protocol):
     def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
         """Return the successful records of the `count` nearest workloads of the same structure on
         this target, nearest first."""
+        ...
+
+    def model(self, target_key: str, timings: str) -> StoredModel | None:
+        """Return the newest learned model of the target that was trained on these timings
+        (`schedules.full_checks.timings_of`), or None."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
@@ -161,6 +166,10 @@ class TuneReport:
     """`name` and `reason` of the sketches that were not searched: `ScheduleSpace.dropped`."""
     rejected: list[Rejected] = field(default_factory=list)
     """The candidates that were faster than the best, or all candidates if there is no best."""
+
+    database_model: dict[str, Any] = field(default_factory=dict)
+    """The model of the database that corrected the prior, `database_model.ModelInUse.to_json`;
+    empty if the database has none."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

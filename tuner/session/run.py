@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tilewright.schedules.full_checks import timings_of
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
@@ -21,6 +22,7 @@ from ..search.base import SearchGoal
 from ..search.strategies import make_strategy
 from . import summary
 from .confirmation import confirm_best, confirmed_before
+from .database_model import ModelInUse, model_in_use
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .related import MAX_WORKLOADS, related_trials
@@ -73,7 +75,10 @@ def run_session(
 
     related = [] if options.fresh else sink.related(workload, space.target.key, MAX_WORKLOADS)
     trials = related_trials(related, measurer.toolchain)
-    goal = SearchGoal(seed, bound.goal_secs, check, trials)
+    model = ModelInUse()
+    if not options.fresh:
+        model = model_in_use(sink.model(space.target.key, timings_of(measurer.toolchain)))
+    goal = SearchGoal(seed, bound.goal_secs, check, trials, model.correction)
     run = TuningRun(
         workload=workload,
         space=space,
@@ -85,6 +90,7 @@ def run_session(
         on_event=on_event,
         options=options,
         bound=bound,
+        model=model,
     )
     return _run_to_end(run, goal)
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from tilewright.costmodel.metrics import spearman
+from tilewright.costmodel.prior import Prior
 from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.rewritten import rewritten_document
+from tilewright.schedules.space import Candidate
 
 from .report import BestFound, Rejected, TuneReport
 from .trials import prediction_quality, statuses
@@ -51,16 +56,43 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
         best=None if best is None else _best_found(run, best),
         default=_default(run, best),
         curve=run.curve,
-        cost_model=prediction_quality(
-            run.trials,
-            run.strategy.predictions,
-            run.strategy.prior_trust,
-            run.strategy.gain_over_prior,
-        ),
+        cost_model={
+            **prediction_quality(
+                run.trials,
+                run.strategy.predictions,
+                run.strategy.prior_trust,
+                run.strategy.gain_over_prior,
+            ),
+            **_contributions(run),
+        },
         final_race=_final_race(run),
         bound=run.bound.to_json(),
         dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
         rejected=_rejected(run),
+        database_model=run.model.to_json(),
+    )
+
+
+def _contributions(run: TuningRun) -> dict[str, float | None]:
+    """Return the rank correlations of the measured times with the prior, and with the prior
+    corrected by the model of the database: `rank_correlation` without the samples of the run."""
+    found = {"prior_rank_correlation": _rank_correlation(run, Prior(run.space))}
+    if run.model.correction is not None:
+        corrected = Prior(run.space, correction=run.model.correction)
+        found["corrected_rank_correlation"] = _rank_correlation(run, corrected)
+    return found
+
+
+def _rank_correlation(run: TuningRun, prior: Prior) -> float | None:
+    timed = [trial for trial in run.trials if trial.record.result.ok]
+    predicted: dict[Candidate, float] = {}
+    for sketch in {trial.candidate.sketch for trial in timed}:
+        own = [trial.candidate for trial in timed if trial.candidate.sketch == sketch]
+        settings = np.array([candidate.setting for candidate in own], np.int64)
+        predicted |= dict(zip(own, prior.log2_secs(sketch, settings).tolist(), strict=True))
+    measured = [trial.record.result.run_secs_estimate for trial in timed]
+    return spearman(
+        [predicted[trial.candidate] for trial in timed], [s for s in measured if s is not None]
     )
 
 

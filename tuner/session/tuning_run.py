@@ -13,6 +13,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..measure.protocol import Measurer, PredictsCheck
 from ..process.control import Control
 from ..search.base import SearchStrategy
+from .database_model import ModelInUse
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
 from .roofline_bound import RooflineBound
@@ -52,6 +53,7 @@ class TuningRun:
     on_event: EventHandler
     options: SessionOptions
     bound: RooflineBound
+    model: ModelInUse = field(default_factory=ModelInUse)
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))

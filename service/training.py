@@ -1,0 +1,130 @@
+"""Trains the models of a database, in the foreground or in a separate process after a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright.schedules.errors import TilewrightError
+from tilewright.tuner.process.child_command import module_command
+
+if TYPE_CHECKING:
+    from tilewright.costmodel.training import Group
+    from tilewright.db import Store
+
+# Start-up: a command that starts the process does not load what trains.
+
+MAX_TRIALS = 20_000
+"""Number of trials that a model is trained on at most."""
+
+RELATED_WEIGHT = 0.25
+"""Weight of a workload on another target of the same instruction set."""
+
+MAX_DISAGREEMENT = 1.5
+"""Ratio of two times of one setting from which all trials of the task are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The outcome of the training for one target. `key` is None if nothing was stored, for the
+    reason `note`. `quality` has the numbers of `costmodel.training.Quality`."""
+
+    target_key: str
+    timings: str
+    key: str | None
+    note: str
+    quality: dict[str, Any]
+    train_secs: float
+
+
+def train_target(store: Store, target_key: str, timings: str) -> Trained:
+    """Train and store a model of the target from its trials of these timings
+    (`schedules.full_checks.timings_of`). Too few trials are a note, not an error."""
+    from tilewright.costmodel.training import TooFewSamplesError, train
+
+    started = time.monotonic()
+    trials = store.model_state(target_key, timings).trials
+    groups = list(_groups(store, target_key, timings))
+    try:
+        correction, quality = train(groups)
+    except TooFewSamplesError as error:
+        return Trained(target_key, timings, None, str(error), {}, time.monotonic() - started)
+    except ImportError:
+        note = "xgboost is not installed (pip install 'tilewright[tune]')"
+        return Trained(target_key, timings, None, note, {}, time.monotonic() - started)
+    document = {**quality.to_json(), "trials_stored": trials}
+    key = store.add_model(target_key, timings, correction.to_document(), document)
+    return Trained(target_key, timings, key, "", document, time.monotonic() - started)
+
+
+def train_all(
+    store: Store, target_key: str | None = None, *, due_only: bool = False
+) -> list[Trained]:
+    """Train a model for each target that has trials, or only for `target_key`; with `due_only`,
+    only if there are enough new trials."""
+    return [
+        train_target(store, key, timings)
+        for key, timings in store.trained_targets()
+        if target_key in (None, key)
+        and not (due_only and not store.model_state(key, timings).is_due)
+    ]
+
+
+def start_training(store: Store, target_key: str) -> bool:
+    """Start a process that trains the models that are due, if the model of `target_key` is due;
+    return whether it was started.
+
+    The process is detached and runs at the lowest priority, so it neither delays its caller nor
+    takes a core from a measurement.
+    """
+    if not store.model_state(target_key).is_due:
+        return False
+    # The URL may contain a password, which other users could read in the arguments of a process.
+    subprocess.Popen(
+        module_command("tilewright.service.training"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TILEWRIGHT_DB": store.url},
+        start_new_session=True,
+    )
+    return True
+
+
+def _groups(store: Store, target_key: str, timings: str) -> Iterator[Group]:
+    """Yield the trials of each task as input of training. A task with contradictory times, as from
+    a machine that reports half the time of others, is left out."""
+    from tilewright.schedules.sketches import space_for
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.tuner.session.database_model import disagreement, training_group
+
+    for task in store.training_tasks(target_key, timings, most_trials=MAX_TRIALS):
+        if disagreement(task.records) > MAX_DISAGREEMENT:
+            continue
+        try:
+            space = space_for(Workload.from_json(task.workload), Target.from_json(task.target))
+        except TilewrightError:  # a workload that this version does not accept any more
+            continue
+        group = training_group(space, task.records, 1.0 if task.is_own else RELATED_WEIGHT)
+        if group is not None:
+            yield group
+
+
+def main() -> None:
+    """Train the models that are due in the database TILEWRIGHT_DB, on cores that would be idle."""
+    from tilewright.db import open_store
+
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with open_store(os.environ["TILEWRIGHT_DB"], create=False, upgrade=False) as store:
+        train_all(store, due_only=True)
+
+
+if __name__ == "__main__":
+    main()
