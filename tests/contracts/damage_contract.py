@@ -67,6 +67,7 @@ TAMPERED = {
     "target": "document row_sha256",
     "record": "threads status estimate_secs codegen_version llvmlite llvm seed strategy trial"
     " verified_level object_sha256 created_at document row_sha256",
+    "model": "timings document quality created_at row_sha256",
     "blob": "data",
     "artefact": "kind name bytes row_sha256",
     "job": "state priority arrival request flight_key progress result error lease_secs epoch"
@@ -91,6 +92,7 @@ def said(store: Store) -> set[str]:
         store.target(TARGET.key),
         evidence.target_document(),
         *all_records(store),
+        store.model(TARGET.key),
         *store.artefacts(full(3, 1e-3).key),
         store.blob(hashlib.sha256(b"object").hexdigest()),
     ]

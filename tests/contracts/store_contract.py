@@ -10,6 +10,7 @@ from tests.contracts.best_contract import BestContract
 from tests.contracts.copies_contract import CopiesContract
 from tests.contracts.damage_contract import DamageContract
 from tests.contracts.files_contract import FilesContract
+from tests.contracts.models_contract import ModelsContract
 from tests.contracts.record_sink_contract import RecordSinkContract
 from tests.contracts.records_contract import RecordsContract
 from tests.contracts.store_values import WORKLOAD
@@ -17,7 +18,13 @@ from tilewright.db import Store, open_store
 
 
 class StoreContract(
-    RecordSinkContract, RecordsContract, BestContract, FilesContract, CopiesContract, DamageContract
+    RecordSinkContract,
+    RecordsContract,
+    ModelsContract,
+    BestContract,
+    FilesContract,
+    CopiesContract,
+    DamageContract,
 ):
     """All of them, and what a store says of itself."""
 

@@ -178,6 +178,7 @@ def every_write(store: Store) -> None:
     store.withdraw(full(4, 1e-4).key, "wrong")
     store.put_blob(b"object", "application/x-object")
     store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
+    store.add_model(TARGET.key, "", {"share": 0.5}, {"samples": 200})
     job, _ = submit(store, idempotency_key="k", owner="ci")
     store.lease_job("worker", 30)
     store.report_job(job.id, 1, progress={"trials": 2})
