@@ -1,0 +1,170 @@
+"""The model of the database learns an error that workloads share, and nothing from noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.contracts.cost_model_contract import SPACE, drawn
+from tilewright.costmodel.base import Sample
+from tilewright.costmodel.blend import BlendedModel
+from tilewright.costmodel.correction import FEATURE_VERSION, FEATURES, Correction, columns_of
+from tilewright.costmodel.forest import ModelError
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.training import (
+    Group,
+    TooFewSamplesError,
+    cost_of_choice,
+    folds,
+    train,
+)
+from tilewright.schedules.arrays import FloatArray
+from tilewright.schedules.space import Candidate
+
+
+def groups(seed: int, planted: float, count: int = 12, trials: int = 60) -> list[Group]:
+    """Groups whose prior errs by `planted` log2 units where one feature is high, and by noise."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        columns = rng.normal(size=(len(FEATURES), trials)).astype(np.float32)
+        log2_prior = rng.normal(scale=0.5, size=trials) - 10.0
+        error = planted * (columns[9] > 0) + rng.normal(scale=0.1, size=trials)
+        level = rng.normal(scale=3.0)  # a workload may be slower throughout
+        found.append(Group(f"s{number % 6}", columns, log2_prior, log2_prior + error + level))
+    return found
+
+
+def shuffled(group: Group, seed: int) -> Group:
+    order = np.random.default_rng(seed).permutation(len(group.log2_secs))
+    errors = (group.log2_secs - group.log2_prior)[order]
+    return Group(group.family, group.columns, group.log2_prior, group.log2_prior + errors)
+
+
+def chosen_cost(correction: Correction | None, held: list[Group]) -> float:
+    costs = []
+    for group in held:
+        predicted = group.log2_prior
+        if correction is not None:
+            found = correction.forest.predict(group.columns)
+            predicted = predicted + correction.share * found
+        costs.append(cost_of_choice(predicted, group.log2_secs))
+    return float(np.mean(costs))
+
+
+def test_training_recovers_an_error_that_workloads_share() -> None:
+    correction, quality = train(groups(0, planted=1.0))
+    assert quality.share >= 0.75
+    assert quality.model_error < 0.6 * quality.prior_error
+    assert (quality.groups, quality.samples, quality.families) == (12, 720, 6)
+    held = groups(1, planted=1.0)
+    assert chosen_cost(correction, held) < 0.6 * chosen_cost(None, held)
+
+
+def test_shuffled_errors_teach_nothing() -> None:
+    shares = []
+    for seed in range(4):
+        pairs = [shuffled(group, seed) for group in groups(seed, planted=1.0)]
+        correction, quality = train(pairs)
+        shares.append(quality.share)
+        held = groups(50 + seed, planted=1.0)
+        assert chosen_cost(correction, held) < 1.25 * chosen_cost(None, held)
+    assert np.mean(shares) <= 0.2
+
+
+def test_a_machine_that_reports_half_the_time_changes_nothing() -> None:
+    whole = groups(0, planted=1.0)
+    halved = [
+        Group(g.family, g.columns, g.log2_prior, g.log2_secs - (number % 2))
+        for number, g in enumerate(whole)
+    ]
+    one, two = train(whole)[0], train(halved)[0]
+    held = groups(1, planted=1.0)[0]
+    assert np.allclose(one.forest.predict(held.columns), two.forest.predict(held.columns))
+
+
+def test_groups_weigh_alike_and_fast_candidates_more() -> None:
+    few, many = groups(0, 0.0, trials=10)[0], groups(0, 0.0, trials=90)[0]
+    assert few.weights.sum() == pytest.approx(many.weights.sum()) == pytest.approx(1.0)
+    assert few.weights.argmax() == few.log2_secs.argmin()
+
+
+def test_a_family_is_in_one_fold() -> None:
+    names = [f"s{n % 7}" for n in range(40)]
+    fold = folds(names)
+    assert len(set(fold)) == 5
+    assert all(
+        len({f for f, n in zip(fold, names, strict=True) if n == name}) == 1 for name in names
+    )
+    assert len(set(folds(["s"] * 8))) == 5
+
+
+@pytest.mark.parametrize(("count", "trials"), [(0, 60), (2, 60), (12, 3), (12, 1)])
+def test_too_few_samples_are_said(count: int, trials: int) -> None:
+    with pytest.raises(TooFewSamplesError, match=r"too few to learn from: 48 of 3 are needed"):
+        train(groups(0, 1.0, count, trials))
+
+
+def test_a_model_keeps_its_name_and_its_predictions() -> None:
+    correction, _ = train(groups(0, planted=1.0))
+    again = Correction.from_document(correction.to_document())
+    assert again.key == correction.key
+    assert again.share == correction.share
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": FEATURE_VERSION + 1}, "this program uses version"),
+        ({"share": 2.0}, "damaged: its share"),
+        ({"share": "x"}, "damaged: its share"),
+        ({"forest": None}, "damaged"),
+    ],
+)
+def test_a_stale_or_damaged_model_is_refused(changes: dict[str, object], message: str) -> None:
+    document = train(groups(0, planted=1.0))[0].to_document()
+    with pytest.raises(ModelError, match=message):
+        Correction.from_document({**document, **changes})
+    with pytest.raises(ModelError, match="not an object"):
+        Correction.from_document([])
+    forest = {**document["forest"], "features": ["other", *FEATURES[1:]]}
+    with pytest.raises(ModelError, match="other features"):
+        Correction.from_document({**document, "forest": forest})
+
+
+def test_the_search_starts_from_the_corrected_prior() -> None:
+    correction = Correction(train(groups(0, planted=1.0))[0].forest, 0.5)
+    rows = drawn(200, seed=1)
+    plain, corrected = Prior(SPACE), Prior(SPACE, correction=correction)
+    analysis = plain.analyse(0, rows)
+    added = 0.5 * np.clip(correction.forest.predict(columns_of(analysis)), -2.0, 2.0)
+    assert np.ptp(added) > 0.0
+    np.testing.assert_allclose(
+        corrected.log2_secs(0, rows), plain.log2_secs(0, rows) + added, rtol=1e-9
+    )
+    before = BlendedModel(SPACE, correction)
+    before.fit([])
+    np.testing.assert_allclose(
+        before.predict(0, rows).log2_secs, corrected.log2_secs(0, rows), rtol=1e-9
+    )
+
+
+def test_the_samples_of_a_run_overrule_a_wrong_model() -> None:
+    """The Gaussian process starts from the corrected prior; its samples show where that errs."""
+    wrong = Correction(train(groups(0, planted=2.0))[0].forest, 1.0)
+    rows = drawn(80, seed=2)
+    plain = Prior(SPACE)
+    truth: FloatArray = plain.log2_secs(0, rows)
+    samples = [
+        Sample(Candidate(0, tuple(row.tolist())), float(2.0**secs))
+        for row, secs in zip(rows[:40], truth[:40], strict=True)
+    ]
+    model = BlendedModel(SPACE, wrong)
+    before = np.abs(_centred(model.predict(0, rows[40:]).log2_secs - truth[40:])).mean()
+    model.fit(samples)
+    after = np.abs(_centred(model.predict(0, rows[40:]).log2_secs - truth[40:])).mean()
+    assert after < before
+
+
+def _centred(values: FloatArray) -> FloatArray:
+    return np.asarray(values - np.median(values))
