@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilewright.db.errors import StoreError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.tuner.process.child_command import module_command
 
 if TYPE_CHECKING:
-    from tilewright.costmodel.training import Group
+    from tilewright.costmodel.correction import Correction
+    from tilewright.costmodel.training import Group, Quality
     from tilewright.db import Store
 
 # Start-up: a command that starts the process does not load what trains.
@@ -26,6 +30,16 @@ RELATED_WEIGHT = 0.25
 
 MAX_DISAGREEMENT = 1.5
 """Ratio of two times of one setting from which all trials of the task are left out."""
+
+
+Learned: TypeAlias = "tuple[Correction, Quality] | str"
+"""A model and its quality, or one line on why there is none."""
+
+Apply: TypeAlias = Callable[[Callable[[], Learned]], Learned]
+
+
+def _applied(learn: Callable[[], Learned]) -> Learned:
+    return learn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +55,33 @@ class Trained:
     train_secs: float
 
 
-def train_target(store: Store, target_key: str, timings: str) -> Trained:
+def train_target(store: Store, target_key: str, timings: str, apply: Apply = _applied) -> Trained:
     """Train and store a model of the target from its trials of these timings
-    (`schedules.full_checks.timings_of`). Too few trials are a note, not an error."""
-    from tilewright.costmodel.training import TooFewSamplesError, train
-
+    (`schedules.full_checks.timings_of`). Too few trials are a note, not an error. `apply` calls the
+    part that takes long, which only reads from the database."""
     started = time.monotonic()
     trials = store.model_state(target_key, timings).trials
-    groups = list(_groups(store, target_key, timings))
-    try:
-        correction, quality = train(groups)
-    except TooFewSamplesError as error:
-        return Trained(target_key, timings, None, str(error), {}, time.monotonic() - started)
-    except ImportError:
-        note = "xgboost is not installed (pip install 'tilewright[tune]')"
-        return Trained(target_key, timings, None, note, {}, time.monotonic() - started)
+    learned = apply(lambda: _learned(store, target_key, timings))
+    secs = time.monotonic() - started
+    if isinstance(learned, str):
+        return Trained(target_key, timings, None, learned, {}, secs)
+    correction, quality = learned
     document = {**quality.to_json(), "trials_stored": trials}
     key = store.add_model(target_key, timings, correction.to_document(), document)
-    return Trained(target_key, timings, key, "", document, time.monotonic() - started)
+    return Trained(target_key, timings, key, "", document, secs)
 
 
 def train_all(
-    store: Store, target_key: str | None = None, *, due_only: bool = False
+    store: Store,
+    target_key: str | None = None,
+    *,
+    due_only: bool = False,
+    apply: Apply = _applied,
 ) -> list[Trained]:
     """Train a model for each target that has trials, or only for `target_key`; with `due_only`,
     only if there are enough new trials."""
     return [
-        train_target(store, key, timings)
+        train_target(store, key, timings, apply)
         for key, timings in store.trained_targets()
         if target_key in (None, key)
         and not (due_only and not store.model_state(key, timings).is_due)
@@ -79,20 +93,35 @@ def start_training(store: Store, target_key: str) -> bool:
     return whether it was started.
 
     The process is detached and runs at the lowest priority, so it neither delays its caller nor
-    takes a core from a measurement.
+    takes a core from a measurement. If it cannot be started, the next run tries again.
     """
-    if not store.model_state(target_key).is_due:
+    try:
+        if not store.model_state(target_key).is_due:
+            return False
+        process = subprocess.Popen(
+            module_command("tilewright.service.training"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Other users can read the arguments of a process, and the URL may have a password.
+            env={**os.environ, "TILEWRIGHT_DB": store.url},
+            start_new_session=True,
+        )
+    except (StoreError, OSError):
         return False
-    # The URL may contain a password, which other users could read in the arguments of a process.
-    subprocess.Popen(
-        module_command("tilewright.service.training"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TILEWRIGHT_DB": store.url},
-        start_new_session=True,
-    )
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie in a service
     return True
+
+
+def _learned(store: Store, target_key: str, timings: str) -> Learned:
+    from tilewright.costmodel.training import TooFewSamplesError, train
+
+    try:
+        return train(list(_groups(store, target_key, timings)))
+    except TooFewSamplesError as error:
+        return str(error)
+    except ImportError:
+        return "xgboost is not installed (pip install 'tilewright[tune]')"
 
 
 def _groups(store: Store, target_key: str, timings: str) -> Iterator[Group]:
@@ -116,14 +145,25 @@ def _groups(store: Store, target_key: str, timings: str) -> Iterator[Group]:
 
 
 def main() -> None:
-    """Train the models that are due in the database TILEWRIGHT_DB, on cores that would be idle."""
+    """Train the models that are due in the database TILEWRIGHT_DB.
+
+    A thread learns, on cores that would be idle. The main thread writes, with its own priority: a
+    writer that gets no core would lock the database for everyone.
+    """
     from tilewright.db import open_store
 
-    os.nice(19)
+    url = os.environ["TILEWRIGHT_DB"]
+    with (
+        open_store(url, create=False, upgrade=False) as store,
+        ThreadPoolExecutor(1, initializer=_take_idle_cores_only) as pool,
+    ):
+        train_all(store, due_only=True, apply=lambda learn: pool.submit(learn).result())
+
+
+def _take_idle_cores_only() -> None:
+    """Give this thread the lowest priority."""
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with open_store(os.environ["TILEWRIGHT_DB"], create=False, upgrade=False) as store:
-        train_all(store, due_only=True)
 
 
 if __name__ == "__main__":

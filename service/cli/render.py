@@ -138,7 +138,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
         ("stopped", str(report["stopped_because"])),
         *_prior_rows(report.get("cost_model", {})),
-        *_database_model_rows(report.get("database_model") or {}),  # absent in older reports
+        *database_model_rows(report.get("database_model") or {}),  # absent in older reports
     ]
     rows += [
         ("not searched", f"sketch {sketch['name']}: {sketch['reason']}")
@@ -201,7 +201,7 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
     ]
 
 
-def _database_model_rows(model: Document) -> list[tuple[str, str]]:
+def database_model_rows(model: Document) -> list[tuple[str, str]]:
     """Render the part of the database's model in a run: a line, or none without a model."""
     if not model:
         return []

@@ -29,7 +29,8 @@ from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
 from tilewright.service.jobs.yield_policy import YieldPolicy
 from tilewright.service.problems import problem_of
-from tilewright.service.resolve import toolchains
+from tilewright.service.resolve import targets, toolchains
+from tilewright.service.training import start_training
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
@@ -334,6 +335,8 @@ class JobRun:
         if document["warning"]:
             log.warning("job %s: %s", self._job.id, document["warning"])
         self._end(JobState.SUCCEEDED, result=document)
+        if not targets.is_mocked(request.options.measurer):
+            start_training(self._store, request.target.key)
 
     def _publish_in_time(self, *args: Any) -> Published:
         """Return the files of the best; none for a cancelled job."""
