@@ -261,7 +261,7 @@ def run(landscape: Landscape, make: Make, seed: int) -> tuple[list[float], Candi
 
 
 @cache
-def _space(workload: str, threads: int) -> tuple[ScheduleSpace, dict[Candidate, Trace | None]]:
+def space_of(workload: str, threads: int) -> tuple[ScheduleSpace, dict[Candidate, Trace | None]]:
     """A space, and the traces that a process has made of its candidates."""
     return space_for(parse_workload(workload), mocked_target(threads)), {}
 
@@ -270,7 +270,7 @@ def compare(case: Case, number: int, names: Sequence[str], seeds: int) -> list[d
     """One line a strategy: landscape `number` of a case, searched with every `LANDSCAPES`-th of
     `seeds` seeds."""
     machine = replace(read_simulated(MACHINES / f"{case.machine}.json"), seed=number)
-    space, traces = _space(case.workload, case.threads)
+    space, traces = space_of(case.workload, case.threads)
     landscape = Landscape(space, machine, traces)
     found: dict[str, list[list[float]]] = {name: [] for name in names}
     trials: dict[str, list[int]] = {name: [] for name in names}
