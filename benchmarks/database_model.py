@@ -111,11 +111,11 @@ def judge(machine_name: str, common: float) -> dict[str, list[float]]:
             "model": after_trials(landscape, search(landscape, model, AFTER[-1])),
             "shuffled": after_trials(landscape, search(landscape, noise, AFTER[-1])),
         }
-        best = min(*(s for row in secs.values() for s in row), min(s for s, _ in tuned[number]))
+        best = min(*(s for row in secs.values() for s in row), *(s for s, _ in tuned[number]))
         for name, row in secs.items():
             ratios.setdefault(name, []).append([s / best for s in row])
         print(
-            f"  {machine_name}: {landscape.space.workload.name}: "
+            f"  {machine_name}: {WORKLOADS[number][0]}: "
             f"share {quality.share:.2f} (shuffled {noise.share:.2f})",
             file=sys.stderr,
         )

@@ -20,6 +20,7 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 
 from .correction import FEATURES, MAX_CORRECTION, Correction
 from .forest import Columns, Forest, Tree, forest_of
+from .metrics import spearman
 
 ROUNDS = 120
 """Number of trees."""
@@ -41,6 +42,12 @@ FOLDS = 5
 """Parts of the cross-validation. Workloads of one structure are in one part."""
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
+
+MIN_CORRELATION = 0.1
+"""Rank correlation of held-out predictions and errors that a model must surely exceed."""
+
+PERMUTATIONS = 8
+"""Random orders of the predictions, with which a share is compared."""
 
 MIN_GROUPS, MIN_SAMPLES = 3, 48
 """Groups and samples below which nothing is learned."""
@@ -151,18 +158,36 @@ def folds(families: Sequence[str]) -> IntArray:
 
 def best_share(groups: Sequence[Group], predicted: Sequence[FloatArray]) -> float:
     """Return the share of the held-out predictions, one array (N,) per group, that helps most: 0
-    unless it lowers the mean cost by more than its standard error."""
+    unless the predictions surely correlate with the errors, and lower the mean cost, compared with
+    the prior and with predictions that were permuted within each group.
+
+    The permutations are needed because a search chose the trials: it found the late ones in spite
+    of the prior, so among them any change of the prior's order is a gain. The correlation is
+    needed because the cost of a few choices varies much.
+    """
     weights = np.array([group.weight for group in groups])
     weights /= weights.sum()
+    found = [spearman(own, group.errors) for own, group in zip(predicted, groups, strict=True)]
+    correlations = np.array([0.0 if one is None else one for one in found])
+    if _less_errors(weights, correlations, 2.0) <= MIN_CORRELATION:
+        return 0.0
+    rng = np.random.default_rng(0)
+    permuted = [[rng.permutation(own) for own in predicted] for _ in range(PERMUTATIONS)]
     before = _costs(groups, predicted, 0.0)
-    best, least = 0.0, 0.0
+    best, most = 0.0, 0.0
     for share in SHARES:
-        gains = before - _costs(groups, predicted, share)
-        mean = float(weights @ gains)
-        spread = float(weights**2 @ (gains - mean) ** 2) ** 0.5
-        if mean - spread > least:
-            best, least = share, mean - spread
+        after = _costs(groups, predicted, share)
+        chance = np.mean([_costs(groups, others, share) for others in permuted], axis=0)
+        gain = min(_less_errors(weights, gains, 0.5) for gains in (before - after, chance - after))
+        if gain > most:
+            best, most = share, gain
     return best
+
+
+def _less_errors(weights: FloatArray, values: FloatArray, count: float) -> float:
+    """Return the weighted mean of `values` (G,) minus `count` standard errors of that mean."""
+    mean = float(weights @ values)
+    return mean - count * float(weights**2 @ (values - mean) ** 2) ** 0.5
 
 
 def _costs(groups: Sequence[Group], predicted: Sequence[FloatArray], share: float) -> FloatArray:
