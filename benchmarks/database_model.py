@@ -29,7 +29,7 @@ from benchmarks.search_comparison import (
     space_of,
 )
 from tilewright.costmodel.correction import Correction
-from tilewright.costmodel.training import Group, train
+from tilewright.costmodel.training import TrialGroup, train
 from tilewright.schedules.named_setting import named_setting
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.space import Candidate
@@ -65,7 +65,7 @@ def after_trials(landscape: Landscape, found: Found) -> list[float]:
     return [landscape.true_secs(candidate) for candidate in chosen]
 
 
-def group_of(landscape: Landscape, found: Found) -> Group:
+def group_of(landscape: Landscape, found: Found) -> TrialGroup:
     """The trials of a search as a session stores them, and as training reads them."""
     space, toolchain = landscape.space, landscape.measurer.toolchain
     records = [
@@ -87,7 +87,7 @@ def group_of(landscape: Landscape, found: Found) -> Group:
     return group
 
 
-def shuffled(group: Group, rng: np.random.Generator) -> Group:
+def shuffled(group: TrialGroup, rng: np.random.Generator) -> TrialGroup:
     """The same candidates with each other's errors."""
     errors = (group.log2_secs - group.log2_prior)[rng.permutation(len(group.log2_secs))]
     return replace(group, log2_secs=group.log2_prior + errors)

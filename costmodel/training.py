@@ -12,6 +12,7 @@ import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class TooFewSamplesError(ValueError):
 
 
 @dataclass(frozen=True)
-class Group:
+class TrialGroup:
     """The N trials of one workload on one target. `family`: groups with an equal family may
     resemble each other. `columns` (F, N): the features. `log2_prior` and `log2_secs` (N,):
     predicted and measured time. `weight`: weight of the group, 1 for the target itself."""
@@ -112,7 +113,7 @@ class Quality:
         return asdict(self)
 
 
-def train(groups: Sequence[Group]) -> tuple[Correction, Quality]:
+def train(groups: Sequence[TrialGroup]) -> tuple[Correction, Quality]:
     """Return a model trained on all `groups`, and its quality on groups left out.
 
     Raise TooFewSamplesError if there is too little to learn from, ImportError without XGBoost.
@@ -156,7 +157,7 @@ def folds(families: Sequence[str]) -> IntArray:
     return np.array([names.index(family) % FOLDS for family in families], np.int64)
 
 
-def best_share(groups: Sequence[Group], predicted: Sequence[FloatArray]) -> float:
+def best_share(groups: Sequence[TrialGroup], predicted: Sequence[FloatArray]) -> float:
     """Return the share of the held-out predictions, one array (N,) per group, that helps most: 0
     unless the predictions surely correlate with the errors, and lower the mean cost, compared with
     the prior and with predictions that were permuted within each group.
@@ -187,10 +188,12 @@ def best_share(groups: Sequence[Group], predicted: Sequence[FloatArray]) -> floa
 def _less_errors(weights: FloatArray, values: FloatArray, count: float) -> float:
     """Return the weighted mean of `values` (G,) minus `count` standard errors of that mean."""
     mean = float(weights @ values)
-    return mean - count * float(weights**2 @ (values - mean) ** 2) ** 0.5
+    return mean - count * sqrt(float(weights**2 @ (values - mean) ** 2))
 
 
-def _costs(groups: Sequence[Group], predicted: Sequence[FloatArray], share: float) -> FloatArray:
+def _costs(
+    groups: Sequence[TrialGroup], predicted: Sequence[FloatArray], share: float
+) -> FloatArray:
     """Return the cost of each group, shape (G,), if `share` of the prediction is used."""
     return np.array(
         [
@@ -209,7 +212,9 @@ def cost_of_choice(predicted: FloatArray, measured: FloatArray) -> float:
     return float((chances * above).sum() / chances.sum())
 
 
-def _mean_cost(groups: Sequence[Group], predicted: Sequence[FloatArray], share: float) -> float:
+def _mean_cost(
+    groups: Sequence[TrialGroup], predicted: Sequence[FloatArray], share: float
+) -> float:
     weights = [group.weight for group in groups]
     return float(np.average(_costs(groups, predicted, share), weights=weights))
 
@@ -222,7 +227,7 @@ def _clipped(errors: FloatArray) -> FloatArray:
     return np.asarray(np.clip(errors, -MAX_CORRECTION, MAX_CORRECTION))
 
 
-def _grown(groups: Sequence[Group]) -> Forest:
+def _grown(groups: Sequence[TrialGroup]) -> Forest:
     # Start-up: XGBoost takes a second to import, and only training needs it.
     xgboost: Any = importlib.import_module("xgboost")
     weights = np.concatenate([group.weights for group in groups])

@@ -17,7 +17,7 @@ from tilewright.tuner.process.child_command import module_command
 
 if TYPE_CHECKING:
     from tilewright.costmodel.correction import Correction
-    from tilewright.costmodel.training import Group, Quality
+    from tilewright.costmodel.training import Quality, TrialGroup
     from tilewright.db import Store
 
 # Start-up: a command that starts the process does not load what trains.
@@ -124,7 +124,7 @@ def _learned(store: Store, target_key: str, timings: str) -> Learned:
         return "xgboost is not installed (pip install 'tilewright[tune]')"
 
 
-def _groups(store: Store, target_key: str, timings: str) -> Iterator[Group]:
+def _groups(store: Store, target_key: str, timings: str) -> Iterator[TrialGroup]:
     """Yield the trials of each task as input of training. A task with contradictory times, as from
     a machine that reports half the time of others, is left out."""
     from tilewright.schedules.sketches import space_for

@@ -12,8 +12,8 @@ from tilewright.costmodel.correction import FEATURE_VERSION, FEATURES, Correctio
 from tilewright.costmodel.forest import ModelError
 from tilewright.costmodel.prior import Prior
 from tilewright.costmodel.training import (
-    Group,
     TooFewSamplesError,
+    TrialGroup,
     cost_of_choice,
     folds,
     train,
@@ -22,7 +22,7 @@ from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.space import Candidate
 
 
-def groups(seed: int, planted: float, count: int = 12, trials: int = 60) -> list[Group]:
+def groups(seed: int, planted: float, count: int = 12, trials: int = 60) -> list[TrialGroup]:
     """Groups whose prior errs by `planted` log2 units where one feature is high, and by noise."""
     rng = np.random.default_rng(seed)
     found = []
@@ -31,17 +31,17 @@ def groups(seed: int, planted: float, count: int = 12, trials: int = 60) -> list
         log2_prior = rng.normal(scale=0.5, size=trials) - 10.0
         error = planted * (columns[9] > 0) + rng.normal(scale=0.1, size=trials)
         level = rng.normal(scale=3.0)  # a workload may be slower throughout
-        found.append(Group(f"s{number % 6}", columns, log2_prior, log2_prior + error + level))
+        found.append(TrialGroup(f"s{number % 6}", columns, log2_prior, log2_prior + error + level))
     return found
 
 
-def shuffled(group: Group, seed: int) -> Group:
+def shuffled(group: TrialGroup, seed: int) -> TrialGroup:
     order = np.random.default_rng(seed).permutation(len(group.log2_secs))
     errors = (group.log2_secs - group.log2_prior)[order]
-    return Group(group.family, group.columns, group.log2_prior, group.log2_prior + errors)
+    return TrialGroup(group.family, group.columns, group.log2_prior, group.log2_prior + errors)
 
 
-def chosen_cost(correction: Correction | None, held: list[Group]) -> float:
+def chosen_cost(correction: Correction | None, held: list[TrialGroup]) -> float:
     costs = []
     for group in held:
         predicted = group.log2_prior
@@ -75,7 +75,7 @@ def test_shuffled_errors_teach_nothing() -> None:
 def test_a_machine_that_reports_half_the_time_changes_nothing() -> None:
     whole = groups(0, planted=1.0)
     halved = [
-        Group(g.family, g.columns, g.log2_prior, g.log2_secs - (number % 2))
+        TrialGroup(g.family, g.columns, g.log2_prior, g.log2_secs - (number % 2))
         for number, g in enumerate(whole)
     ]
     one, two = train(whole)[0], train(halved)[0]

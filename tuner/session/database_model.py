@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.costmodel.correction import FEATURES, Correction, columns_of
 from tilewright.costmodel.forest import ModelError
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.training import Group
+from tilewright.costmodel.training import TrialGroup
 from tilewright.schedules.named_setting import NamedSetting, candidate_of
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import StoredModel
@@ -63,7 +63,7 @@ def disagreement(records: Sequence[TuningRecord]) -> float:
 
 def training_group(
     space: ScheduleSpace, records: Sequence[TuningRecord], weight: float
-) -> Group | None:
+) -> TrialGroup | None:
     """Return the successful `records` of the workload and target of `space`, as input of training.
     Each setting counts once. Records whose setting `space` does not have are left out; return None
     if none is left."""
@@ -88,4 +88,4 @@ def training_group(
         columns[:, rows] = columns_of(analysis)
         log2_prior[rows] = np.log2(analysis.secs)
     family = structure_of(space.workload).key
-    return Group(family, columns, log2_prior, np.log2(list(found.values())), weight)
+    return TrialGroup(family, columns, log2_prior, np.log2(list(found.values())), weight)
