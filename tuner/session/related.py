@@ -12,9 +12,6 @@ from tilewright.schedules.related import RelatedRecords
 
 from ..search.adaptation import RelatedTrial
 
-MAX_WORKLOADS = 4
-"""Number of related workloads whose trials a search uses."""
-
 FASTEST, OTHERS = 8, 8
 """Trials per related workload: the fastest ones, and others at equal steps of their order. The
 others show which settings are slow."""

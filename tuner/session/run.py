@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
@@ -23,7 +24,7 @@ from . import summary
 from .confirmation import confirm_best, confirmed_before
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
-from .related import MAX_WORKLOADS, related_trials
+from .related import related_trials
 from .report import Budget, RecordSink, TuneReport
 from .roofline_bound import RooflineBound
 from .trials import explain
