@@ -28,6 +28,9 @@ from tilewright.service.resolve.toolchains import toolchain
 from tilewright.service.resolve.workloads import workload_summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilewright.schedules.related import RelatedRecords
     from tilewright.schedules.workload.workload import Workload
 
 
@@ -63,20 +66,50 @@ def answer(
         checks = NONE_KNOWN
     if minimum is not Grade.DEFAULT:
         raise _no_answer(db, workload, target, minimum, checks)
-    return default_answer(workload, target, checks)
+    return default_answer(workload, target, checks, _related(db, workload, target))
 
 
-def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """Return the schedule chosen without measurement, in this process. Raise DeadlineError or
-    ScheduleError if LLVM or the schedule fails, NoAnswer if `checks` exclude every schedule."""
-    chosen = analytic.default_trace(workload, target)
+def _related(db: str | None, workload: Workload, target: Target) -> list[RelatedRecords]:
+    """Return the records of related workloads, or an empty list if the database cannot be read: the
+    default schedule needs none."""
+    from tilewright.db import related_records
+    from tilewright.db.errors import StoreError
+
+    try:
+        return related_records(database.database_url(db), workload, target.key)
+    except StoreError:
+        return []
+
+
+def default_answer(
+    workload: Workload,
+    target: Target,
+    checks: FullChecks,
+    related: Sequence[RelatedRecords] = (),
+) -> Answer:
+    """Return the schedule chosen without measuring this workload, in this process. Raise
+    DeadlineError or ScheduleError if LLVM or the schedule fails, NoAnswer if `checks` exclude every
+    schedule."""
+    chosen = analytic.default_trace(workload, target, related=related)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
+    if related and trace == chosen:
+        note = f"{note}, from trials of {_names(related)}"
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
         target=target_summary(target),
         steps=trace.to_json(),
         note=note,
+    )
+
+
+def _names(related: Sequence[RelatedRecords]) -> str:
+    first = related[0].name or "an unnamed workload"
+    others = len(related) - 1
+    return (
+        f"{first} and {others} other related workloads"
+        if others > 1
+        else (f"{first} and another related workload" if others else first)
     )
 
 
