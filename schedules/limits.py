@@ -46,8 +46,8 @@ def factor_bound(extent: int) -> int:
 
 
 MAX_STATEMENTS = 20_000
-"""Loops, allocations and leaves of a nest; steps that split the range or body of a loop make
-copies. Traces of the benchmark suite have at most 130."""
+"""Loops, allocations and leaves of a nest. Each step that splits the range or body of a loop copies
+statements. Traces of the benchmark suite have at most 130."""
 
 MAX_NESTING = 96
 """Nesting depth of a statement. Traces of the benchmark suite have at most 20."""
@@ -61,5 +61,5 @@ MAX_COPIES = 1 << 16
 suite have at most 400."""
 
 MAX_STEP_INTEGER = MAX_LOOP_EXTENT
+"""Largest magnitude of an integer in a step of a trace document."""
 MAX_STEP_TEXT = 4096
-"""Largest magnitude of an integer and longest name in a step of a document."""
