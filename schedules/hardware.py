@@ -31,4 +31,4 @@ the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constants`.""
 
 LINES_TO_FOLLOW = 2.0
 """Lines of a run that a hardware prefetcher must observe before it follows the run. Source:
-measured on a Zen 5, `python -m benchmarks.prior constants`; one or three lines are little worse."""
+measured on a Zen 5, `python -m benchmarks.prior constants`."""

@@ -14,8 +14,7 @@ MAX_ALL_CONDS = 512
 """Conditions of a workload: simplification takes about 100 us per condition."""
 
 MAX_BODY_DEPTH = 56
-"""Levels of one expression: with the enclosing objects, the document has at most `MAX_JSON_DEPTH`
-levels."""
+"""Levels of one expression, so that the document has at most `MAX_JSON_DEPTH` levels."""
 
 MAX_JSON_DEPTH = 64
 MAX_JSON_NODES = 10_000

@@ -36,7 +36,7 @@ class Access:
 
     `strides[d][a]`: coefficient of the plan's axis `a` in dimension `d` of the buffer.
     `element_bytes`: (P,) or a scalar; 0 if the setting has no such buffer. `private_levels`: number
-    of outermost levels of which each iteration overwrites the same storage.
+    of outermost levels whose iterations all use the same storage for different data.
     """
 
     buffer: str

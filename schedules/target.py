@@ -62,7 +62,7 @@ class Probes:
     The keys of `peak_gflops` are element types and dot-product instructions ("vpdpbusd"); the keys
     of `bandwidth_gbs` are "L1", "L2", "L3" and "memory". Each value is a list: element n - 1 is the
     figure for n threads. `clock_ghz` is the clock of one busy core. `doubtful` is true if the true
-    figures are higher: other processes ran during the probes, or a kernel was faster.
+    figures are higher: other processes ran during the probes, or a kernel exceeded the figures.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)

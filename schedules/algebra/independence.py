@@ -60,10 +60,10 @@ def meet_only_within(
     `ranges` has `name` and the variables that may differ between the two iterations. All other
     variables are equal in both iterations, with values in `fixed` if given.
 
-    Proof 1: an atom that occurs in both indices is determined by the element if its coefficient
-    exceeds the largest difference of all other terms of its dimension. A determined quotient and
-    remainder determine their numerator, which is a further known sum. Proof 2: the difference of
-    the two indices is nonzero for all positive and for all negative distances in `name`.
+    Proof 1: if a dimension has the same atom with the same coefficient in both indices, and its
+    other terms differ by less than the coefficient, the atom is equal in both iterations. If a
+    quotient and its remainder are equal, so is their numerator. Proof 2: the difference of the two
+    indices is nonzero for all positive and for all negative distances in `name`.
     """
     # A simplified quotient may no longer match its remainder, and an unsimplified one may have
     # other variables than its remainder. A proof with any of the forms suffices.

@@ -14,7 +14,8 @@ from ..trace import Trace
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The origin of a loop: the loop `root` of the plain nest, or the buffer `root` that it fills
-    along dimension `dim`. `added` is the suffix of its name; `walks` has one `Walk` per step."""
+    along dimension `dim`. `added` is the suffix of its name; `walks` are the `WALK`s of the steps
+    that created it."""
 
     root: str
     dim: int | None = None

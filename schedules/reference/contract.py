@@ -39,12 +39,11 @@ MAX_FACTOR_POINTS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of the summed products, and conditions.
+    """One factor of the summed products, with conditions that are evaluated together with it.
 
-    If one of the conditions `given` fails, the expression selects zero and there is no product. If
-    one of the conditions `lent` fails, the *other* factor is zero, so that the product is NaN if
-    this factor is NaN or infinite. These conditions are evaluated with this factor because the
-    other factor does not depend on their axes.
+    If one of the conditions `given` fails, there is no product: the expression selects zero. If one
+    of the conditions `lent` fails, the *other* factor is zero; the product is then NaN if this
+    factor is NaN or infinite.
     """
 
     node: Scalar
@@ -67,10 +66,9 @@ class Contraction:
     """A stage that computes `sum(left * right)`. In `stage`, some axes of the matched stage are
     split in two; the elements of its tensor and their order are unchanged.
 
-    Output axes: `batch` index both factors, `rows` only the left one, `columns` only the right one.
-    Summed axes: `inner` index both factors, `left_sums` only the left one, `right_sums` only the
-    right one. Summed axes that index neither factor have `repeats` iterations, which repeat each
-    term.
+    Output axes: `batch` axes index both factors, `rows` only the left one, `columns` only the right
+    one. Summed axes: `inner` axes index both factors, `left_sums` only the left one, `right_sums`
+    only the right one. Other summed axes have `repeats` iterations, which repeat each term.
     """
 
     stage: Stage
@@ -218,9 +216,8 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Return both factors with conditions, each evaluated with the factor that then has fewer
-    points: the conditions `given` of the product, and the conditions of the factors, which are
-    `lent` if evaluated with the other factor."""
+    """Return both factors with their conditions and the conditions `given` of the product. Each
+    condition is evaluated with the factor that then has fewer points."""
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]

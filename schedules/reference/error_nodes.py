@@ -218,8 +218,8 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
 
 
 def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
-    """Return the maximum or minimum and its error. If `keeps_nan`, the result is NaN if an operand
-    is NaN, else the result is then either operand."""
+    """Return the maximum or minimum and its error. If an operand is NaN, the result is NaN if
+    `keeps_nan`, else either operand."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
     if ex is None and ey is None:

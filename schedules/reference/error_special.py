@@ -56,7 +56,7 @@ def is_sure_nan(bounded: Bounded) -> Array:
 
 
 def is_nonzero(bounded: Bounded) -> Array:
-    """Return a mask of the finite or infinite values with a known sign other than zero."""
+    """Return a mask of the nonzero values, finite or infinite, with a known sign."""
     value, errors = bounded
     return np.asarray(np.abs(value) > as_array(errors))
 

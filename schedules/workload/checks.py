@@ -22,7 +22,7 @@ def check_name(name: str, what: str, pointer: str = "") -> None:
 
 
 def check_shape(name: str, shape: tuple[int, ...], pointer: str = "") -> None:
-    """Raise WorkloadError if there are not 1..8 extents or an extent is not 1..2**31-1."""
+    """Raise WorkloadError if the number of extents is not 1..8 or an extent is not 1..2**31-1."""
     if not 1 <= len(shape) <= MAX_DIMS:
         raise WorkloadError(
             f"tensor {name!r} must have 1..{MAX_DIMS} dimensions, got {len(shape)}"
