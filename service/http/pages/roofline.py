@@ -112,8 +112,7 @@ def roofline(
 
 
 def level_of(binds: str, bound_secs: float, moved_bytes: float) -> tuple[str, float] | None:
-    """Return the cache that determines the bound, with its rate in GB/s, or None if there is
-    none."""
+    """Return the cache that determines the bound, with its rate in GB/s, or None if none does."""
     if not binds.startswith("L") or bound_secs <= 0:
         return None
     return binds, moved_bytes / bound_secs / 1e9

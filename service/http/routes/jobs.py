@@ -87,9 +87,7 @@ async def submit(
     response: Response,
     validate_only: Annotated[
         bool,
-        Query(
-            description="Check the request; return the job it would create, without creating it."
-        ),
+        Query(description="Check the request and return the job; create no job."),
     ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
