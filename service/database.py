@@ -39,7 +39,7 @@ def database_url(flag: str | None) -> str | None:
 
 @contextmanager
 def session(flag: str | None) -> Iterator[Store]:
-    """Yield an open store, which is closed at the end."""
+    """Yield an open store. It is closed at the end."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag)) as store:
@@ -48,7 +48,8 @@ def session(flag: str | None) -> Iterator[Store]:
 
 @contextmanager
 def open_existing(flag: str | None) -> Iterator[Store | None]:
-    """Yield an open store, which is closed at the end, or None if the database does not exist."""
+    """Yield an open store, or None if the database does not exist. The store is closed at the
+    end."""
     from tilewright.db import open_store
 
     try:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
     """Return the schedule that the analytic model chooses. Raise DeadlineError after `secs` (None:
-    the default deadline). The main thread, which is a command's, computes it in this process; other
-    threads, which are the service's, use a helper process."""
+    the default deadline). A command (main thread) computes it in this process, the service (other
+    threads) in a helper process."""
     import threading
 
     from tilewright.tuner.compiling.deadline import alarm

@@ -63,7 +63,7 @@ def symbol_name(requested: str | None, workload: Workload) -> str:
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
-    """Return the schedule as text, in the representation that `show --what` calls `what`."""
+    """Return the schedule as text. `what` is a value of `show --what`."""
     match what:
         case "trace":
             return trace_text(trace)

@@ -41,8 +41,8 @@ PREPARATIONS_PER_COMMIT = 50
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """A task to prepare; `read` parses its workload when it is needed. `again`: an earlier
-    preparation did not know some of the stored records."""
+    """A task to prepare. `read` parses its workload when it is needed. `again`: prepare the task
+    even if a preparation is finished."""
 
     workload_key: str
     read: Callable[[], Workload | None]

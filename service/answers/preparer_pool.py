@@ -44,9 +44,8 @@ class PreparerPool:
             self._running = [one for one in self._running if one.poll() is None]
             if self._closed or self.clock() < self._not_before:
                 return
-            most = (
-                1 if self._failures else self.processes
-            )  # a single preparer tests whether preparing works again
+            # After a failure, one preparer tests whether preparing works again.
+            most = 1 if self._failures else self.processes
             while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 

@@ -79,8 +79,8 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
 
 
 def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:
-    """Return the schedule of the fastest imported record, which is not verified here, or None if
-    there is no imported record."""
+    """Return the schedule of the fastest imported record, or None if there is none. The record is
+    not verified here."""
     from tilewright.db import open_store
 
     try:

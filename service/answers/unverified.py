@@ -76,7 +76,7 @@ class CheckedTask:
 
 
 def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
-    """Yield the tasks to verify whose target `fits` accepts. Tasks whose best is of another
+    """Yield the tasks to verify, for targets that `fits` accepts. Tasks whose best is of another
     toolchain come first."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):

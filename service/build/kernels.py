@@ -362,8 +362,8 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.BuiltFile], bool]:
-    """Return the files, and whether they need OpenMP. The main thread, which is a command's,
-    compiles in this process; other threads, which are the service's, use a helper process."""
+    """Return the files, and whether they need OpenMP. A command (main thread) compiles in this
+    process, the service (other threads) in a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():

@@ -101,7 +101,8 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Create a key with the owner and scopes of an existing key, which expires after --keep."""
+        """Create a key with the owner and scopes of an existing key. The old key expires after
+        --keep."""
         now = datetime.now(UTC)
         with database.session(common.db) as store:
             old = store.keys().by_id.get(key_id)

@@ -13,7 +13,7 @@ from typing import Annotated
 from tilewright.service.argument_specs import Option
 from tilewright.service.cli.output import Output
 
-MACHINE_PANEL = "MachineOptions"
+MACHINE_PANEL = "Machine"
 COMMON_PANEL = "General"
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, as Typer takes them."""
+"""Options of several commands, for Typer."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
 
-        With --cpu, write one object for many CPUs, which selects a kernel when it first runs. The
-        same records give the same bytes on every machine.
+        With --cpu, write one object for many CPUs. It selects a kernel when it first runs. The same
+        records give the same bytes on every machine.
         """
         from tilewright.service.answers import objects
         from tilewright.service.cli.render import emitted_facts

@@ -32,7 +32,8 @@ class Counters:
             self._jobs.append((state, secs, run_secs))
 
     def machine_wait(self, job_id: str, *, waits: bool) -> None:
-        """Record that a job begins or stops waiting for the machine, which another process uses."""
+        """Record that a job begins or stops waiting for the machine while another process uses
+        it."""
         with self._lock:
             self._count_waits()
             if waits:

@@ -1,4 +1,4 @@
-"""Buffers the progress of a running job, which is stored a few times a second.
+"""Buffers the progress of a running job. It is stored a few times a second, not at every trial.
 
 A trial's record is stored before the trial is reported. The trial's event, its entry in the job and
 the progress follow within `JOURNAL_FLUSH_SECS`, in one transaction. If the process dies before,
@@ -54,8 +54,8 @@ class Journal:
     ) -> None:
         """Buffer an entry. `event` is an event of `kind`. `candidate` is the one that the search
         proposed at `trial`. `progress` updates these fields only. `activity` is the activity that
-        begins. `failures` is the argument of `report_job`. Flush if it is time, which may raise
-        StoreError or StaleLease."""
+        begins. `failures` is the argument of `report_job`. Flush if it is time; StoreError or
+        StaleLease may then be raised."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)

@@ -1,7 +1,7 @@
 """Scheduling: which waiting job starts next, and the queue positions shown to users.
 
-A few jobs are open (started, not finished) at a time, in time slices (`time_slices`), so a short
-job ends soon. A higher priority comes first, then owners with the fewest open jobs. An owner
+A few jobs are open (started, not finished) at a time, and share the machine in time slices, so a
+short job ends soon. A higher priority comes first, then owners with the fewest open jobs. An owner
 without an open job may start one even if all slots are taken, so the jobs of other owners do not
 delay it. One slot is reserved for the oldest job, so that no job waits forever; the others go to
 the job with the fewest trials, the last one only to a short job.

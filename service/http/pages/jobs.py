@@ -265,8 +265,8 @@ def _roofline(view: JobView) -> Roofline | None:
 
 
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
-    """Return a trial for the charts. `at` is seconds since the job began. It is not the time of the
-    run, which begins again when another worker resumes the job."""
+    """Return a trial for the charts. `at` is seconds since the job began. The run's own time is not
+    used, because it restarts when another worker resumes the job."""
     data = event.data
     begun = job.started_at or job.created_at
     return {
