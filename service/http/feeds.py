@@ -190,7 +190,7 @@ class Feeds:
 
     @asynccontextmanager
     async def of(self, job_id: str) -> AsyncIterator[Feed]:
-        """Provide the job's feed during the block."""
+        """Yield the job's feed. It is closed after its last follower has left."""
         if self._poller is None or self._poller.done():
             self._feeds.clear()
             self._history = History(self._store)

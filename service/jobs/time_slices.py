@@ -37,7 +37,7 @@ class TimeSlices:
 
     @contextmanager
     def participate(self, name: str, owner: str = "") -> Iterator[None]:
-        """Participate, for `owner`, during the block."""
+        """Let the job `name` of `owner` take part in the time slices during the block."""
         with self._changed:
             self._enter(name, owner)
         try:

@@ -197,8 +197,8 @@ def test_another_owners_job_is_not_there_to_be_compared(store: Store, settings: 
          "trial 3 is the fastest that passed the full check"),
         ([{"trial": None, "run_secs": 1e-6}, {"trial": 3, "run_secs": 2e-6}],
          "one of an earlier run 1 us"),
-        ([], "the search alone"),
-        (None, "not reported by this version"),
+        ([], "the search: no other candidate"),
+        (None, "not recorded by the version"),
     ],
 )  # fmt: skip
 def test_a_job_says_what_made_its_best_the_best(
