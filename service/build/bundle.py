@@ -148,7 +148,7 @@ class Bundle:
                     raise LockError(f"{self.path}: {name} has {entry.file_size} bytes")
                 return archive.read(entry)
         except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-            raise LockError(f"{self.path}: not a readable bundle ({error})") from error
+            raise LockError(f"{self.path}: not a bundle, or damaged ({error})") from error
         except KeyError:
             if name in (LOCK_NAME, RECORDS_NAME):
                 raise LockError(f"{self.path}: not a bundle, it has no {name}") from None

@@ -343,9 +343,9 @@ def test_an_answer_that_comes_in_drops_is_given_up_in_the_time_allowed() -> None
     [
         (httpx2.Response(200, html="<p>log in"), "not a Tilewright service: it sent text/html"),
         (httpx2.Response(200, json=[1]), "not a JSON object"),
-        (httpx2.Response(200, content=b""), "no Tilewright service"),
+        (httpx2.Response(200, content=b""), "not a Tilewright service"),
         (httpx2.Response(301, headers={"Location": "https://s/"}), "redirects to https://s/"),
-        (httpx2.Response(304), "no Tilewright service"),
+        (httpx2.Response(304), "not a Tilewright service"),
     ],
 )
 def test_something_else_at_the_address_is_told_as_that(answer: httpx2.Response, words: str) -> None:

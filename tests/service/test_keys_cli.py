@@ -95,7 +95,7 @@ def test_lengths_of_time_and_scopes() -> None:
     assert expiry_of("12h", now) == now + timedelta(hours=12)
     assert expiry_of("2w", now) == now + timedelta(days=14)
     assert scopes_of("read, submit,read") == (KeyScope.READ, KeyScope.SUBMIT)
-    with pytest.raises(InvalidField, match="of submit, read, publish, admin one or more"):
+    with pytest.raises(InvalidField, match="one or more of submit, read, publish, admin"):
         scopes_of("read,root")
 
 

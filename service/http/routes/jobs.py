@@ -57,7 +57,7 @@ EVENT = {
     "description": "One event of the stream; `data` is JSON.",
     "properties": {
         "id": {"type": "string"},
-        "event": {"enum": ["state", "trial", "rejected", "done"]},
+        "event": {"enum": ["state", "trial", "activity", "rejected", "done"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
     "required": ["event", "data"],
@@ -182,9 +182,9 @@ async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events `state` and `trial`; `rejected` for each candidate that failed "
-            "the full check; and at the end `done`. Each event except `done` has an id, for "
-            "`Last-Event-ID`.",
+            "description": "Events `state`, `trial` and `activity`; `rejected` for each candidate "
+            "that failed the full check; and at the end `done`. Each event except `done` has an "
+            "id, for `Last-Event-ID`.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
         **problem_responses(404, 422, 429),
