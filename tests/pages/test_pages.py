@@ -242,7 +242,10 @@ def test_what_is_pasted_and_is_no_workload_is_said(pages: TestClient, store: Sto
         (lines["header"], "only a header or targets"),
         (out.getvalue(), "it contains 2 workloads; paste the line of one"),
         ("f" * 64, "has no workload ffffffffff"),
-        (json.dumps({"kind": "record", "record": {"workload_key": "e" * 64}}), "has no workload eeeeeeeeee"),
+        (
+            json.dumps({"kind": "record", "record": {"workload_key": "e" * 64}}),
+            "has no workload eeeeeeeeee",
+        ),
         (json.dumps({"trials": 5}), "a JSON object with trials is not a workload"),
         ("[1]", "a JSON object is needed"),
         ("{}", "a JSON object with nothing is not a workload"),

@@ -308,14 +308,20 @@ def test_what_makes_no_sense_is_told_in_one_line(
         (lambda d: d["kernels"][0].update(workload_key="w"), "a: workload_key: must be 64 hex"),
         (lambda d: d["kernels"][0].update(threads=0), "a: threads: must be a whole number"),
         (lambda d: d["kernels"][0].update(threads=True), "a: threads: must be a whole number"),
-        (lambda d: d["kernels"][0].update(grade="best"), "a: grade: must be one of exact, same-cpu"),
+        (
+            lambda d: d["kernels"][0].update(grade="best"),
+            "a: grade: must be one of exact, same-cpu",
+        ),
         (
             lambda d: d["kernels"][0].update(record_key="sha256:0"),
             "record_key: must be sha256:HEX",
         ),
         (lambda d: d["kernels"][0].update(run_secs=-1.0), "a: run_secs: must be seconds"),
         (lambda d: d["kernels"][0].update(trace={}), "a: cpu must be text, and trace a list"),
-        (lambda d: d["kernels"][0].update(toolchain={}), "a: toolchain: must have codegen, llvmlite"),
+        (
+            lambda d: d["kernels"][0].update(toolchain={}),
+            "a: toolchain: must have codegen, llvmlite",
+        ),
         (lambda d: d["kernels"][0].update(variants=[]), "a: variants: must have at least two"),
         (lambda d: d["kernels"][0].update(variants=[7, 7]), "'record_key' is missing"),
         (lambda d: d["kernels"].append(d["kernels"][0]), "two kernels"),
