@@ -1,4 +1,4 @@
-"""The schedule chosen without measurement, within a deadline."""
+"""Chooses a schedule with the analytic model, without measurement, within a deadline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 
+<<<<<<< HEAD
 def default_trace(
     workload: Workload,
     target: Target,
@@ -28,6 +29,12 @@ def default_trace(
     A command computes the schedule in its own process. A thread of the service, which must not
     block others, delegates it to a helper process.
     """
+=======
+def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
+    """Return the schedule that the analytic model chooses. Raise DeadlineError after `secs` (None:
+    the default deadline). A command (main thread) computes it in this process, the service (other
+    threads) in a helper process."""
+>>>>>>> main
     import threading
 
     from tilewright.tuner.compiling.deadline import alarm
