@@ -16,25 +16,15 @@ if TYPE_CHECKING:
 # Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 
-<<<<<<< HEAD
 def default_trace(
     workload: Workload,
     target: Target,
     secs: float | None = None,
     related: Sequence[RelatedRecords] = (),
 ) -> Trace:
-    """Return the schedule chosen without measuring this workload, from the `related` records if
-    there are any. Raise DeadlineError after `secs`; None means the default deadline.
-
-    A command computes the schedule in its own process. A thread of the service, which must not
-    block others, delegates it to a helper process.
-    """
-=======
-def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
-    """Return the schedule that the analytic model chooses. Raise DeadlineError after `secs` (None:
-    the default deadline). A command (main thread) computes it in this process, the service (other
-    threads) in a helper process."""
->>>>>>> main
+    """Return the schedule that the analytic model chooses, corrected by the `related` records.
+    Raise DeadlineError after `secs` (None: the default deadline). A command (main thread) computes
+    it in this process, the service (other threads) in a helper process."""
     import threading
 
     from tilewright.tuner.compiling.deadline import alarm
