@@ -19,6 +19,7 @@ from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
 from tilewright.schedules.workload.structure import structure_of
+from tilewright.schedules.workload.workload import Workload
 
 from .core.hashes import ARTEFACT, RECORD, WORKLOAD, as_row, guarded, is_intact
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
@@ -28,8 +29,6 @@ from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
 from .values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS, Artefact
 
 if TYPE_CHECKING:
-    from tilewright.schedules.workload.workload import Workload
-
     from .store import Store
 
 _REVISION = "SELECT version_num FROM alembic_version"

@@ -75,6 +75,8 @@ class SimulatedMachine:
     def toolchain(self) -> Toolchain:
         """A toolchain of code generator version 0, so that real records replace simulated ones."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.common:
+            del settings["common"]  # so that records of earlier versions are reused
         return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
 
 
