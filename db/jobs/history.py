@@ -29,7 +29,7 @@ Event = tuple[str, JsonObject]
 
 
 class HistoryStore(StorePart):
-    """The events and trials of the jobs of a store."""
+    """The methods of a store that read the events and trials of jobs."""
 
     @reading
     def events_after(
@@ -52,7 +52,8 @@ class HistoryStore(StorePart):
 
     @reading
     def changes_since(self, session: Session, event_id: int) -> tuple[set[str], int]:
-        """Return the jobs with events after `event_id`, and the id of the newest event or 0."""
+        """Return the jobs with events after `event_id`, and the id of the newest event, or 0 if
+        there is no event."""
         newest = session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest

@@ -23,7 +23,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class FileStore(StorePart):
-    """The files of a store: object files, headers, LLVM IR."""
+    """The methods of a store that read and write files: object files, headers, LLVM IR."""
 
     @writing
     def put_blob(self, session: Session, data: bytes, media_type: str) -> str:

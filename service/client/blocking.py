@@ -113,7 +113,7 @@ class Client:
 
     def _drive(self, steps: ResultStream[T]) -> Iterator[T]:
         """Perform the steps of a call; yield its results as they arrive."""
-        import httpx2  # Start-up: as above
+        import httpx2  # Start-up: importing the client loads no HTTP library
 
         with ExitStack() as response:
             chunks: Iterator[bytes]

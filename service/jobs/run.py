@@ -41,15 +41,15 @@ log = logging.getLogger("tilewright.worker")
 
 _LONG = frozenset({"starting", "reference", "full check"})
 _REPEATED_PHASES = frozenset({"proposing", "compiling", "measuring"})
-"""Phases that repeat with every batch. They are shown as progress, and have no events."""
+"""Phases of a run that repeat with every batch. They are shown as progress, and have no events."""
 
 
 MOST_LISTED = 1_000_000
 
 
 class _Draining(BaseException):
-    """Ends a run because the worker stops; the job returns to the queue. It is raised by
-    `on_event`, and no code on the way to `JobRun` may catch it."""
+    """Ends a run because the worker stops; the job returns to the queue. `on_event` raises it, and
+    no code between `on_event` and `JobRun` may catch it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ def dispatched(
 def _named(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
 ) -> Iterator[PeerVariant]:
-    """Yield direct calls of oneDNN, without PyTorch's dispatch; one includes the epilogue."""
+    """Yield variants that call oneDNN without PyTorch's dispatch. One of them includes the
+    epilogue."""
     if not how.transposed:
 
         def prepare() -> Call:
@@ -176,7 +177,8 @@ def _packed_variants(
 
 
 def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
-    """Return one call of oneDNN with the epilogue. After an added tensor, only relu is included."""
+    """Return one call of oneDNN with the epilogue. If the epilogue adds a tensor, relu is the only
+    activation that the call includes."""
     import torch
 
     ops, words = torch.ops.mkldnn, onednn_words(e.activation)

@@ -38,8 +38,8 @@ class TorchTensors:
 
     @staticmethod
     def of(torch: Any, workload: Workload, inputs: Sequence[Array], *, copy: bool) -> TorchTensors:
-        """Convert the inputs to tensors, in the arrays' own memory without `copy`. Raise
-        NoPeerError for a type that is not compared with PyTorch."""
+        """Convert the inputs to tensors. Without `copy`, a tensor shares the memory of its array.
+        Raise NoPeerError for a type that is not compared with PyTorch."""
         for tensor in workload.tensors.values():
             if tensor.dtype.is_narrow_float:
                 raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
