@@ -284,7 +284,7 @@ class JobRun:
     def _finish(
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
-        """End the job with its result; as FAILED if there is an `error`."""
+        """End the job with its result. If there is an `error`, the job is FAILED."""
         self._control.doing(Activity("publishing", "building the files of the best"))
         document = whole_document(
             self._store,

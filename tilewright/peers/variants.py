@@ -74,8 +74,8 @@ class ChosenVariants:
 
 
 def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
-    """Return median seconds by the variant's name, preceded by the step's number if there are
-    several."""
+    """Return median seconds by the variant's name, preceded by the number of the step if there are
+    several steps."""
     several = len(choices) > 1
     return {
         f"{number}: {name}" if several else name: secs

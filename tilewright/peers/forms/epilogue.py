@@ -101,7 +101,7 @@ def _sum_with(node: Scalar, product: str) -> Scalar | None:
 
 
 def _leaves(node: Scalar) -> Iterator[Load]:
-    """Yield the reads of a sum if it consists of reads only, otherwise nothing."""
+    """Yield the reads of a sum. Yield nothing if an operand of the sum is not a read."""
     match node:
         case Load():
             yield node
