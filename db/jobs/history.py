@@ -62,8 +62,8 @@ class HistoryStore(StorePart):
 
     @reading
     def begun_trials(self, session: Session, job_id: str) -> list[tuple[tuple[int, ...], str]]:
-        """Return the (candidate, record key) of each trial of the job before the first trial that
-        is missing, damaged, or stored without its candidate."""
+        """Return (candidate, record key) of the first trials of the job, in order. The list ends
+        before the first trial that is missing, damaged, or stored without its candidate."""
         statement = (
             select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
         )

@@ -26,8 +26,8 @@ def keys_required(settings: Settings) -> bool | None:
 
 
 def check_exposure(settings: Settings, store: Store) -> None:
-    """Raise CannotServe if other machines could reach the service and submit jobs without a key, or
-    if a name, origin or network is invalid."""
+    """Raise CannotServe if other machines could submit jobs without a key. Also raise it if a name,
+    an origin or a network is invalid."""
     _check_names(settings)
     if settings.loopback or settings.allow_unauthenticated:
         return

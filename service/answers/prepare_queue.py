@@ -32,8 +32,8 @@ log = logging.getLogger("tilewright.preparing")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
 Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
-"""A function that returns the job that would tune a workload (request, body hash, flight key), or
-None if no machine can measure it."""
+"""A function that returns the job that tunes a workload, as (request, body hash, flight key). It
+returns None if no machine can measure the workload."""
 
 PREPARATIONS_PER_COMMIT = 50
 """The size of one transaction; a larger one would block other writers for too long."""

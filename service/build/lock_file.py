@@ -88,7 +88,7 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class LockedVariant:
-    """The variant of a kernel for one CPU. Its schedule was measured, or chosen without measuring."""
+    """The variant of a kernel for one CPU."""
 
     cpu: str
     target_key: str

@@ -273,8 +273,8 @@ class JobRun:
             self._mark_started()
 
     def _mark_started(self) -> None:
-        """Store that from now on the death of this process counts as a failure of the job, unless
-        the process was killed from outside. This is stored before the work begins."""
+        """Store that the death of this process counts as a failure of the job from now on. A death
+        that was caused from outside does not count. This is stored before the work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._has_started = True

@@ -89,8 +89,8 @@ def _dispatch_secs(
     chosen: ChosenVariants,
     small: Callable[[Workload, Sequence[Array], ChosenVariants], Call],
 ) -> float | None:
-    """Return the seconds of a call of the variants `chosen` on the shrunken workload, or None if
-    the workload cannot be shrunk or a variant does not work on it."""
+    """Return the seconds of a call of the variants `chosen` on the shrunken workload. Return None
+    if the workload cannot be shrunk or a variant does not work on it."""
     cut = shrunken(workload)
     if cut is None:
         return None

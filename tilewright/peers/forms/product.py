@@ -88,9 +88,9 @@ class ProductForm:
 
 
 def product_form(plan: Contraction) -> ProductForm | None:
-    """Return the product of `plan`, or None if it needs more than one product, for example if a
-    factor is first summed separately. The factor with the later output axis is the right one, as
-    libraries expect of weights."""
+    """Return the product of `plan`, or None if one product is not enough, for example if a factor
+    is first summed separately. The factor with the later output axis is the right one, as libraries
+    expect of weights."""
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod(a.extent for a in axes)

@@ -224,8 +224,8 @@ class NumpyPeer:
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
-        """Return a call that combines one index of the reduced axis at a time, over the whole
-        result, so that temporaries stay in the caches."""
+        """Return a call that reduces one index of the reduced axis at a time, for the whole result.
+        Its temporaries stay in the caches."""
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
         ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []

@@ -46,9 +46,9 @@ class Convolution:
 def library_convolution(
     form: ConvolutionForm, in_shape: Sequence[int], taps: Sequence[int]
 ) -> tuple[Convolution, tuple[tuple[int, int], ...]]:
-    """Return the library's parameters of `form`, and the zeros to add around the data before the
-    call if the library cannot pad that way. `in_shape` is the spatial shape of the data, `taps` is
-    the size of the windows."""
+    """Return the library's parameters of `form`, and the padding that must be added to the data
+    before the call. The padding is zero if the library can pad that way. `in_shape` is the spatial
+    shape of the data, and `taps` is the size of the windows."""
     none = ((0, 0),) * len(taps)
     if form.transposed:
         # Along each axis the library's output ends at whole - pad - 1, whole = (n - 1) s + span.

@@ -56,8 +56,8 @@ def _in_turn(
 def _multiplied(
     values: Sequence[Call], pair: tuple[int, int], last: int, first: str, letters: Sequence[str]
 ) -> Any:
-    """Return the product of two factors, multiplied in place by the last one, and summed over the
-    axes that are not in the output."""
+    """Return the product of three factors, summed over the axes that are not in the output. Two
+    factors are multiplied first, and their product is multiplied in place by the last factor."""
     import torch
 
     between, factor, output = letters

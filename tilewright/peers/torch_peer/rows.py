@@ -155,8 +155,8 @@ def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
 def _as_products(
     x: Value, whole: tuple[int, ...], dims: Dims, kept: Sequence[int], y: Any
 ) -> Iterator[PeerVariant]:
-    """Yield variants that compute a sum as a product with ones, and a norm as the root of the
-    product of each row with itself."""
+    """Yield variants that compute a sum as a product with ones. Also yield variants that compute a
+    norm as the root of the product of each row with itself."""
     import torch
 
     said, count = f"along {dims}", prod(whole[d] for d in dims)
