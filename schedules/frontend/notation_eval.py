@@ -21,7 +21,8 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """An evaluator of one right side. Numbers and indices get a type when combined with a value."""
+    """An evaluator of one right side. Numbers and indices get a type when they are combined with a
+    value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
