@@ -2,8 +2,8 @@
 
 A row has a function's semantics, range, error propagation, exact points and accuracy guarantees.
 The front ends, the reference, the range and error analyses, the checks, the cost model and the
-tests read this table. Only the generated code of a function is elsewhere: `tuner/codegen/mathlib.py`.
-`docs/adding.md` describes how to add a function.
+tests read this table. Only the generated code of a function is elsewhere:
+`tuner/codegen/mathlib.py`. `docs/adding.md` describes how to add a function.
 
 Rows take the module `numpy` as an argument, so that queries that only need names do not import it.
 """

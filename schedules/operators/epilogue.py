@@ -25,7 +25,8 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The operands of an epilogue: its tensor, the index of the element, and the extra inputs."""
+    """The operands of an epilogue: the tensor it reads, the index of the element, and the extra
+    inputs."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
@@ -142,7 +143,7 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
 
 
 def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
-    """Return the bytes by the library's convention: operands, result and residual.
+    """Return the published number of bytes: operands, result and residual.
 
     Vectors (bias, scale) do not count. The result has the type of the contraction, so it is i32
     before requantisation.
