@@ -145,8 +145,8 @@ def _droppable(
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
-    """Return the removable guards of each writer of buffer `name`, by `id(writer)`. Return {} if a
-    guard of one of the writers must remain."""
+    """Return the removable guards of each writer of buffer `name`, by `id(writer)`. The result is
+    empty if removing guards is not legal for one of the writers."""
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -187,7 +187,7 @@ def _is_started(
     """Return whether the old values that `writer` reads are still defined if the guards `dropped`
     are removed.
 
-    This holds if `writer` reads no old value or loses no guard. Otherwise, a writer that reads no
+    This holds if `writer` reads no old value or loses no guard. Otherwise, one writer that reads no
     old value must write all elements that `writer` then updates.
     """
     gone = dropped[id(writer)]
@@ -300,9 +300,9 @@ def guard_reads(
     """Return `value` with conditions on reads, so that it can be evaluated in iterations in which
     `guards` are false.
 
-    The conditions `kept` still hold. A read needs guards to be in bounds, and the guards
-    `unless_written(load)` for its element to be written. If one of them is false, the read gives
-    zero.
+    The conditions `kept` still hold. A read may need guards to be in bounds. It also needs the
+    guards `unless_written(load)`, without which its element is not written. If one of the needed
+    guards is false, the read gives zero.
     """
     if not guards:
         return value
