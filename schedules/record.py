@@ -125,8 +125,8 @@ class TuningRecord:
     seed: int
     trial: int
     verified_level: str = "quick"
-    """"quick" after the check before timing, and "full" after a rebuild and check in a fresh
-    process."""
+    """The value is "quick" after the check before timing, and "full" after a rebuild and check in a
+    fresh process."""
     object_sha256: str | None = None
     created_at: str = field(default="", compare=False)
     """An RFC 3339 time in UTC. It is not part of the key."""

@@ -39,7 +39,7 @@ def parse_workload(
     """Return the workload that the arguments describe.
 
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
-    notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"); If
+    notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"). If
     `expr` is given, `text` is the name of the workload or empty. `constants` names inputs whose
     values do not change between calls. `allow_error` sets `Workload.allowed_error`; None keeps the
     value in `text`. Raise WorkloadError if an argument is not valid.

@@ -42,9 +42,9 @@ class Prefetch(Primitive):
     There is one prefetch per `step` elements along the last dimension, at each distinct position
     (index) in the other dimensions. An index beyond the end of a dimension wraps to its beginning.
     `deal` may name a loop between `loop` and `within` whose iterations all read the same elements.
-    The prefetches are then distributed over its iterations. Each iteration gets part of every
-    position, or part of the positions if there are too many. Legal if an iteration issues at most
-    `MOST_PREFETCHES` prefetches.
+    The prefetches are then distributed over its iterations. Each iteration issues part of the
+    prefetches of every position. If there are too many prefetches, it issues all prefetches of part
+    of the positions. Legal if an iteration issues at most `MOST_PREFETCHES` prefetches.
     """
 
     tensor: str

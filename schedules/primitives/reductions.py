@@ -155,7 +155,7 @@ class Solve(Primitive):
                 decided.append(guard)
         body = only_where(tuple(decided), body, leaf.reducer)
         first = leaf.first
-        if first is not None:  # as before, all other reduction loops are at zero in the first update
+        if first is not None:  # in the first update, all other reduction loops are at zero
             first = tuple(map(normal_cond, first_without(first, (self.loop,))))
         new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         inside = nest_loops(chain[1:], (new,))
@@ -178,7 +178,7 @@ class Solve(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class SkipZeros(Primitive):
-    """Convert conditions of padding to guards of a reduction's updates.
+    """Convert the conditions of padding in a reduction to guards of its updates.
 
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]

@@ -21,12 +21,11 @@ C = TypeVar("C", bound="Computation")
 
 @dataclass(frozen=True)
 class Computation:
-    """Inputs in argument order, and stages in topological order.
+    """A computation: inputs in argument order, and stages in topological order."""
 
-    `outputs` are the names of the stages whose tensors are returned, in argument order. `name` is a
-    label for users and not part of the key. `declared_flops` and `declared_min_bytes` are counts by
-    the conventions of the operator library, or None if the expression is to be counted.
-    """
+    inputs: tuple[Tensor, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
     """The names of the stages whose tensors are returned, in argument order."""
     name: str = ""
     """A label for users. It is not part of the key."""

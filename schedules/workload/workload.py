@@ -101,6 +101,6 @@ class Workload(Computation):
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
         """Return the workload of a JSON text. Raise WorkloadError if it is not valid."""
-        from .document_reader import read_text  # Start-up: a query that names an operator does not need the parser
+        from .document_reader import read_text  # Start-up: not needed for operators
 
         return cls._on(read_text(text))
