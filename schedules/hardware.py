@@ -11,11 +11,12 @@ FMA_PIPES = 2
 Published: Fog, "Instruction tables" (2024), and LLVM's scheduling models."""
 
 FMA_LATENCY = 4.0
-"""Cycles from a multiply-add to a dependent one. Published: the same sources, for Zen 3 to 5,
-Skylake to Golden Cove, Neoverse N1 to V2."""
+"""Cycles from a multiply-add to a dependent one. Published: Fog, "Instruction tables" (2024), and
+LLVM's scheduling models, for Zen 3 to 5, Skylake to Golden Cove, Neoverse N1 to V2."""
 
 LOAD_PORTS = 2
-"""Vectors that a core loads from its first cache per cycle. Published: the same sources."""
+"""Vectors that a core loads from its first cache per cycle. Published: Fog, "Instruction tables"
+(2024), and LLVM's scheduling models."""
 
 BUSY_CHAINS = FMA_PIPES * FMA_LATENCY
 """Number of independent accumulators that keep the multiply-add pipelines busy."""

@@ -104,7 +104,6 @@ class Target:
     """Number of registers of `vector_bits`."""
     caches: tuple[Cache, ...]
     cores: int
-    """Number of cores of the machine."""
     threads: int = 1
     """Number of threads that a kernel may use."""
     probes: Probes = field(default_factory=Probes, compare=False)

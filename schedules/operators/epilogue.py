@@ -63,19 +63,19 @@ def _requant(x: Expr, at: _Context) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """An operation on the result of a contraction.
-
-    `apply` computes one element. `extra` has (name, shape kind) for each extra input; see `_shape`.
-    `floats` and `integers` state whether it is defined for these types.
-    """
+    """An operation on the result of a contraction."""
 
     name: str
     summary: str
     flops: int
     apply: Callable[[Expr, _Context], Expr]
+    """Function that returns one element of the result."""
     extra: tuple[tuple[str, str], ...] = ()
+    """The name and the kind of shape of each extra input; `_shape` returns the shape."""
     floats: bool = True
+    """Whether the operation is defined for floats."""
     integers: bool = True
+    """Whether the operation is defined for integers."""
 
 
 EPILOGUES = {

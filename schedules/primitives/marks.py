@@ -57,7 +57,7 @@ class Vectorize(Primitive):
 class Unroll(Primitive):
     """Unroll a loop completely (`unroll`).
 
-    Legal for a serial loop if a statement has at most `MAX_UNROLLED` copies in total.
+    Legal for a serial loop if no statement then has more than `MAX_UNROLLED` copies.
     """
 
     loop: str

@@ -26,21 +26,24 @@ _MAX_COUNTED_POINTS = 1 << 22
 
 
 def published_flops(computation: Computation) -> int:
-    """Return the operations of one call: the declared count, or the count by the rule above."""
+    """Return the number of operations of one call: the count declared by the operator library, or
+    else `counted_flops`."""
     declared = computation.declared_flops
     return counted_flops(computation) if declared is None else declared
 
 
 def counted_flops(computation: Computation) -> int:
-    """Return the operations of one call by the rule above; every guard is taken as true."""
+    """Return the number of operations of one call, counted as the module docstring describes. Every
+    guard counts as true."""
     return sum(_points(s) * _per_point(s) for s in computation.stages)
 
 
 def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
-    A smaller declared count is returned instead: the operator library excludes these operations for
-    transposed convolutions. A group of axes with more than 2**22 points is counted in full.
+    If the declared count is smaller, it is returned instead: the operator library excludes these
+    operations for transposed convolutions. A connected group of axes with more than 2**22 points is
+    counted in full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
