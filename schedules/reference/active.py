@@ -231,8 +231,8 @@ def _halves(box: IterationBox, place: int) -> tuple[IterationBox, IterationBox]:
 
 
 def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> IterationBox | None:
-    """Return `box` with the ranges of its reduction axes clipped to the iterations in which all
-    `conds` may hold, or None if no iteration remains."""
+    """Clip the ranges of the reduction axes of `box` to the iterations in which all `conds` may
+    hold. Return the new box, or None if no iteration remains."""
     if not box.points:
         return None
     low, high = list(box.starts), [s + e - 1 for s, e in zip(box.starts, box.extents, strict=True)]

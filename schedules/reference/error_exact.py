@@ -46,7 +46,7 @@ def is_number_of(values: Array, dtype: DType) -> Array:
 
 def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
     """Return a mask of the float64 sums a + b in `values` that are exact and representable in
-    `dtype`, or None if a sample suggests that there are none.
+    `dtype`. Return None if a sample suggests that there are none.
 
     The test is that the error term of Knuth's TwoSum is zero.
     """
@@ -120,8 +120,8 @@ class _Numbers:
 
 def common_step(values: Array, dtype: DType) -> int | None:
     """Return an s such that all `values` are multiples of 2**s, or `NO_STEP` if all are zero.
-    Return None if a sample gives no such s, or if a single value exceeds 2**(s + precision), so
-    that sums may round."""
+    Return None if a sample determines no such s, or if a single value exceeds 2**(s + precision),
+    so that sums may round."""
     some = sample(values)
     some = some[some != 0]
     if not some.size:

@@ -41,8 +41,8 @@ class FactorValues:
 
     @property
     def meets_zero(self) -> Mask | None:
-        """A mask of the points at which this factor is NaN or infinite and a condition makes the
-        other factor zero, or None if there are none."""
+        """A mask of the points at which this factor is NaN or infinite, and a condition makes the
+        other factor zero. None means no points."""
         if self.met is None or self.raw.dtype.kind != "f":
             return None
         found = ~self.met & ~np.isfinite(self.raw)

@@ -58,7 +58,8 @@ class Winograd(Rewrite):
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with the stage rewritten, in normal form.
 
-        Raise ScheduleError if a condition of the class docstring fails.
+        Raise ScheduleError if a condition of the class docstring fails, or if there would be too
+        many stages or dimensions.
         """
         plan = self._plan(workload)
         stated = plan.stated_error

@@ -1,12 +1,12 @@
-"""Find phases: parts of a reduction in which all taps contribute to the output.
+"""Find phases: output positions with the same remainder modulo a stride, which use the same taps.
 
 Consider an output axis x and a reduction axis r in a condition `(x + p - r) % n == 0`, as in a
 transposed convolution with stride n. For each x, only every n-th r contributes. Both axes are split
 by n. The inner part of x is called the phase. The inner part of r then has only one value per
-phase. The primitive `Solve` replaces this loop by its value. The result is an ordinary convolution
-for each phase, with the phase as an additional axis that only the weights depend on. For a scatter
-with the condition `n*y + r == x + p`, `Solve` is applied to y first, which leaves the condition
-above.
+phase, and the primitive `Solve` replaces its loop by this value. The result is an ordinary
+convolution for each phase. The phase is an additional axis on which only the weights depend. For a
+scatter with the condition `n*y + r == x + p`, `Solve` is applied to y first, which leaves the
+condition above.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class TileRoles:
     columns: StageLoop
     """The loop that is vectorised."""
     rows: tuple[StageLoop, ...]
-    """Up to two spatial loops on which not all column operands depend, innermost first."""
+    """Up to two spatial loops along which column operands are reused, innermost first."""
     outer_rows: tuple[StageLoop, ...]
     """Further such loops, outside `rows`."""
     batch: tuple[StageLoop, ...]
@@ -53,8 +53,8 @@ class TileRoles:
 
 
 def assign_roles(view: StageView) -> TileRoles | None:
-    """Return the roles of a stage in the tile sketch, or None if it is not a reduction or no
-    spatial axis is suitable for vectors."""
+    """Return the roles of a stage in the tile sketch. Return None if the stage is not a reduction,
+    or if no spatial axis is suitable for vectors."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
     last = view.spatial[-1]
@@ -75,9 +75,12 @@ def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
-    """Yield roles with vectors along an axis that is not contiguous in the result, for example the
-    channels of an image stored plane by plane. Column operands must be loadable or packable without
-    gaps, and the innermost row axis must be contiguous in the result."""
+    """Yield roles with vectors along an axis that is not contiguous in the result. An example are
+    the channels of an image stored plane by plane.
+
+    Column operands must be loadable or packable without gaps. The innermost row axis must be
+    contiguous in the result.
+    """
     if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
@@ -97,8 +100,8 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 
 
 def lane_step(roles: TileRoles) -> int:
-    """Return the stride in elements between neighbouring lanes of the column operands. If it is
-    more than 1, lanes are selected from whole vectors."""
+    """Return the largest stride in elements between neighbouring lanes of the column operands, up
+    to `MAX_LANE_STRIDE`. If it is more than 1, lanes are selected from whole vectors."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
     return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 

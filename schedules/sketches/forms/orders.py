@@ -69,7 +69,7 @@ def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
 
 def _windows_along_columns(view: StageView) -> bool:
     """Return whether neighbours along the last axis can be neither loaded as a vector nor packed as
-    a panel, because the axis shares a dimension with a window or is divided."""
+    a panel. The reason is that the axis is divided, or shares a dimension with a window."""
     column = view.spatial[-1].name
     reads = [read for read in view.reads if read.uses(column)]
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
