@@ -248,7 +248,7 @@ def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> Iterati
         for place, factor in cond.terms:
             if place < outer:
                 continue
-            # factor * axis >= rest; for an equation also factor * axis <= other.
+            # factor * axis >= rest. For an equation, factor * axis <= other holds too.
             rest = -(most - factor * (high[place] if factor > 0 else low[place]))
             other = -(least - factor * (low[place] if factor > 0 else high[place]))
             bounds = [rest, other if cond.equal else None]

@@ -138,8 +138,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
         distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # inf - inf is NaN, which counts as an infinite bound. The factor covers the rounding of the
-        # difference if one branch is huge (-1e30).
+        # inf - inf is NaN, and a NaN bound counts as infinite. The factor covers the rounding of
+        # the difference if one branch is huge (-1e30).
         distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, distance + other), errors)

@@ -49,7 +49,7 @@ class SampledTensor:
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(found, len(places) - 1)  # such elements are never used
+        return np.minimum(found, len(places) - 1)  # coordinates beyond the last one are never read
 
 
 Stored: TypeAlias = "Array | SampledTensor"

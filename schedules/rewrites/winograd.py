@@ -89,7 +89,7 @@ class Winograd(Rewrite):
             raise ScheduleError(self, found)
         inputs = {tensor.name for tensor in workload.inputs}
         if inputs.isdisjoint((found.data.tensor, found.weight.tensor)):
-            # Another rewrite may have computed the operands; `stated_error` has no sum of errors.
+            # `stated_error` does not include the errors of rewrites that computed both operands.
             raise ScheduleError(self, "no operand is an input: errors of operands would be added")
         windows = {w.dim: w for w in found.windows}
         tiled: list[_Tiled] = []
@@ -151,7 +151,7 @@ class _Plan:
         taps = {t.window.tap.name for t in self.tiled}
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
-        # Start-up: the module imports NumPy, which queries that only read a trace do not need.
+        # Start-up: queries that only read a trace then do not import NumPy.
         from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)

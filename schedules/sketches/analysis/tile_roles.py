@@ -138,7 +138,7 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
-    free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration gives no tasks
+    free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration reuses nothing
     if prod(loop.extent for loop in free) < FEWEST_ROWS:
         free = [
             loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)

@@ -304,7 +304,7 @@ class RowWriter:
             steps.combine(name, places[name], partials[name])
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
-            if visit.also:  # give it the loops of the reduction, then merge both
+            if visit.also:  # split this stage like the reduction, then merge both
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v.software_pipelining:

@@ -93,7 +93,7 @@ class TileNest:
             there = there / level.active_fraction if level.role == BATCHES else there
         if stage.finish:
             *rows, columns = remainders
-            # If rows that end in a block keep a guard, columns keep it too.
+            # If a guard on the last rows of a block remains, the guard on columns remains too.
             ends = [
                 (end.padded_extent > end.stored_extent) & (end.stored_extent == end.extent)
                 for end in rows
@@ -164,7 +164,7 @@ class TileNest:
         if len(rows) < 2 or stage.view.phase_steps or not skips.any():
             return np.zeros(self.plan.num_settings, np.int64)
         extent, tested = rows[1].extent, t.rows_tested
-        # Any of the tiles may be at an edge.
+        # All tiles test the padding, because any of them may be at an edge.
         some = (t.rows2.tiles > 1) & (tested > 0) & (tested < extent)
         return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 

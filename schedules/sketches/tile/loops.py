@@ -207,6 +207,6 @@ def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
     stage = t.stage
     bits = partial(bits_of, outline)
     panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)
-    # Prefetched data is as near as a copy, whatever its stride.
+    # Prefetched data is in the cache like a copy, at any stride.
     nearby = t.prefetches * bits(stage.nonresident)
     return np.asarray(panels | nearby | t.copies_rows * bits(stage.copyable), np.int64)

@@ -165,7 +165,7 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
             continue
         width = t.nr * read.dtype.bytes
         used = ~t.packs | (stage.column_dim(read) is None)
-        if not roles.is_reused:  # a line that is consumed completely need not survive
+        if not roles.is_reused:  # a completely used line need not stay cached
             used &= width < line_bytes
         used &= ~t.prefetches | (read not in stage.nonresident)
         lines = np.ceil(width / line_bytes)

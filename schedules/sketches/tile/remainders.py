@@ -79,7 +79,7 @@ def _remainder(
     has_code = peels & ragged & (apart | alike)
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
-    # no loop over the last tiles of a block
+    # whether the last tiles of a block have no loop
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)
     shared = np.where(has_code, blocks / axis.tiles, 1.0)
     full = np.where(cut, extent // size * size / extent, 1.0)
