@@ -15,27 +15,28 @@ from . import math_polynomials as fitted
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary floating-point format and the constants of its range reductions.
-
-    `ln2_high` has so few significant bits that its product with any exponent is exact. `magic` is
-    1.5 * 2**mantissa: adding it to a number rounds the number to an integer, and the low bits of
-    the sum are this integer.
-    """
+    """A binary floating-point format and its constants for range reductions."""
 
     element: str
     bits: int
     mantissa: int
     bias: int
     ln2_high: float
+    """ln 2, rounded to so few bits that its product with any exponent is exact."""
     ln2_low: float
+    """ln 2 - `ln2_high`."""
     exp_low: float
+    """Just below the arguments for which exp is 0."""
     exp_high: float
+    """Just above the arguments for which exp is infinite."""
     sigmoid_shift: int
     tanh_split: float
     tanh_high: float
+    """Beyond it, the magnitude of tanh rounds to 1."""
     erf_split: float
     erf_center: float
     erf_high: float
+    """Beyond it, the magnitude of erf rounds to 1."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
     tanh_head: tuple[float, ...]
@@ -44,6 +45,8 @@ class FloatFormat:
 
     @property
     def magic(self) -> float:
+        """1.5 * 2**mantissa. Adding it to a number rounds the number to an integer, and the low
+        bits of the sum are this integer."""
         return 1.5 * 2.0**self.mantissa
 
     @property
@@ -52,8 +55,6 @@ class FloatFormat:
         return self.bias << self.mantissa
 
 
-# exp_low and exp_high are just beyond the arguments at which exp becomes 0 and infinity; beyond
-# tanh_high and erf_high the result rounds to 1.
 FORMATS = {
     DType.F32: FloatFormat(
         element="float", bits=32, mantissa=23, bias=127,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 
 CODEGEN_VERSION = 8
-"""The version of generated code, increased with every change.
+"""The version of generated code. Every change of the generated code increases it.
 
 Records of another version are verified again.
 """
 
 EMIT_VERSION = 2
-"""The version of emitted files, increased with every change of entries or header.
+"""The version of emitted files. Every change of entries or header increases it.
 
-Records do not depend on it; the bytes of emitted files do.
+Records do not depend on it, but the bytes of emitted files do.
 """
 
 
