@@ -77,8 +77,8 @@ class RegisterAccess:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> None:
-        """Store the element at `offset`, or one element per lane of `axis`. Lanes whose bit in the
-        mask `where` is false keep their old value."""
+        """Store the element at `offset`, or one element per lane of `axis`. Lanes in which
+        the mask `where` is false keep their old value."""
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:
