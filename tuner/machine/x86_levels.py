@@ -55,7 +55,8 @@ def level_target(name: str, threads: int = 1) -> Target:
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
-    """Whether LLVM certainly compiles for `target`: a level, or features of this triple and CPU."""
+    """Return whether LLVM certainly compiles for `target`: it is a level, or its features are some
+    of those of this triple and CPU."""
     if is_level(target.cpu):
         level = level_target(target.cpu)
         return (target.triple, target.features) == (level.triple, level.features)
@@ -65,5 +66,5 @@ def is_well_known(target: Target, triple: str, cpu: str, features: Collection[st
 
 
 def is_level(cpu: str) -> bool:
-    """Whether `cpu` names a level and not a CPU model."""
+    """Return whether `cpu` names a level instead of a CPU model."""
     return cpu in _LEVELS

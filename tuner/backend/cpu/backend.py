@@ -25,7 +25,7 @@ from .memory.flat import flat_buffers
 if TYPE_CHECKING:
     from ...emit.kernel import CompiledKernel
 
-# Fast start: importing this module loads no LLVM. Methods that need LLVM import it.
+# Start-up: importing this module loads no LLVM. Methods that need LLVM import it.
 
 
 class Cpu:

@@ -9,22 +9,22 @@ four kinds of runs:
    another share of the region writes, then in one of the two orders it reads poison or a value that
    is too new. The bytes that each share changes are recorded (`Observer`). If two shares write
    different values to a byte, both change it in one order. If they write the same value, only the
-   first share of each order changes it, but the first shares of the two orders are different. A byte
-   that already contains the value is not detected, for example the target of adding zero. Because
-   the two runs have different poisons, such a byte was written before the region.
-3. Write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some
-   regions. Before every share, outputs and workspace are filled with 0x55. The share runs again with
-   fills of 0xAA and of random bytes. A byte that changed in any of these runs was written. The stack
-   of the region's caller is observed too, with its real content, because it contains return
-   addresses. A write is not detected only if its value depends on the old byte: a copy of it, or the
-   maximum of it and a smaller value. Random bytes are needed because constant fills hide the maximum
-   of two buffers. The write sets of two shares of a region must be disjoint. This finds races that
-   no order reveals, such as two threads that add to one sum.
-4. Stores, in the full check. A share may load bytes of another share and store them back
-   unchanged. That changes nothing in the runs above, but overwrites the other share's write if both
-   run concurrently. Therefore each share runs with up to 16 read-only pages or ranges of pages: at
-   the borders to bytes of other shares, and where it has no bytes. Single stores to them are
-   observed (`loading.store_watch`).
+   first share of each order changes it, but the first shares of the two orders are different. A
+   byte that already contains the value is not detected, for example the target of adding zero.
+   Because the two runs have different poisons, such a byte was written before the region.
+3. Write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions.
+   Before every share, outputs and workspace are filled with 0x55. The share runs again with fills
+   of 0xAA and of random bytes. A byte that changed in any of these runs was written. The stack of
+   the region's caller is observed too, with its real content, because it contains return addresses.
+   A write is not detected only if its value depends on the old byte: a copy of it, or the maximum
+   of it and a smaller value. Random bytes are needed because constant fills hide the maximum of two
+   buffers. The write sets of two shares of a region must be disjoint. This finds races that no
+   order reveals, such as two threads that add to one sum.
+4. Stores, in the full check. A share may load bytes of another share and store them back unchanged.
+   That changes nothing in the runs above, but overwrites the other share's write if both run
+   concurrently. Therefore each share runs with up to 16 read-only pages or ranges of pages: at the
+   borders to bytes of other shares, and where it has no bytes. Single stores to them are observed
+   (`loading.store_watch`).
 
 In runs of kind 3, values are garbage from the first region on. That is harmless, because no address
 in the loop IR depends on data. If observing all regions costs too much, the first and the last call

@@ -1,6 +1,6 @@
 """Loading an object file into this process."""
 
-# Fast start: only the functions that load an object import LLVM.
+# Start-up: only the functions that load an object import LLVM.
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
     """
     import llvmlite.binding as llvm
 
-    from ....emit.object_code import host_target_machine  # Fast start: it loads LLVM
+    from ....emit.object_code import host_target_machine  # Start-up: it loads LLVM
 
     faults = _FAULTS.format(
         page=fault_page,
