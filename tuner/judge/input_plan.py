@@ -1,8 +1,9 @@
 """The kinds of test inputs, and the input values that suit a workload.
 
 The values depend on the value ranges of the workload's nodes
-(`tilewright.schedules.reference.exactness`), never on its name. If inputs of both signs could give
-a logarithm, root or division an argument without a finite value, all float inputs are positive.
+(`tilewright.schedules.reference.exactness`), never on its name. With inputs of both signs, a
+logarithm, root or division may have an argument without a finite value. If so, the workload needs
+positive inputs: all float inputs are positive.
 """
 
 from __future__ import annotations
@@ -25,77 +26,90 @@ from .discriminating_inputs import combined_values, reduced_dims
 
 
 class InputKind(StrEnum):
-    """The distribution of inputs. The first three are integers, also in float tensors.
+    """The distribution of inputs.
 
-    - integers: uniform over the integer range of the workload. Results are exact if possible.
-    - spikes: the lower end of that range, with a few values at the upper end: about four per
-      reduction, and half of the last positions along each axis. A missing term is detected even if
-      thousands of others are added, as in a softmax.
-    - extremes: integer types over their full range, a fifth of the values at its ends; floats are
-      normal.
-    - normal: N(0, 1). uniform: U(0, 1).
-    - special: normal, with zeros of both signs, 5 % denormals, 10 % of magnitudes up to 2**10, and
-      a few large values.
-    - wide: like special, with all other magnitudes up to 2**10 and no large values, for workloads
-      whose results may overflow for these. Only this kind has differences between 59 and 87, whose
-      exponentials are far below 1 but still normal numbers.
-    - peaks: normal, with 100 to 6400 at one position of each row, the next position in the next row
-      (the seed determines the first), and as much subtracted at a few positions. Exponentials
-      overflow unless the kernel first subtracts the correct maximum.
-    - sunk: one input (the seed selects it) is -8008 to -8000, and 100 to 6400 more at one position
-      of each row as above. All other inputs are U(0, 1); integers are in the lower quarter of their
-      type, or 1 and 2. A maximum, also of products, is then far below zero. The kernel must start
-      from the identity of the reduction and include all terms.
-    - raised: the mirror image of sunk, for minima.
-
-    The following have few distinct values, for which inexact operations are exact:
-
-    - anchors: -2**14, 0 and 2**14, a third each. Exponentials are 0 or 1, sigmoids also 1/2, and
-      their sums are counts. below: -2**14 and 0. above: 0 and 2**14.
-    - lone_top: one input (the seed selects it) is -2**14, and 0 at one position of each line along
-      a reduction, the next position in the next line (the seed determines the first). The other
-      inputs are 1 and 2. lone_bottom: the same with 2**14. They detect a maximum or minimum that
-      omits a position.
-    - few: -2**14, and N(0, 1) at four positions of each line. Exponentials and sigmoids of -2**14
-      are 0, so sums have four terms, each within the error bound of the function.
-    - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
-      means are zero and variances are sums of integers.
-    - single: one float input (the seed selects it) has full significands; the others are a power of
-      two at one position of each line and zero elsewhere. Sums then have one term. Neither this
-      term nor an operand may be rounded.
-    - swept: one input (the seed selects it) has magnitudes over the whole range of its type,
-      denormals included: a third between 2**-12 and 2**10, and a third evenly between the arguments
-      of the least and the greatest exponential. Each line along a reduction has one magnitude. The
-      other inputs are normal, or its replacement below.
-    - signed: U(0.5, 1.5) with either sign, for workloads whose inputs are otherwise positive.
-      `seed` modulo the number of inputs + 1 selects all inputs, or one.
-
-    Workloads that need positive inputs have U(0.5, 1.5) for normal and uniform, positive peaks
-    only, and powers of two between 1/64 and 64 times U(1, 2) for special. Their sunk values are
-    1/64 to 1/32, and eight times as much at one position of each row. Their anchors are 1/4, 1 and
-    4. A quarter of their swept values are negative nevertheless.
+    In the kinds from `anchors` to `single`, and in `lone_top` and `lone_bottom`, inputs have few
+    distinct values, for which inexact operations are exact. Inputs of integer type are drawn as in
+    `integers` for the kinds from `anchors` to `single`, and as in `extremes` for the kinds of real
+    values.
     """
 
     INTEGERS = "integers"
+    """Integers, also in float tensors, uniform over the integer range of the workload. Results are
+    exact if possible."""
     SPIKES = "spikes"
+    """Integers at the lower end of that range, also in float tensors. At the upper end are about
+    four random terms of each reduction, and a random half of the elements at the last position of
+    each axis. A missing term is detected even if thousands of others are added, as in a softmax."""
     EXTREMES = "extremes"
+    """Integer types over their full range, with a fifth of the values at its ends. Floats are as in
+    `normal`."""
     NORMAL = "normal"
+    """N(0, 1), or U(0.5, 1.5) if the workload needs positive inputs."""
     UNIFORM = "uniform"
+    """U(0, 1), or U(0.5, 1.5) if the workload needs positive inputs."""
     SPECIAL = "special"
+    """Like `normal`, but 10 % are zeros of both signs, 5 % are denormals, 10 % are scaled to
+    magnitudes up to 2**10, and a few are large. If the workload needs positive inputs: U(1, 2)
+    times powers of two between 1/64 and 32."""
     WIDE = "wide"
+    """Like `special`, but all values that are not zeros or denormals are scaled to magnitudes up to
+    2**10, and none is large. For workloads that may overflow for large values. Only this kind has
+    pairs of values whose difference is between 59 and 87. The exponentials of such differences are
+    far below 1 but still normal numbers."""
     PEAKS = "peaks"
+    """Like `normal`, but one element of each row is 100 to 6400. Its position moves from row to
+    row, and the seed determines the first one. From a few other elements, 100 to 6400 is
+    subtracted, unless the workload needs positive inputs. Exponentials overflow unless the kernel
+    first subtracts the correct maximum."""
     SUNK = "sunk"
+    """One input, which the seed selects, is far below zero: -8008 to -8000, but one element of each
+    row is 100 to 6400 larger. (1/64 to 1/32 and eight times as much, if the workload needs positive
+    inputs. The lower quarter of the type for integers.) All other floats are as in `uniform`, and
+    all other integers are 1 or 2. A maximum, also of products, is then far below zero. The kernel
+    must start from the identity of the reduction and include all terms."""
     RAISED = "raised"
+    """For minima. One input, which the seed selects, is far above zero: 8000 to 8008, but one
+    element of each row is 100 to 6400 smaller. (The upper quarter of the type for integers.) The
+    other inputs are as in `sunk`."""
     ANCHORS = "anchors"
+    """-2**14, 0 and 2**14, or 1/4, 1 and 4 if the workload needs positive inputs, a third each. For
+    a long reduction, all but a few are 2**14. Exponentials are 0 or 1, sigmoids also 1/2, and their
+    sums are counts."""
     BELOW = "below"
+    """-2**14 and 0. Otherwise like `anchors`."""
     ABOVE = "above"
+    """0 and 2**14. Otherwise like `anchors`."""
     LONE_TOP = "lone_top"
+    """One input, which the seed selects, is 0 at one position of each line along a reduction, and
+    -2**14 elsewhere. (1 and 1/64, if the workload needs positive inputs. The greatest and the least
+    value of the type for integers.) The position moves from line to line. The other inputs are 1 or
+    2. A maximum that omits a position is detected."""
     LONE_BOTTOM = "lone_bottom"
+    """For minima. One input, which the seed selects, is 0 at one position of each line along a
+    reduction, and 2**14 elsewhere. (1 and 64, if the workload needs positive inputs. The least and
+    the greatest value of the type for integers.) The other inputs are 1 or 2."""
     FEW = "few"
+    """-2**14, except for N(0, 1) at four positions of each line. Exponentials and sigmoids of
+    -2**14 are 0. So sums have four terms, each within the error bound of the function. If the
+    workload needs positive inputs, as in `uniform`."""
     BALANCED = "balanced"
+    """Integers of both signs and of magnitude 1 to 4, whose sum is zero along every axis. So means
+    are zero, and variances are sums of integers. If the workload needs positive inputs, magnitudes
+    + 1."""
     SINGLE = "single"
+    """One float input, which the seed selects, is as in `normal`, with full significands. The
+    others are a power of two at one position of each line, and zero elsewhere (powers of two
+    everywhere, if the workload needs positive inputs). So sums have one term. Neither this term nor
+    an operand may be rounded."""
     SIGNED = "signed"
+    """U(0.5, 1.5) with either sign, for workloads that otherwise need positive inputs. If `seed` %
+    (number of inputs + 1) is 0, all inputs have both signs. If it is n, only input n - 1 has both
+    signs."""
     SWEPT = "swept"
+    """One float input, which the seed selects, has all magnitudes of its type (see `spread`), with
+    both signs. Each line along a reduction has about one magnitude. The other float inputs are as
+    in `normal`."""
 
 
 CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})
@@ -104,30 +118,30 @@ CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """The input values that suit a workload.
-
-    Integers are drawn from `low..high` (unsigned types: from max(low, 0)). With these, `exact`
-    states that every result is exact, and `exact_stages` are the stages without rounding.
-    `exact_extremes` states that all inputs are integers and that results are exact for every value.
-    If `positive`, float inputs must be positive. Large special values are below
-    2**`large_exponent`. `terms` is the number of terms of the longest reduction. `dims` are the
-    dimensions of each input along reductions.
-    """
+    """The input values that suit a workload."""
 
     low: int
+    """Integers are drawn from `low` to `high`, or from max(`low`, 0) for unsigned types."""
     high: int
     exact: bool
+    """Whether every result is exact for these integers."""
     exact_stages: frozenset[str]
+    """The stages without rounding for these integers."""
     exact_extremes: bool
+    """Whether all inputs are of integer type, and results are exact for all their values."""
     positive: bool
+    """Whether float inputs must be positive."""
     large_exponent: int
+    """Large special values are below 2**`large_exponent`."""
     terms: int
+    """The number of terms of the longest reduction."""
     dims: Mapping[str, tuple[int, ...]]
+    """The dimensions of each input along which a reduction runs."""
 
 
 REAL_SPAN = 8.0
-"""Normal values are clipped to [-8, 8], which changes one value in 10**15."""
-WIDE_EXPONENT = 10  # wide values are below 2**10
+"""Values of `normal` are clipped to [-8, 8], which changes one value in 10**15."""
+WIDE_EXPONENT = 10  # values of `wide` are below 2**10
 LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 
@@ -149,7 +163,8 @@ def plan_inputs(workload: Workload) -> InputPlan:
 
 
 def plan_for_rewritten(plan: InputPlan, rewritten: Workload) -> InputPlan:
-    """Return `plan` of the original workload with the exactness of the rewritten workload."""
+    """Return `plan`, which is for the original workload, with the exactness of the rewritten
+    workload."""
     spans = {
         t.name: ValueRange(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
         for t in rewritten.inputs
@@ -170,7 +185,7 @@ def _with_floats(workload: Workload, span: ValueRange) -> Ranges:
 
 
 def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges]:
-    """Return the widest range of integers that leaves the most stages without rounding."""
+    """Return the widest range of integers for which the most stages have no rounding."""
 
     def ranges(high: int) -> Ranges:
         spans = {t.name: integer_span(t, high) for t in workload.inputs}
@@ -184,7 +199,8 @@ def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges
 
 
 def _large_exponent(workload: Workload) -> int:
-    """Return the largest exponent in `LARGE_EXPONENTS` without overflow, or 0."""
+    """Return the largest exponent in `LARGE_EXPONENTS` for which no node of the workload overflows,
+    or 0."""
     floats = [t.dtype.binary.max_exponent for t in workload.inputs if t.dtype.is_float]
     for exponent in LARGE_EXPONENTS:
         span = ValueRange(-(2.0**exponent), 2.0**exponent, None)

@@ -28,7 +28,7 @@ class CheckJob:
     incumbent_secs: float | None = None
     """The time of the incumbent, a parameter of the timing race (see `TimingRace`)."""
     final_secs: float = 0.05
-    """A parameter of the timing race."""
+    """The greatest time of sampling after the last rung of the timing race."""
     timed: bool = True
     """False ends the job after verification."""
     repeats: int = 1
