@@ -129,7 +129,7 @@ class Backend(Protocol):
         ...
 
     def makes(self, target: Target) -> bool:
-        """Whether this back end generates kernels for `target`."""
+        """Return whether this back end generates kernels for `target`."""
         ...
 
     def detect(self) -> Target:

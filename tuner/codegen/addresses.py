@@ -26,7 +26,8 @@ class Array:
 
 
 class Addresses:
-    """A writer of element addresses in one function; the base class of array loads and stores."""
+    """A writer of element addresses in one function: the base class of `ArrayLoads` and
+    `ArrayStores`."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text

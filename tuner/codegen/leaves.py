@@ -183,7 +183,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Prefetch the cache line of an element; write nothing if the buffer is in registers."""
+        """Prefetch the cache line of an element. If the buffer is in registers, write nothing."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis

@@ -165,7 +165,7 @@ class Body:
         return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
 
     def part(self, x: str, start: int, width: int) -> str:
-        """Write `width` lanes of `x` from `start` on; lanes beyond the end of `x` are undefined."""
+        """Write `width` lanes of `x` from `start` on. Lanes beyond the end of `x` are undefined."""
         element = self.fmt.element
         if self.lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -193,8 +193,10 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """Return the lines of another body and the name of its result, with new names; write
-        nothing. The body computes `result` from `%x`, which `x` replaces."""
+        """Return the lines of another body and the name of its result, with new names.
+
+        The lines are not written. They compute `result` from `x`, which replaces `%x`.
+        """
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -223,7 +225,8 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Write Horner's rule, which has the fewest operations; other vectors hide its latency."""
+        """Write a polynomial by Horner's rule, which has the fewest operations. Its latency is
+        hidden, because other vectors are computed concurrently."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
@@ -231,8 +234,8 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """Return a body's `lines` and `result` with `x` as its argument, and `suffix` appended to the
-    names of its values."""
+    """Return the `lines` and `result` of a body in which `x` replaces the argument `%x`. `suffix`
+    is appended to the names of all other values."""
 
     def replaced(text: str) -> str:
         return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)

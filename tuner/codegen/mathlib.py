@@ -2,8 +2,8 @@
 
 The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
 reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
-measures the errors. Results are the same for every lane count of a target; targets with and without
-fused multiply-add may differ in the last bit.
+measures the errors. Results are the same for every lane count of a target; Targets
+with and without fused multiply-add may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _sigmoid(b: Body, x: str) -> str:
 
 
 def _tanh(b: Body, x: str) -> str:
-    """Write t / (t + 2) with t = expm1(2|x|); no cancellation occurs, because 2**n - 1 is exact.
+    """Write t / (t + 2) with t = expm1(2|x|). 2**n - 1 is exact, so nothing cancels.
 
     For small |x|, the roundings of t, t + 2 and the quotient may add up to 2.5 units in the last
     place. The limit of f32 is 2 units, so for small |x| f32 uses x + x^3 p(x^2).

@@ -27,7 +27,8 @@ instructions calls these functions, because LLVM's time grows faster than the si
 
 @dataclass(slots=True)
 class ModuleText:
-    """The top level of an LLVM module being written; functions are added as complete text."""
+    """The top level of an LLVM module that is being written. Functions are added as complete
+    text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)
@@ -77,7 +78,7 @@ class ModuleText:
         return "@zeros"
 
     def text(self) -> str:
-        """Return the text of the whole module; the same parts give the same text."""
+        """Return the text of the whole module. The same parts give the same text."""
         parts = [f'target triple = "{self.target.triple}"']
         parts += [self._definition(name) for name in sorted(self.definitions)]
         parts += self.functions

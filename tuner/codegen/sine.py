@@ -171,7 +171,7 @@ def _taylor(count: int) -> tuple[float, ...]:
 
 
 def _rounded(b: Body, x: str) -> tuple[str, str]:
-    """Return `(t, -n)` for the integer n nearest to `x`; n is in the low bits of t."""
+    """Return `(t, -n)` for the integer n nearest to `x`. n is in the low bits of t."""
     magic = b.const(b.fmt.magic)
     t = b.add(x, magic)
     return b.to_bits(t), b.sub(magic, t)

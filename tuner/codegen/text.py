@@ -65,7 +65,7 @@ class FunctionText:
         (self.here if level is None else self.at(level)).append(line)
 
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
-        """Write `%new = expression`; return the new name."""
+        """Write `%new = expression`, and return the new name."""
         name = self.new(hint)
         self.add(f"  {name} = {expression}", level)
         return name

@@ -20,8 +20,8 @@ Records do not depend on it, but the bytes of emitted files do.
 def llvmlite_version() -> str:
     """Return the installed release of llvmlite, or "" if it is not installed.
 
-    Importing its package does not load LLVM; reading the metadata of the installed package takes
-    ten times as long.
+    Importing its package does not load LLVM. Reading the metadata of the package instead would
+    take ten times as long.
     """
     try:
         return str(import_module("llvmlite").__version__)

@@ -28,88 +28,89 @@ from .discriminating_inputs import combined_values, reduced_dims
 class InputKind(StrEnum):
     """The distribution of inputs.
 
-    In the kinds from `anchors` to `single`, and in `lone_top` and `lone_bottom`, inputs have few
-    distinct values, for which inexact operations are exact. Inputs of integer type are drawn as in
-    `integers` for the kinds from `anchors` to `single`, and as in `extremes` for the kinds of real
-    values.
+    The text of a member is about float inputs. "Positive:" precedes the values for workloads that
+    need positive inputs, and "Integer types:" the values for inputs of integer type. Without such
+    an entry, inputs of integer type are drawn as in `extremes`, or from `anchors` to `single` as in
+    `integers`. The kinds from `anchors` to `single` have few distinct values, for which inexact
+    operations are exact.
     """
 
     INTEGERS = "integers"
-    """Integers, also in float tensors, uniform over the integer range of the workload. Results are
-    exact if possible."""
+    """Integers, uniform over the integer range of the workload (`InputPlan`). Results are exact if
+    possible. Integer types: the same."""
     SPIKES = "spikes"
-    """Integers at the lower end of that range, also in float tensors. At the upper end are about
-    four random terms of each reduction, and a random half of the elements at the last position of
-    each axis. A missing term is detected even if thousands of others are added, as in a softmax."""
+    """Integers at the lower end of that range. At the upper end are about four random terms of each
+    reduction, and a random half of the elements at the last position of each axis. A missing term
+    is detected even if thousands of others are added, as in a softmax. Integer types: the same."""
     EXTREMES = "extremes"
-    """Integer types over their full range, with a fifth of the values at its ends. Floats are as in
-    `normal`."""
+    """N(0, 1). Positive: U(0.5, 1.5). Integer types: their full range, with a fifth of the values
+    at its ends."""
     NORMAL = "normal"
-    """N(0, 1), or U(0.5, 1.5) if the workload needs positive inputs."""
+    """N(0, 1). Positive: U(0.5, 1.5)."""
     UNIFORM = "uniform"
-    """U(0, 1), or U(0.5, 1.5) if the workload needs positive inputs."""
+    """U(0, 1). Positive: U(0.5, 1.5)."""
     SPECIAL = "special"
-    """Like `normal`, but 10 % are zeros of both signs, 5 % are denormals, 10 % are scaled to
-    magnitudes up to 2**10, and a few are large. If the workload needs positive inputs: U(1, 2)
-    times powers of two between 1/64 and 32."""
+    """N(0, 1), but 10 % are zeros of both signs, 5 % are denormals, 10 % are scaled to magnitudes
+    up to 2**10, and a few are large. Positive: U(1, 2) times powers of two between 1/64 and 32."""
     WIDE = "wide"
     """Like `special`, but all values that are not zeros or denormals are scaled to magnitudes up to
-    2**10, and none is large. For workloads that may overflow for large values. Only this kind has
-    pairs of values whose difference is between 59 and 87. The exponentials of such differences are
-    far below 1 but still normal numbers."""
+    2**10, and none is large. It is for workloads that may overflow for large values. Only this kind
+    has pairs of values whose difference is between 59 and 87. The exponentials of such negative
+    differences are far below 1 but still normal numbers."""
     PEAKS = "peaks"
-    """Like `normal`, but one element of each row is 100 to 6400. Its position moves from row to
-    row, and the seed determines the first one. From a few other elements, 100 to 6400 is
-    subtracted, unless the workload needs positive inputs. Exponentials overflow unless the kernel
-    first subtracts the correct maximum."""
+    """N(0, 1), but one element of each row is 100 to 6400. Its position moves from row to row, and
+    the seed determines the first one. From a few other elements, 100 to 6400 is subtracted.
+    Exponentials overflow unless the kernel first subtracts the correct maximum. Positive: U(0.5,
+    1.5), with the same peaks and no subtraction."""
     SUNK = "sunk"
-    """One input, which the seed selects, is far below zero: -8008 to -8000, but one element of each
-    row is 100 to 6400 larger. (1/64 to 1/32 and eight times as much, if the workload needs positive
-    inputs. The lower quarter of the type for integers.) All other floats are as in `uniform`, and
-    all other integers are 1 or 2. A maximum, also of products, is then far below zero. The kernel
-    must start from the identity of the reduction and include all terms."""
+    """One input, which the seed selects, is -8008 to -8000. One element of each row is 100 to 6400
+    larger. All other inputs are as in `uniform`. A maximum, also of products, is then far below
+    zero. The kernel must start from the identity of the reduction and include all terms. Positive:
+    the selected input is 1/64 to 1/32, and one element of each row is eight times as large. Integer
+    types: the selected input is in the lower quarter of its type, and all others are 1 or 2."""
     RAISED = "raised"
-    """For minima. One input, which the seed selects, is far above zero: 8000 to 8008, but one
-    element of each row is 100 to 6400 smaller. (The upper quarter of the type for integers.) The
-    other inputs are as in `sunk`."""
+    """The mirror image of `sunk`, for minima. One input, which the seed selects, is 8000 to 8008.
+    One element of each row is 100 to 6400 smaller. All other inputs are as in `uniform`. Integer
+    types: the selected input is in the upper quarter of its type, and all others are 1 or 2."""
     ANCHORS = "anchors"
-    """-2**14, 0 and 2**14, or 1/4, 1 and 4 if the workload needs positive inputs, a third each. For
-    a long reduction, all but a few are 2**14. Exponentials are 0 or 1, sigmoids also 1/2, and their
-    sums are counts."""
+    """-2**14, 0 and 2**14, a third each. For a long reduction, all but a few are 2**14.
+    Exponentials are 0 or 1, sigmoids also 1/2, and their sums are counts. Positive: 1/4, 1 and
+    4."""
     BELOW = "below"
-    """-2**14 and 0. Otherwise like `anchors`."""
+    """-2**14 and 0, half each. For a long reduction, all but a few are -2**14. Positive: 1/4, 1 and
+    4."""
     ABOVE = "above"
-    """0 and 2**14. Otherwise like `anchors`."""
+    """2**14 and 0, half each. For a long reduction, all but a few are 2**14. Positive: 1/4, 1 and
+    4."""
     LONE_TOP = "lone_top"
     """One input, which the seed selects, is 0 at one position of each line along a reduction, and
-    -2**14 elsewhere. (1 and 1/64, if the workload needs positive inputs. The greatest and the least
-    value of the type for integers.) The position moves from line to line. The other inputs are 1 or
-    2. A maximum that omits a position is detected."""
+    -2**14 elsewhere. The position moves from line to line. The other inputs are 1 or 2. A maximum
+    that omits a position is detected. Positive: 1 instead of 0, and 1/64 instead of -2**14. Integer
+    types: the greatest and the least value of the type."""
     LONE_BOTTOM = "lone_bottom"
-    """For minima. One input, which the seed selects, is 0 at one position of each line along a
-    reduction, and 2**14 elsewhere. (1 and 64, if the workload needs positive inputs. The least and
-    the greatest value of the type for integers.) The other inputs are 1 or 2."""
+    """The mirror image of `lone_top`, for minima. One input is 0 at one position of each line, and
+    2**14 elsewhere. The other inputs are 1 or 2. Positive: 1 instead of 0, and 64 instead of 2**14.
+    Integer types: the least and the greatest value of the type."""
     FEW = "few"
     """-2**14, except for N(0, 1) at four positions of each line. Exponentials and sigmoids of
-    -2**14 are 0. So sums have four terms, each within the error bound of the function. If the
-    workload needs positive inputs, as in `uniform`."""
+    -2**14 are 0. So sums have four terms, each within the error bound of the function. Positive:
+    U(0.5, 1.5)."""
     BALANCED = "balanced"
     """Integers of both signs and of magnitude 1 to 4, whose sum is zero along every axis. So means
-    are zero, and variances are sums of integers. If the workload needs positive inputs, magnitudes
-    + 1."""
+    are zero, and variances are sums of integers. Positive: their magnitudes plus 1."""
     SINGLE = "single"
-    """One float input, which the seed selects, is as in `normal`, with full significands. The
-    others are a power of two at one position of each line, and zero elsewhere (powers of two
-    everywhere, if the workload needs positive inputs). So sums have one term. Neither this term nor
-    an operand may be rounded."""
+    """One float input, which the seed selects, is N(0, 1), with full significands. The others are a
+    power of two at one position of each line, and zero elsewhere. So sums have one term. Neither
+    this term nor an operand may be rounded. Positive: the selected input is U(0.5, 1.5), and the
+    others are powers of two everywhere."""
     SIGNED = "signed"
-    """U(0.5, 1.5) with either sign, for workloads that otherwise need positive inputs. If `seed` %
+    """U(0.5, 1.5) with either sign, for workloads that need positive inputs otherwise. If `seed` %
     (number of inputs + 1) is 0, all inputs have both signs. If it is n, only input n - 1 has both
     signs."""
     SWEPT = "swept"
     """One float input, which the seed selects, has all magnitudes of its type (see `spread`), with
-    both signs. Each line along a reduction has about one magnitude. The other float inputs are as
-    in `normal`."""
+    both signs. Each line along a reduction has about one magnitude. The other inputs are N(0, 1).
+    Positive: the others are U(0.5, 1.5), and a quarter of the selected input is negative."""
 
 
 CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})

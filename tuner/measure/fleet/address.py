@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([
 
 
 class FleetError(MeasurerError):
-    """No scheduler answers, no machine of the wanted kind joined, or the protocol versions differ."""
+    """No scheduler answers, no suitable machine has joined, or the protocol versions differ."""
 
     code = "fleet_unavailable"
     category = ErrorCategory.UNAVAILABLE
