@@ -22,8 +22,10 @@ def conflict_misses(strided: Iterable[StridedRows], target: Target, settings: in
 
 
 def lost_levels(target: Target, strided: StridedRows) -> FloatArray:
-    """Return the number of caches that have space for all rows, but not in the sets that the stride
-    maps them to, shape (P,)."""
+    """Return the number of caches in which the rows do not fit because of their stride, shape (P,).
+
+    The cache has space for all rows, but the sets that the stride maps them to have not.
+    """
     lost = np.zeros(np.broadcast(strided.rows, strided.row_lines).shape)
     for cache in target.caches[:2]:
         sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)

@@ -53,8 +53,11 @@ def _exposed(lines: Number, lines_per_run: Number) -> Number:
 
 
 def conflict_share(stride_bytes: int) -> float:
-    """Return how strongly rows at this stride compete for cache sets: 1 for a multiple of the page
-    size, 0.5 for other multiples of half the page size, otherwise 0."""
+    """Return how strongly rows at this stride compete for cache sets, 0 to 1.
+
+    It is 1 for a multiple of the page size, 0.5 for other multiples of half the page size,
+    otherwise 0.
+    """
     whole, half = stride_bytes % PAGE_BYTES == 0, stride_bytes % (PAGE_BYTES // 2) == 0
     return 1.0 if whole else 0.5 if half else 0.0
 

@@ -158,8 +158,8 @@ class _Nest:
     def _loaded(
         self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray
     ) -> tuple[Number, Number, Number]:
-        """Return three numbers for a leaf: its loads, the registers that one of its steps reads,
-        and the registers that stay live for later steps.
+        """Return three numbers for a leaf: loads, registers in one step, registers live for later
+        steps.
 
         Vectors that other leaves of its body have loaded or stored are not loaded again.
         Loop-invariant vectors are loaded before the innermost loop, unless the leaf writes the
@@ -282,8 +282,8 @@ class _Nest:
         return np.maximum(entries, 1.0), np.where(entries > 0, runs / np.maximum(entries, 1.0), 1.0)
 
     def _tasks(self) -> tuple[FloatArray, FloatArray]:
-        """Return the trip count of the parallel loop with the most work, and the number of entries
-        into parallel regions, each of shape (P,)."""
+        """Return (1) the trip count of the parallel loop with the most work, and (2) the number of
+        entries into parallel regions. Each has shape (P,)."""
         weight = self.work.copy()
         for n in range(len(self.loops) - 1, 0, -1):
             weight[self.around[n]] += weight[n]

@@ -17,11 +17,11 @@ MOST_SHAPES = 1 << 14
 def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
     """Return three counts of a leaf, each a scalar or of shape (P,).
 
-    They are the distinct vectors that all its copies read (elements, if all lanes use the same
-    element), the registers that these occupy in one reduction step, and the registers that stay
-    live for a later step. An element that all lanes use and that several steps read is loaded
-    before all steps, as LLVM does. Each step loads only the vectors that no earlier step has
-    loaded.
+    The first is the number of distinct vectors that all its copies read (of elements, if all lanes
+    use the same element). The second is the number of registers that these occupy in one reduction
+    step. The third is the number of registers that stay live for a later step. An element that all
+    lanes use and that several steps read is loaded before all steps, as LLVM does. Each step loads
+    only the vectors that no earlier step has loaded.
     """
     moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
     steps = [axis for axis in leaf.copies if axis in leaf.statement.reduction_axes]
@@ -43,8 +43,11 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
 
 
 def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
-    """Return the number of registers that one reduction step needs for the access `place`, if the
-    step reads its vectors again while it iterates over its copies in their order."""
+    """Return the number of registers that one reduction step needs for the access `place`.
+
+    It is more than one if the step reads vectors again while it iterates over its copies in their
+    order.
+    """
     kept: Number = 1
     again = np.zeros(1, np.bool_)
     for axis, size in leaf.copies.items():
@@ -60,12 +63,12 @@ def _met(
     dims: tuple[Dim, ...], axes: tuple[str, ...], spacing: tuple[int, ...], sizes: tuple[int, ...],
     steps: int, along: str, apart: int,
 ) -> tuple[float, ...]:  # fmt: skip
-    """Return three numbers of elements for copies of the given `sizes` along `axes`: the distinct
-    elements that they read, those that several reduction steps read, and the largest number that is
-    live between two steps.
+    """Return three numbers of elements that copies of the given `sizes` along `axes` read.
 
-    The first `steps` axes are reduction axes. If lanes are at a small stride `apart`, they are
-    selected from whole vectors. Then elements are counted in units of that stride.
+    They are the distinct elements, those that several reduction steps read, and the largest number
+    that is live between two steps. The first `steps` axes are reduction axes. If lanes are at a
+    small stride `apart`, they are selected from whole vectors. Then elements are counted in units
+    of that stride.
     """
     places = dict(zip(axes, np.ogrid[tuple(map(slice, sizes))], strict=True))
     far = dict(zip(axes, spacing, strict=True))

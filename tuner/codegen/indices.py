@@ -201,8 +201,8 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """Return the value of a resolved condition: a bool if it is constant, an i1 if it is equal
-        for all lanes, otherwise an i1 per lane."""
+        """Return the value of a resolved condition. It is a bool if the condition is constant, an
+        i1 if it is equal for all lanes, otherwise an i1 per lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)

@@ -195,9 +195,11 @@ _SIXTEENTHS = tuple(2.0 ** (j / 16) for j in range(16))
 
 
 def _sigmoid(b: Body, x: str) -> str:
-    """Write c / (c + c exp(-x)) with c = 2**-sigmoid_shift. c keeps the exponential finite for all
-    x whose result is above 0. Therefore denormal results are accurate, and the power of two is a
-    normal number for all x."""
+    """Write c / (c + c exp(-x)), where c is 2**-sigmoid_shift.
+
+    c keeps the exponential finite for all x whose result is above 0. Therefore denormal results are
+    accurate, and the power of two is a normal number for all x.
+    """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
     sign_bit = 2 * (f.bias + 1)  # it negates the power of two; p is negated too

@@ -60,9 +60,12 @@ class ModuleText:
         return f"@{function.name}"
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """Return the instructions that compute `op` of `x`, cut near the middle of the dependence
-        chain, so that the first part can be written early (see `overlap`). `number` is appended to
-        the names of the new values and must be unique in the function."""
+        """Return the instructions that compute `op` of `x`, cut near the middle of their dependence
+        chain.
+
+        The first part can be written early (see `overlap`). `number` is appended to the names of
+        the new values and must be unique in the function.
+        """
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")

@@ -52,8 +52,11 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """Convert by the target's instruction, or by integer operations on the bits: the bias of the
-    exponent changes, and denormal numbers, infinity and NaN are corrected."""
+    """Convert by the target's instruction, or by integer operations on the bits.
+
+    These operations change the bias of the exponent, and correct denormal numbers, infinity and
+    NaN.
+    """
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")

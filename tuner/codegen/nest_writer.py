@@ -270,8 +270,11 @@ class NestWriter:
         text.start_block(done)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
-        """Write a shifted loop, see `shifted`: the loop on pointers that begin at a cache line,
-        then its last and first iteration on the original pointers."""
+        """Write a shifted loop (see `shifted`).
+
+        The loop runs on pointers that begin at a cache line. Then its last and first iteration run
+        on the original pointers.
+        """
         text = self.text
         address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
         behind = text.assign(f"sub i64 0, {address}", "w")

@@ -258,8 +258,8 @@ class Scalars:
         return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """Return `(s, r)` with x / node = (x * s) * r for all dividends x, computed outside as many
-        loops as possible.
+        """Return `(s, r)` with x / node = (x * s) * r for all dividends x. They are computed
+        outside as many loops as possible.
 
         The two roundings are within the error bound of a division. s is a power of two. It scales
         very large and very small divisors, so that r and x * s overflow or lose bits only if the

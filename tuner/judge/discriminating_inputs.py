@@ -36,8 +36,9 @@ from tilewright.schedules.workload.workload import Workload
 Array = npt.NDArray[Any]
 
 ANCHOR = 2.0**14
-"""A power of two so large that exp(-ANCHOR / 16) is zero in every type, that tanh and erf of it are
-1, and that sigmoid of it or of its negative is 1 or 0. Its eighth power is finite in f32."""
+"""A power of two at which functions have exact values. exp(-ANCHOR / 16) is zero in every type,
+tanh and erf of ANCHOR are 1, and sigmoid of ANCHOR or -ANCHOR is 1 or 0. Its eighth power is finite
+in f32."""
 FAR_BELOW_BITS = 19
 """Long sums have at most about 2**19 ones, so that one more or one less changes a quotient of the
 sum."""
@@ -253,11 +254,11 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
     """Return `count` numbers of all magnitudes of the type.
 
-    A third of the magnitudes is over the whole range of the type, a third is between 2**-12 and
-    2**10, and a third is evenly between 0 and about the largest argument of an exponential that is
-    finite. Half of the numbers are negative, or a quarter if `positive`. They are the elements from
-    `first` on of a low-discrepancy sequence over magnitude and sign (R2 of M. Roberts, "The
-    unreasonable effectiveness of quasirandom sequences", 2018).
+    The magnitudes are of three kinds, a third each: over the whole range of the type, between
+    2**-12 and 2**10, and evenly between 0 and about the largest number whose exponential is finite.
+    Half of the numbers are negative, or a quarter if `positive`. They are the elements from `first`
+    on of a low-discrepancy sequence over magnitude and sign (R2 of M. Roberts, "The unreasonable
+    effectiveness of quasirandom sequences", 2018).
     """
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0

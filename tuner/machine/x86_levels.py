@@ -55,8 +55,11 @@ def level_target(name: str, threads: int = 1) -> Target:
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
-    """Return whether LLVM certainly compiles for `target`: it is a level, or its features are some
-    of those of this triple and CPU."""
+    """Return whether LLVM certainly compiles for `target`.
+
+    That is so if (1) `target` is a level, or (2) it has this triple and CPU, and only features that
+    are in `features`.
+    """
     if is_level(target.cpu):
         level = level_target(target.cpu)
         return (target.triple, target.features) == (level.triple, level.features)
