@@ -140,11 +140,11 @@ class Body:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
     def scalef(self, x: str, n: str) -> str:
-        """Write `x * 2**floor(n)` with one rounding, an instruction of AVX-512."""
+        """Write `x * 2**floor(n)` with one rounding, by an instruction of AVX-512."""
         return self._avx512(x86.SCALE, x, n)
 
     def limited(self, x: str, limit: float) -> str:
-        """Write `x` clamped to -`limit`..`limit`, an instruction of AVX-512DQ. NaN becomes
+        """Write `x` clamped to -`limit`..`limit`, by an instruction of AVX-512DQ. NaN becomes
         `limit`."""
         smaller_magnitude = "i32 2, "
         return self._avx512(x86.RANGE, x, self.const(limit), smaller_magnitude)

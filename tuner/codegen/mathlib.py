@@ -175,7 +175,7 @@ def _exp_scaled(b: Body, x: str) -> str:
 
 
 def _exp_by_table(b: Body, x: str) -> str:
-    """Write exp as `_exp_scaled` does, but with n in steps of 1/16.
+    """Write exp with n in steps of 1/16 and the instruction that scales by a power of two.
 
     For |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7. The low four bits of z are j,
     the number of sixteenths in n: 2**(j/16) is read from a table in a register, and `scalef` uses

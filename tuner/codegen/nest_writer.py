@@ -88,8 +88,8 @@ class NestWriter:
         self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
 
     def write_part(self) -> None:
-        """Add the internal function `symbol` with the parameters `parameters()`. It checks no
-        memory."""
+        """Add the internal function `symbol` with the parameters `parameters()`. Unlike
+        `write_kernel`, it writes no checks of pointers."""
         self._place_arguments()
         self.statements(self.nest.body)
         self._finish_streams()

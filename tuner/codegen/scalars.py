@@ -122,7 +122,7 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """Return `combine` of the node's true branch in lanes in which its condition holds, and
+        """Return `combine(node.on_true, MASK)` in lanes in which the condition of `node` holds, and
         `otherwise` in the other lanes."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):

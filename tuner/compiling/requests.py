@@ -44,7 +44,8 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 
 def build_parts(document: dict[str, Any]) -> Frame:
-    """Return the object of `emit.emitted.emit_kernel`, and the features that its variants need."""
+    """Return the object code for a document of `emit.emitted.emit_kernel`, and the CPU features
+    that each variant needs."""
     blob, needs = build_checked(document)
     return Frame({"needs": needs}, blob)
 

@@ -87,8 +87,8 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
     """Return the time of the operations on all cores, each at its single-core peak.
 
-    Return 0.0 if one of these peaks was not probed. A correct kernel may be faster than the peak of
-    f32.
+    Return 0.0 if one of these peaks was not probed. A correct kernel may be faster
+    than the f32 peak, which would replace it.
     """
     if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
         return 0.0

@@ -89,7 +89,7 @@ class Reservations:
                 self._reserved[task].candidates -= 1
 
     def release(self, task: str) -> None:
-        """Free the place of a request that has ended or whose machine was lost."""
+        """Free the place of a request that has ended, or whose machine was lost."""
         with self._lock:
             if self._reserved.pop(task, None) is not None:
                 self._wake()

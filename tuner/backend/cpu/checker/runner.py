@@ -195,8 +195,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
-    """Return the steps and the seconds of the reference burst, measured on a core at its full
-    clock."""
+    """Return the steps and the seconds of the reference burst, measured at full clock."""
     everywhere = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -241,7 +240,7 @@ def _run(
     """Run a kernel in a child on up to `cases` arenas, and return the result document.
 
     The deadline applies to each case. The status is OUT_OF_MEMORY if the workspace is too large.
-    `is_alone` is passed to the sandbox.
+    `is_alone` returns whether no other work of this program runs (see `Sandbox.run`).
     """
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())

@@ -113,8 +113,8 @@ class FaultPage:
 class Sandbox:
     """Runs functions in forked children, one at a time. The process must have a single thread.
 
-    `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
-    descriptor that closes when the client process ends, or -1.
+    `fault_handler` is the address of the native handler, which reports faults in `page`.
+    `lifeline` is a descriptor that closes when the client process ends, or -1.
     """
 
     def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:

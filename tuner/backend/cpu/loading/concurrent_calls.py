@@ -1,4 +1,4 @@
-"""Two concurrent callers of one kernel, each with separate arguments."""
+"""Concurrent calls of one kernel by two threads, each with separate arguments."""
 
 from __future__ import annotations
 
