@@ -22,9 +22,6 @@ from .rewrites import REWRITES, Rewrite
 from .trace_document import current_steps
 from .workload.checks import shorten
 
-TRACE_VERSION = 1
-"""Increased when the semantics of a primitive changes; records depend on it."""
-
 MAX_STEPS = 4000
 """Most steps of a trace. A row sum takes 16 and a matrix product 11. A workload has up to 64
 stages."""
