@@ -27,7 +27,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class WorkStore(StorePart):
-    """The workloads and targets of a store."""
+    """The methods of a store that read and write workloads and targets."""
 
     @writing
     def register(

@@ -162,7 +162,7 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 def by_preference(named: Sequence[Target]) -> list[Target]:
     """Return the distinct targets in the order in which the object tests the CPU for them: wider
-    vectors first, then CPUs before levels, then in the given order."""
+    vectors first, then CPUs before x86-64 levels, then in the given order."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -358,7 +358,7 @@ def _description(target: Target) -> dict[str, Any]:
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """Return the workload's name if it defines the workload, else its document."""
+    """Return the workload's name if it defines the workload. Otherwise return the document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name
