@@ -31,7 +31,8 @@ def spelling(name: str, key: str) -> str | None:
 def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
-    """Return the commands for a record: show it and, if it is the best here, emit and verify it.
+    """Return the commands for a record: show it and, if it is the best here, emit, verify, bench
+    and explain it.
 
     With `native`, the record belongs to the machine that this service runs on; for any other
     target, the commands read the target from the file `target.json`.
@@ -47,5 +48,6 @@ def record_commands(
                 Command(f"tilewright emit {found}{where} -o kernels", "object and header, for C"),
                 Command(f"tilewright verify {found}{where}", "rebuild it and check it again"),
                 Command(f"tilewright bench {found}{where}", "compare it with libraries"),
+                Command(f"tilewright explain {found}{where}", "what each of its choices saves"),
             ]
     return tuple(commands)
