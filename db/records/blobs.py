@@ -79,8 +79,8 @@ class FileStore(StorePart):
     def explanation(self, session: Session, record_key: str) -> dict[str, Any] | None:
         """Return the document that `replace_explanation` stored, or None if there is none or it is
         damaged."""
-        found = [one for one in _artefacts(session, record_key) if one.kind == EXPLANATION]
-        row = session.get(BlobRow, found[0].sha256) if found else None
+        found = _explanations(session, record_key)
+        row = session.get(BlobRow, found[0]) if found else None
         if row is None or not is_intact_blob(row):
             return None
         document: dict[str, Any] = json.loads(row.data)
@@ -97,7 +97,9 @@ class FileStore(StorePart):
         self._database.serialise(session, "blobs")
         if record_row(session, record_key, locked=True) is None:
             raise NotRegistered(f"explanation of {record_key}: there is no such record")
+        old = _explanations(session, record_key)
         session.execute(delete(ArtefactRow).filter_by(record_key=record_key, kind=EXPLANATION))
+        drop_blobs(session, old, built=False)
         file = ArtefactFile(
             EXPLANATION, "explanation.json", "application/json", canonical_bytes(document)
         )
@@ -173,3 +175,8 @@ def is_intact_blob(row: BlobRow) -> bool:
 
 def _artefacts(session: Session, record_key: str) -> list[Artefact]:
     return artefacts_of(session.scalars(select(ArtefactRow).filter_by(record_key=record_key)))
+
+
+def _explanations(session: Session, record_key: str) -> list[str]:
+    """Return the SHA-256 of the explanation of a record, if there is one."""
+    return [one.sha256 for one in _artefacts(session, record_key) if one.kind == EXPLANATION]
