@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.target import Target
 from tilewright.service import database
 from tilewright.service.answers import stored
+from tilewright.service.answers.grades import Answer
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.shared_options import LeastGrade, SecondsOption
 from tilewright.service.errors import VerificationFailed
@@ -17,9 +20,7 @@ from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 
 if TYPE_CHECKING:
-    from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
-    from tilewright.service.answers.grades import Answer
     from tilewright.tuner.process.control import Control
     from tilewright.tuner.session.explanation import Explanation
 
@@ -78,7 +79,6 @@ def explain_into(
     """Explain the schedule of an answer, store the result with its record, and return the document
     of `explain --json`. Raise VerificationFailed if the schedule itself fails."""
     from tilewright.schedules.named_setting import NamedSetting
-    from tilewright.schedules.record import MeasureResult
     from tilewright.schedules.sketches import space_for
     from tilewright.service.jobs.tuning import register
     from tilewright.tuner.measure.measurer_spec import parse_measurer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tilewright.schedules.sketches.knobs import Knobbed
 from tilewright.schedules.sketches.wording import KNOB_WORDS, term_of, value_text
 
 
-def _sketches(kind: type) -> Iterator[type]:
+def _sketches(kind: type[Any]) -> Iterator[type[Any]]:
     for below in kind.__subclasses__():
         yield below
         yield from _sketches(below)

@@ -122,11 +122,14 @@ def test_the_default_is_recognised_and_another_trace_loses_single_steps() -> Non
     settings = rng.integers(0, [len(k.values) for k in sketch.knobs], (4096, len(sketch.knobs)))
     setting = settings[sketch.feasible(settings)][0]
     trace = SPACE.trace(Candidate(0, tuple(setting.tolist())))
-    for given, by_setting in ((TRACE, True), (trace, False)):
-        found = explain_schedule(SPACE, given, None, measurer=machine, sink=MemorySink())
-        assert isinstance(found, Explanation)
-        assert found.by_setting is by_setting
-        assert 0 < len(found.steps) <= MAX_CHOICES
+    default, found = (
+        explain_schedule(SPACE, given, None, measurer=machine, sink=MemorySink())
+        for given in (TRACE, trace)
+    )
+    assert isinstance(default, Explanation)
+    assert isinstance(found, Explanation)
+    assert (default.by_setting, found.by_setting) == (True, False)
+    assert 0 < len(found.steps) <= MAX_CHOICES
     kinds = (Vectorize.__name__, Unroll.__name__)
     assert any(step.step.startswith(kinds) for step in found.steps)
     assert {step.undone for step in found.steps} == {"left out"}
