@@ -63,5 +63,5 @@ def _notes(document: Document) -> list[str]:
         notes.append("the setting of this schedule is unknown: single steps are left out instead")
     highest = [step["slower_high"] for step in document["steps"]]
     if any(ratio is not None and ratio < 1 for ratio in highest):
-        notes.append("a schedule without a choice is faster: `tilewright tune` takes it up")
+        notes.append("a schedule without one of the choices is faster: run `tilewright tune` again")
     return notes
