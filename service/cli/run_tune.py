@@ -58,7 +58,7 @@ def tune_with_progress(
         trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as reporter,
     ):
         started = time.monotonic() - process_age_secs()
-        control = Control(_print_wait, on_activity=reporter.on_activity, started=started)
+        control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
         with interrupt_events(control) as stop, database.session(common.db) as store:
             control.doing(Activity("starting", "probing this machine"))
@@ -133,7 +133,7 @@ WORTH_A_HINT = 1.5
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
-def _print_wait(text: str) -> None:
+def print_wait(text: str) -> None:
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
         sys.stderr.flush()
