@@ -57,27 +57,30 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Measured figures of the machine; figures that were not measured are zero.
-
-    `peak_gflops[name]`, for an element type or a dot-product instruction ("vpdpbusd"), and
-    `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with one entry per thread count:
-    index 0 for one thread. `clock_ghz` is the clock of one busy core, or 0 if it was not probed.
-    `doubtful` is true if other processes ran during the probes or if a kernel was faster than the
-    probed figures allow; the true figures are then higher.
-    """
+    """Measured figures of the machine. Except for `parallel_region_secs`, figures that were not
+    measured are zero."""
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
+    """Map from an element type or a dot-product instruction ("vpdpbusd") to a list. Element n - 1
+    is the figure for n threads."""
     bandwidth_gbs: dict[str, list[float]] = field(default_factory=dict)
+    """Map from "L1", "L2", "L3" or "memory" to a list. Element n - 1 is the figure for n
+    threads."""
     parallel_region_secs: float = 2e-6
+    """The time of an empty parallel region in seconds."""
     doubtful: bool = False
+    """Whether the true figures are higher: other processes ran during the probes, or a kernel
+    exceeded the figures."""
     clock_ghz: float = 0.0
+    """The clock of one busy core."""
 
     def peak(self, dtype: DType, threads: int) -> float:
-        """Return the measured peak in GFLOP/s, or 0.0 if it was not probed."""
+        """Return the measured peak of `dtype` in GFLOP/s, or 0.0 if it was not probed."""
         return self.peak_of(dtype, threads)
 
     def peak_of(self, name: str, threads: int) -> float:
-        """Return the `peak` of a type or an instruction by its name."""
+        """Return the measured peak in GFLOP/s of the type or instruction `name`, or 0.0 if it was
+        not probed."""
         values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
@@ -89,26 +92,25 @@ class Probes:
 
 @dataclass(frozen=True)
 class Target:
-    """A compilation target and its hardware parameters.
-
-    `triple`, `cpu` and `features` are the names that LLVM uses; `features` are the enabled
-    features, sorted. `vector_registers` counts registers of `vector_bits`. `threads` is the number
-    of threads that a kernel may use, and `cores` is the number of cores of the machine.
-    """
+    """A compilation target and its hardware parameters. `triple`, `cpu` and `features` are names
+    that LLVM uses."""
 
     triple: str
     cpu: str
     features: tuple[str, ...]
+    """The enabled features, sorted."""
     vector_bits: int
     vector_registers: int
+    """Number of registers of `vector_bits`."""
     caches: tuple[Cache, ...]
     cores: int
     threads: int = 1
+    """Number of threads that a kernel may use."""
     probes: Probes = field(default_factory=Probes, compare=False)
 
     @cached_property
     def key(self) -> str:
-        """sha256 over triple, cpu, features, cache sizes and threads; never the probes."""
+        """SHA-256 of triple, CPU, features, cache sizes and threads, without the probes."""
         identity = {
             "triple": self.triple,
             "cpu": self.cpu,
@@ -133,7 +135,6 @@ class Target:
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of a cache line of L1."""
         return self.caches[0].line_bytes
 
     @property
@@ -156,7 +157,7 @@ class Target:
         """
         if not 1 <= threads <= self.cores:
             raise TargetError(
-                f"threads={threads}: this machine allows 1..{self.cores} threads a kernel"
+                f"threads={threads}: this machine allows 1..{self.cores} threads per kernel"
             )
         return replace(self, threads=threads)
 
@@ -203,7 +204,7 @@ def check_target(target: Target) -> None:
         )
     for name in (target.cpu, *target.features):
         if not _WORD.fullmatch(name):
-            raise TargetError(f"cpu and features are names LLVM knows, got {name[:80]!r}")
+            raise TargetError(f"cpu and features must be names of LLVM, got {name[:80]!r}")
     if len(target.features) > MAX_FEATURES:
         raise TargetError(f"at most {MAX_FEATURES} features, got {len(target.features)}")
     if target.vector_bits not in (64, 128, 256, 512):
@@ -235,7 +236,7 @@ def _check_probes(target: Target) -> None:
             ):
                 raise TargetError(
                     f"probes/{group}/{str(name)[:40]} must be a list of numbers from 0 to 1e9, one"
-                    f" a thread count; got {_shown(values)}"
+                    f" per thread count; got {_shown(values)}"
                 )
     secs = probes.parallel_region_secs
     if not _is_number(secs) or not 0 <= secs <= 1:

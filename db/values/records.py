@@ -15,6 +15,16 @@ Work: TypeAlias = tuple[str, str]
 IMPORTED = "imported"
 """The `verified_level` of an imported record: a claim of another machine."""
 
+MAX_COMPARED = 256
+"""Number of workloads of one structure, the newest ones, whose distances are computed."""
+
+MAX_RECORDS = 256
+"""Number of records per related workload, the fastest ones."""
+
+
+EXPLANATION = "explanation"
+"""The kind of the only file of a record that may be replaced: the latest result of `explain`."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEntry:
@@ -64,7 +74,8 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A stored file of a record. `kind` is "object", "header", "llvm"; `sha256` names the blob."""
+    """A stored file of a record. `kind` is "object", "header", "llvm" or EXPLANATION; `sha256`
+    names the blob."""
 
     kind: str
     name: str

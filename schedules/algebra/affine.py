@@ -1,12 +1,8 @@
 """Quasi-affine index arithmetic: normal form, intervals, and proofs of index conditions.
 
-This package answers all questions about indices: whether a guard is always true, which region is
-read, whether a factor divides an index.
-
-An `Affine` is `const + sum(coefficient * atom)` in a normal form, so that `==` means "the same
-function, as far as the normal form can tell". An atom is a variable, a floor division by a positive
-constant, or a remainder by a positive constant. Divisions round towards minus infinity, as in
-Python.
+An `Affine` is `const + sum(coefficient * atom)`. An atom is a variable, a floor division by a
+positive constant, or a remainder by a positive constant. Divisions round towards minus infinity, as
+in Python. Equal normal forms are equal functions, but equal functions may have different ones.
 """
 
 from __future__ import annotations
@@ -74,8 +70,8 @@ IndexLike: TypeAlias = Union["Affine", Var, int]
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`const + sum(c * atom for atom, c in terms)`; terms are sorted by text and have nonzero
-    coefficients.
+    """The index `const + sum(c * atom for atom, c in terms)`. Terms are sorted by text, and no
+    coefficient is zero.
 
     Use `affine`, `var` and the operators to build an `Affine`: they preserve the normal form.
     """
@@ -130,8 +126,7 @@ class Affine:
         return not self.terms
 
     def coefficient(self, name: str) -> int:
-        """Return the coefficient of the variable `name`; occurrences inside divisions and
-        remainders do not count."""
+        """Return the coefficient of the variable `name` outside divisions and remainders."""
         for atom, c in self.terms:
             if isinstance(atom, Var) and atom.name == name:
                 return c
@@ -175,8 +170,8 @@ class Affine:
         return _from_terms(total, const)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """Return the value of the index for the variables' values in `env`; the values may also be
-        arrays."""
+        """Return the value of the index if the variables have the values in `env`, integers or
+        arrays of one shape."""
         total = self.const
         for atom, c in self.terms:
             match atom:
@@ -212,7 +207,7 @@ def var(name: str) -> Affine:
 
 
 def floor_div(numerator: Affine, divisor: int) -> Affine:
-    """Return `numerator // divisor` in normal form, with multiples of the divisor moved out of the
+    """Return `numerator // divisor` in normal form. Multiples of the divisor are moved out of the
     division."""
     if divisor < 1:
         raise ValueError(f"division needs a divisor >= 1, got {divisor}")
@@ -240,7 +235,7 @@ def floor_div(numerator: Affine, divisor: int) -> Affine:
 
 
 def modulo(numerator: Affine, divisor: int) -> Affine:
-    """Return `numerator % divisor` in normal form, with multiples of the divisor removed."""
+    """Return `numerator % divisor` in normal form. Multiples of the divisor are removed."""
     if divisor < 1:
         raise ValueError(f"a remainder needs a divisor >= 1, got {divisor}")
     if divisor == 1:
@@ -263,8 +258,8 @@ def modulo(numerator: Affine, divisor: int) -> Affine:
 
 
 def interval(index: Affine, ranges: Ranges) -> Interval:
-    """Return bounds of `index` over `ranges`: tight for plain sums, conservative for other
-    indices."""
+    """Return an interval that contains all values of `index` over `ranges`. It is exact for sums of
+    plain variables."""
     lo = hi = index.const
     for atom, c in index.terms:
         bounds = _atom_interval(atom, ranges)
@@ -289,8 +284,11 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
-    """Return `index` with divisions, remainders and constant variables removed if `ranges` allows
-    it."""
+    """Return an index that is equal to `index` over `ranges`, and simpler if possible.
+
+    Divisions and remainders are removed if `ranges` determine their results. Variables with a
+    single value become constants.
+    """
     if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
         return index
     total = affine(index.const)
@@ -331,8 +329,8 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
 
 
 def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
-    """Return `(coarse, fine)` with `index == step * coarse + fine`; `fine` has the terms that
-    `step` does not divide."""
+    """Return `(coarse, fine)` with `index == step * coarse + fine`. `fine` has the terms whose
+    coefficients `step` does not divide, and the remainder of the constant."""
     quotient, remainder = divmod(index.const, step)
     coarse = Affine(tuple((a, c // step) for a, c in index.terms if c % step == 0), quotient)
     fine = Affine(tuple((a, c) for a, c in index.terms if c % step), remainder)
@@ -390,8 +388,8 @@ def substitute_cond(cond: Cond, mapping: Mapping[str, Affine]) -> Cond:
 
 
 def prove(cond: Cond, ranges: Ranges) -> bool | None:
-    """Return True if `cond` always holds over `ranges`, False if it never holds, and None if
-    neither is proved."""
+    """Return True if `cond` is proved to hold everywhere in `ranges`, False if it is proved to hold
+    nowhere, else None."""
     tight = tighten(cond, ranges)
     bounds = interval(tight.index, ranges)
     if isinstance(tight, Ge0):
@@ -402,8 +400,7 @@ def prove(cond: Cond, ranges: Ranges) -> bool | None:
 
 
 def tighten(cond: Cond, ranges: Ranges) -> Cond:
-    """Return a condition that is equivalent to `cond` over `ranges` and has fewer variables if
-    divisibility allows it.
+    """Return a condition equivalent to `cond` over `ranges`, with fewer variables if possible.
 
     `g*X + r >= 0` depends on `r` only through `r // g`. If `r // g` is constant, `r` is removed:
     `8*i_o + i_i < 1000` with `0 <= i_i < 8` is `i_o < 125`.
@@ -425,15 +422,13 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
 
 
 def atoms_in(index: Affine) -> int:
-    """Return the number of occurrences of variables, divisions and remainders in `index`, nested
-    ones included."""
+    """Return the number of variables, divisions and remainders in `index`, nested ones included."""
     inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
     return len(index.terms) + sum(map(atoms_in, inside))
 
 
 def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
-    """Return `name`, or `name` followed by the smallest number from 1 on for which the result is
-    not in `taken`."""
+    """Return `name` if it is not in `taken`, else `name` with the smallest unused number from 1."""
     if name not in taken:
         return name
     number = 1
@@ -510,10 +505,11 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
 
 
 def recombine(index: Affine) -> Affine:
-    """Return `index` with quotients and remainders of the same expression recombined.
+    """Return `index` with quotients and remainders of the same expression combined again.
 
     `n*(x // n) + x % n` becomes `x`, and `n*((a + x // n) % m) + x % n` becomes `(n*a + x) %
-    (n*m)`, also with a common factor. Flattening the index of a fused loop produces such sums.
+    (n*m)`. The same is done for multiples of these sums. Flattening the index of a fused loop
+    produces such sums.
     """
     changed = True
     while changed:

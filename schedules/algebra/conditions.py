@@ -1,7 +1,7 @@
 """Index conditions: normal form, implication, and simplification of guards.
 
-A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives all spellings of a computation
-the same guards; `workload/settle.py` applies it to the output of every front end.
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives a computation the same guards
+in every notation. `workload/settle.py` applies `tidy` to the output of every front end.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ C = TypeVar("C", bound=Cond)
 NEVER = Eq0(ZERO + 1)
 """A condition that never holds."""
 
-# Typical guards combine two or three conditions. Each level multiplies the cost of a proof, so
-# a proof combines two known conditions only if few are known.
+# Most given conditions that a proof tries. Pairs of them are tried if there are at most
+# `_PROOF_CONDS_FOR_TWO`, because the time of a proof grows with the square of their number.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 
 
 def normal_cond(cond: Cond) -> Cond:
-    """Return the normal form of a condition: divisions expanded, common factors removed, and a
-    positive leading coefficient in equations.
+    """Return the normal form of a condition. Divisions are expanded, common factors are removed,
+    and equations have a positive leading coefficient.
 
     `x//d >= c` becomes `x >= c*d`, which later analyses can split and partition.
     """
@@ -87,8 +87,8 @@ def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
 def in_bounds(
     index: tuple[Affine, ...], shape: tuple[int, ...], ranges: Ranges
 ) -> tuple[Cond, ...]:
-    """Return the conditions for `index` to be inside `shape`, without those that always hold over
-    `ranges`."""
+    """Return the conditions under which `index` is inside `shape`, except conditions that always
+    hold over `ranges`."""
     conds: list[Cond] = []
     for i, extent in zip(index, shape, strict=True):
         both = (at_least(i, 0), less(i, extent))
@@ -99,8 +99,8 @@ def in_bounds(
 def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     """Return whether `ranges` and the conditions `given` prove `cond`; False means "not proved".
 
-    The proof tries `cond` without `given`, and `cond` minus multiples of one or two of the given
-    conditions.
+    The proof tries `cond` without `given`. Then it subtracts multiples of one or two of the given
+    conditions from `cond`.
     """
     if cond in given:
         return True
@@ -147,7 +147,7 @@ def _factors(index: Affine, known: Cond) -> Iterator[int]:
 
 
 def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
-    """Return whether it is proved that `cond` never holds."""
+    """Return whether `ranges` and the conditions `given` prove that `cond` never holds."""
     if isinstance(cond, Ge0):
         return follows(negated(cond), given, ranges)
     if prove(cond, ranges) is False:
@@ -157,8 +157,9 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 Labels: TypeAlias = Mapping[str, Affine]
-"""Names of variables for sorting conditions independently of their spelling; two variables may have
-the same name."""
+"""Map from a variable to the index that replaces it when equivalent conditions are compared, so
+that the choice of one does not depend on the names of variables. Two variables may have the same
+label."""
 
 
 def needed(
@@ -167,11 +168,12 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """Return the conditions without redundant ones, sorted by text, or None if they contradict each
-    other.
+    """Remove redundant conditions, and return the others sorted by text. Return None if the
+    conditions are proved to contradict each other.
 
-    Of several equivalent conditions, the last by text is kept. If `labels` is given, this order
-    uses the labels in place of the variables' names.
+    A condition is redundant if the others, `ranges` and the conditions `given` imply it. Of several
+    equivalent conditions, the last by text is kept; for this choice, variables are replaced by
+    their `labels`.
     """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
@@ -191,11 +193,10 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """Return `node` with redundant conditions removed from its guards, and with nested guards
-    merged.
+    """Return `node` with nested guards merged, and without redundant conditions and dead branches.
 
-    A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` is
-    defined as for `needed`.
+    The conditions `given` are known to hold. `labels` replace variables when one of several
+    equivalent conditions is chosen. Unchanged nodes keep their identity.
     """
     if not _has_guard(node):
         return node

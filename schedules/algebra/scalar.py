@@ -20,8 +20,7 @@ from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Binary operations. `div` is defined for floats only; integers add and multiply modulo
-    2**n."""
+    """Binary operations. `div` is for floats only; integers add and multiply modulo 2**n."""
 
     ADD = "add"
     SUB = "sub"
@@ -61,9 +60,7 @@ class Reducer(StrEnum):
             return 1
         if dtype.is_float:
             return float("-inf") if self is Reducer.MAX else float("inf")
-        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-        high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
-        return low if self is Reducer.MAX else high
+        return dtype.integer_range[self is not Reducer.MAX]
 
 
 _REDUCER_OP = {
@@ -76,8 +73,8 @@ _REDUCER_OP = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A constant. Equality compares the stored bits: 0.0 differs from -0.0, a NaN equals itself,
-    and 0 equals 0.0 if `dtype` is a float type."""
+    """A constant. Equality compares the stored bits: 0.0 differs from -0.0, and a NaN equals
+    itself. 0 equals 0.0 if `dtype` is a float type."""
 
     value: int | float
     dtype: DType
@@ -96,8 +93,8 @@ class Const:
 
     @property
     def is_plus_zero(self) -> bool:
-        """Whether the constant is +0, the value of padding. -0.0 would change the sign of a
-        product, and `case Const(0)` matches both."""
+        """Whether the constant is +0, the value of padding. The pattern `case Const(0)` also
+        matches -0.0, which would change the sign of a product."""
         return self.value == 0 and copysign(1.0, self.value) > 0
 
 
@@ -230,7 +227,7 @@ def loads(node: Scalar) -> tuple[Load, ...]:
 
 
 def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
-    """Return the terms of a chain of additions and subtractions, with their signs."""
+    """Return the terms of a chain of additions and subtractions, each with its sign (1 or -1)."""
     if isinstance(node, Binary) and node.op in (BinaryOp.ADD, BinaryOp.SUB):
         second = sign if node.op is BinaryOp.ADD else -sign
         return chain_terms(node.a, sign) + chain_terms(node.b, second)
@@ -244,10 +241,10 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 
 
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """Return `node` with each subtree replaced for which `leaf` returns a node; other subtrees keep
-    their identity.
+    """Return `node` with each subtree replaced by the result of `leaf`, which is called top down.
 
-    `leaf` is called top down; None means "descend".
+    If `leaf` returns None for a subtree, its children are rewritten. Unchanged nodes keep their
+    identity.
     """
     replaced = leaf(node)
     if replaced is not None:

@@ -7,8 +7,8 @@
     matmul = Workload.of(C, inputs=[A, B])
 
 Index variables have integer arithmetic (`+ - *`, and `//` and `%` by a constant). A tensor indexed
-by index variables is a value. Comparisons of indices or of values are conditions for `select`. `==`
-keeps Python's meaning: write `eq(i, j)`. Every error is a `WorkloadError`.
+by index variables is a value. Comparisons of indices or of values are conditions for `select`. For
+equality write `eq(i, j)`: `==` has Python's meaning. Every error is a `WorkloadError`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from .staging import build_stages
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """Return the smaller of two values (the reducer is `min`)."""
+    """Return the smaller of two values. To reduce over an axis, use `min`."""
     return arithmetic(BinaryOp.MIN, a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """Return the larger of two values (the reducer is `max`)."""
+    """Return the larger of two values. To reduce over an axis, use `max`."""
     return arithmetic(BinaryOp.MAX, a, b)
 
 
@@ -114,8 +114,7 @@ def any_of(*conditions: Condition) -> Condition:
 
 
 def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
-    """Return `on_true` if `condition` holds, else `on_false`; only the branch taken is
-    evaluated."""
+    """Return `on_true` if `condition` holds, else `on_false`; the other one is not evaluated."""
     if not isinstance(condition, Condition):
         raise WorkloadError(
             f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
@@ -129,8 +128,7 @@ def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
-    """Return `tensor[index]`, with `fill` at indices outside the tensor; the read has a guard only
-    if it may be outside."""
+    """Return `tensor[index]`, or `fill` if the index is outside the tensor."""
     read = tensor[tuple(index)]
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
     load = read.node
@@ -154,14 +152,13 @@ def placeholder(
 
 
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
-    """Return an index variable over `0..extent-1` to reduce over; `name` labels it in texts
-    (default "k")."""
+    """Return an index variable over `0..extent-1` to reduce over. Its label is `name`, or "k" by
+    default."""
     return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
 
 
 def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
-    """Return `x` reduced over `axis` by `reducer`; `sum`, `max`, `min` and `prod` are the
-    shorthands."""
+    """Return `x` reduced over `axis` by `reducer`, as `sum`, `max`, `min` and `prod` do."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     if not axes or not all(isinstance(a, ReduceAxis) for a in axes):
         better = {Reducer.MAX: "maximum", Reducer.MIN: "minimum"}.get(reducer)
@@ -192,8 +189,8 @@ def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
 
 
 def sum(x: Operand, axis: object) -> Expr:
-    """Return the sum of `x` over `axis`, a reduce axis or a tuple of them; narrow types are summed
-    in their wide type."""
+    """Return the sum of `x` over `axis`, a reduce axis or a tuple of reduce axes. Narrow types are
+    summed in their wide type."""
     return reduction(Reducer.SUM, x, axis)
 
 
@@ -203,12 +200,12 @@ def prod(x: Operand, axis: object) -> Expr:
 
 
 def max(x: Operand, axis: object) -> Expr:
-    """Return the greatest `x` over `axis` (for two values: `maximum`)."""
+    """Return the greatest `x` over `axis`. For the larger of two values, use `maximum`."""
     return reduction(Reducer.MAX, x, axis)
 
 
 def min(x: Operand, axis: object) -> Expr:
-    """Return the least `x` over `axis` (for two values: `minimum`)."""
+    """Return the least `x` over `axis`. For the smaller of two values, use `minimum`."""
     return reduction(Reducer.MIN, x, axis)
 
 
@@ -217,9 +214,9 @@ def compute(
 ) -> TensorExpr:
     """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
 
-    The axes are named after the parameters of `fn`. `dtype` casts the result; without it the tensor
-    has the type of the expression. A reduction inside a larger expression becomes a separate stage,
-    over the axes on which it depends.
+    The axes are named after the parameters of `fn`. The result is cast to `dtype`; by default, the
+    tensor has the type of the expression. A reduction inside a larger expression becomes a separate
+    stage, over the axes on which it depends.
     """
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))
@@ -233,7 +230,8 @@ def compute_labelled(
     fn: Callable[..., Any],
     dtype: str | None = None,
 ) -> TensorExpr:
-    """Return the tensor of `compute`, with the axes given as (name, extent) pairs."""
+    """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`, with axes `labelled`, given
+    as (name, extent). The result is cast to `dtype`."""
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
@@ -246,7 +244,6 @@ def compute_labelled(
 
 
 def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
-    """Return axis names from the parameters of `fn`."""
     labels: list[str] = []
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:

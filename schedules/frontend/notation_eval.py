@@ -21,8 +21,8 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """An evaluator of one right side. Numbers and indices have no type until they are combined with
-    a value."""
+    """An evaluator of one right side. Numbers and indices get a type when they are combined with a
+    value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
@@ -34,7 +34,9 @@ class Evaluator:
     def value(self, tree: Tree) -> Operand:
         found = self._evaluate(tree)
         if isinstance(found, Condition):
-            raise self._error(tree, "a condition stands only in where(condition, a, b)", "bad_node")
+            raise self._error(
+                tree, "a condition is allowed only in where(condition, a, b)", "bad_node"
+            )
         return found
 
     def _condition(self, tree: Tree) -> Condition:
@@ -65,7 +67,8 @@ class Evaluator:
                 return self._located(tree, lambda: self._infix(tree))
 
     def _located(self, tree: Tree, build: Callable[[], _Value]) -> _Value:
-        """Return `build()`; an error without a position in the text is shown at `tree`."""
+        """Return `build()`. If it raises an error without a position in the text, add the position
+        of `tree`."""
         try:
             return build()
         except WorkloadError as error:
@@ -89,7 +92,7 @@ class Evaluator:
         plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
         if op in _COMPARE:
             if plain:
-                raise self._error(tree, "compares two numbers", "bad_node")
+                raise self._error(tree, "the comparison of two numbers is constant", "bad_node")
             return _COMPARE[op](a, b)
         if plain:
             return self._number(tree, a, b)
@@ -108,7 +111,6 @@ class Evaluator:
         return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
 
     def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
-        """Return the result of arithmetic on two literals."""
         assert isinstance(a, int | float)
         assert isinstance(b, int | float)
         if tree.op in ("/", "//", "%") and b == 0:
@@ -142,7 +144,7 @@ class Evaluator:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
         choices = ", ".join(sorted([*_FUNCTIONS, *_CASTS, "min", "max", "where"]))
-        hint = " (a sum is a statement of its own: T[i] += ...)" if name in ("sum", "prod") else ""
+        hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
 
@@ -154,7 +156,6 @@ class Evaluator:
 
 
 def relu(x: Operand) -> Expr:
-    """Return `max(x, 0)`."""
     return expr.maximum(x, 0)
 
 

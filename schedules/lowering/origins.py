@@ -13,32 +13,32 @@ from ..trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loop.
-
-    `root` is the loop of the plain nest from which the loop derives, or the buffer that the loop
-    fills along dimension `dim`. `added` is the suffix appended to its name. `walks` contains the
-    `Walk` of each step that created it.
-    """
+    """The axis or buffer from which a loop originates."""
 
     root: str
+    """The loop of the plain nest, or the buffer that the loop fills."""
     dim: int | None = None
+    """The dimension of the buffer that the loop fills, or None for a loop of the plain nest."""
     added: str = ""
+    """The suffixes that steps appended to the name."""
     walks: frozenset[Walk] = frozenset()
+    """The `WALK` of each step that created the loop or a loop from which it derives."""
 
     @property
     def axis(self) -> tuple[str, int | None]:
-        """The key of the axis or dimension, equal for all loops that are parts of it."""
+        """The axis or buffer dimension, as (root, dim). It is equal for all loops over parts of
+        it."""
         return self.root, self.dim
 
 
 def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
     """Return the plain `nest` after the primitives of `trace`, and the origin of each of its loops.
 
-    Raise ScheduleError from the first step that is not legal.
+    Raise the ScheduleError of the first step that is not legal.
     """
     known = {loop.var: Origin(loop.var) for loop in loops(nest.body)}
     for step in trace.steps:
-        assert isinstance(step, Primitive), f"{step} stands before every primitive"
+        assert isinstance(step, Primitive), f"rewrites must precede all primitives: {step}"
         made = step.made(nest)
         if isinstance(step, LoopMaker):
             known |= {
@@ -49,8 +49,7 @@ def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
 
 
 def _origin(new: str, old: str, walk: Walk, made: Made, known: dict[str, Origin]) -> Origin:
-    """Return the origin of the loop `new`, which derives from the loop `old` or fills the buffer
-    `old`."""
+    """Return the origin of the loop `new`, which derives from loop `old` or fills buffer `old`."""
     added = new.removeprefix(old) if new.startswith(old) else ""
     if walk is Walk.FILL:
         position = writes_of(made.nest.body, old)[0].index

@@ -27,7 +27,6 @@ from .loop_ir import (
 
 
 def ranges_of(loops: Iterable[For]) -> dict[str, Interval]:
-    """Return the range of the variable of each of `loops`."""
     return {loop.var: Interval(0, loop.extent - 1) for loop in loops}
 
 
@@ -45,14 +44,12 @@ def names_in(nest: Nest) -> set[str]:
 
 
 def buffers_in(nest: Nest) -> dict[str, Buffer]:
-    """Return every buffer by name."""
     found = {b.name: b for b in nest.argument_buffers}
     found.update((buffer.name, buffer) for buffer in buffers_allocated(nest.body))
     return found
 
 
 def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
-    """Return every load of `buffer` in `stmts`."""
     found: list[Load] = []
     for leaf in leaves(stmts):
         if not isinstance(leaf, PrefetchHint):
@@ -113,8 +110,7 @@ def perfect_chain(loop: For) -> tuple[For, ...]:
 
 
 def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
-    """Return buffer and index of each access of `leaf`: the write or prefetch first, then the
-    reads."""
+    """Return the buffer and index of each access of `leaf`, the write or prefetch first."""
     own = [(leaf.buffer, leaf.index)]
     if isinstance(leaf, PrefetchHint):
         return own
@@ -122,7 +118,7 @@ def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
 
 
 Accesses: TypeAlias = dict[str, list[tuple[Index, bool]]]
-"""Map from buffer to its accesses: the index of each access, and whether it is a write."""
+"""Map from a buffer to its accesses, each as an index and whether it is a write."""
 
 
 def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
@@ -139,7 +135,7 @@ def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
 
 
 def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
-    """Yield the buffers that both bodies access and at least one of them writes."""
+    """Yield the buffers that both bodies access and that at least one of them writes."""
     mine, theirs = accesses_within(one), accesses_within(other)
     for buffer in sorted(mine.keys() & theirs.keys()):
         if any(writes for _, writes in (*mine[buffer], *theirs[buffer])):

@@ -1,7 +1,8 @@
-"""Sums of products by matrix multiplication: the fast path of the reference.
+"""Compute sums of products by matrix multiplication. This is the fast path of the reference.
 
-`recognise` matches a stage that sums a product by its structure. The product is split into two
-factors that each depend on a subset of the axes, and the factors are contracted with `np.matmul`.
+`recognise` matches a stage that sums products. It splits the product into two factors, each of
+which depends on a part of the axes. `pieces` divides the iteration space into boxes whose factors
+fit in memory. `contract` multiplies and sums the factors of one piece with `np.matmul`.
 """
 
 from __future__ import annotations
@@ -34,57 +35,58 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
-"""Maximum number of elements of both factors of one piece together: 64 MB of float64."""
+"""Largest number of elements of both factors of a piece together: 64 MB of float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of the summed products: `node` if all of its conditions hold, else 0.
-
-    `given` holds conditions of the product: if one fails, the expression selects zero and there is
-    no product. `lent` holds conditions of the *other* factor: if one fails, the other factor is
-    zero. They are evaluated with this factor because the other factor does not depend on their
-    axes. They matter if this factor is NaN or infinite, since zero times such a value is NaN.
-    """
+    """One factor of the summed products, with conditions that are evaluated together with it."""
 
     node: Scalar
     given: tuple[Cond, ...] = ()
+    """Conditions of the whole product. If one fails, the expression selects zero instead of the
+    product."""
     lent: tuple[Cond, ...] = ()
+    """Conditions of the other factor. If one fails, the other factor is zero; the product is then
+    NaN if this factor is NaN or infinite."""
 
     @property
     def value(self) -> Scalar:
-        """`node` guarded by all conditions; valid for finite operands."""
+        """`node`, or zero if a condition fails. For NaN or infinite operands, the product may be
+        wrong."""
         return masked(self.node, (*self.given, *self.lent))
 
 
 def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
-    """Return `node` guarded by `conds`, with zero if one of them fails."""
+    """Return an expression that is `node` if all `conds` hold, else zero."""
     return Select(All(conds), node, Const(0, node.dtype)) if conds else node
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A stage that computes `sum(left * right)`, with a role for every axis.
-
-    `stage` is the matched stage with some axes split in two. The elements of its tensor and their
-    order are unchanged.
-
-    `batch` and `inner` axes index both factors; the `inner` axes are summed. `rows` axes index only
-    the left factor and `columns` axes only the right one. `left_sums` and `right_sums` axes are
-    summed and index only the left or only the right factor. `repeats` is the number of iterations
-    of the summed axes that index neither factor, which repeat each term.
-    """
+    """A stage that computes `sum(left * right)`, with its axes grouped by the factors that they
+    index."""
 
     stage: Stage
+    """The matched stage. Some of its axes may be split in two. The elements of its tensor and their
+    order are unchanged."""
     left_factor: Factor
     right_factor: Factor
     batch: tuple[Axis, ...]
+    """Output axes that index both factors."""
     rows: tuple[Axis, ...]
+    """Output axes that index only the left factor."""
     columns: tuple[Axis, ...]
+    """Output axes that index only the right factor."""
     inner: tuple[Axis, ...]
+    """Summed axes that index both factors."""
     left_sums: tuple[Axis, ...]
+    """Summed axes that index only the left factor."""
     right_sums: tuple[Axis, ...]
+    """Summed axes that index only the right factor."""
     repeats: int
+    """Number of times that each term is added: the iterations of the summed axes that index no
+    factor."""
 
     @property
     def left(self) -> Scalar:
@@ -106,11 +108,10 @@ class Contraction:
 def recognise(
     stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
 ) -> Contraction | None:
-    """Match `stage` as a contraction, or return None if it is not one or a contraction is not
-    profitable.
+    """Return `stage` as a contraction, or None if it is not one or this is not profitable.
 
-    A contraction is profitable if each factor has `gain` times fewer points than the sum has terms;
-    with `gain` 1, a matrix-vector product is a contraction too. Axes in `whole` are not split.
+    A contraction is profitable if each factor has at most 1 / `gain` of the points of the iteration
+    space. With `gain` 1, this includes matrix-vector products. Axes in `whole` are not split.
     """
     if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
@@ -128,11 +129,11 @@ def recognise(
 
 
 def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
-    """Return `stage` with each axis `i` that occurs in `i // q` or `i % q` split into `i_o * q +
-    i_i`, except the axes in `whole`.
+    """Split axes that occur in divisions, and return the new stage.
 
-    A grouped convolution reads channel `f // q * n + c`: after the split, only `f_o` indexes that
-    factor.
+    An axis i that occurs in i // q or i % q becomes i_o * q + i_i. It is not split if it is in
+    `whole`, if it occurs with several divisors, or if q is not a proper divisor of its extent. A
+    factor X[f // q * n + c] of a grouped convolution then depends on f_o only.
     """
     body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
     taken = {a.name for a in stage.all_axes}
@@ -162,7 +163,7 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
 
 
 def _divisors(body: Scalar, axis: str) -> set[int]:
-    """Return the divisors q of all `axis // q` and `axis % q` in `body`."""
+    """Return each q for which `axis // q` or `axis % q` occurs in `body`."""
     found = set[int]()
 
     def look(index: Affine) -> Affine:
@@ -176,8 +177,8 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
 
 def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
-    """Return the value under the outer guards of `node` that select zero otherwise, and the
-    conditions of these guards."""
+    """Remove the outer Selects that return zero if an index condition fails. Return the inner
+    expression and the conditions."""
     match node:
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
             return _unconditional(x)  # the reference does not round: the cast is the identity
@@ -211,8 +212,8 @@ def _points(node: Scalar, extents: Mapping[str, int]) -> int:
 
 
 def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked, _Masked] | None:
-    """Multiply the factors until two remain, in each step the pair whose product has the fewest
-    points; return None if there are fewer than two factors."""
+    """Multiply the pair of factors whose product has the fewest points until two factors remain.
+    Return None if there are fewer than two."""
     factors = list(factors)
     while len(factors) > 2:
         pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
@@ -225,12 +226,8 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Attach every condition to the factor that has fewer points if it is evaluated with the
-    condition.
-
-    The conditions are `given`, which guard the product, and the conditions of each factor. A
-    condition of one factor that is attached to the other one is stored in its `lent`.
-    """
+    """Return both factors with all conditions: their own, and those of the product (`given`). Each
+    condition is evaluated together with the factor that has fewer points afterwards."""
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]
@@ -255,7 +252,7 @@ def _placed(
 
 
 def _multiply(a: Scalar, b: Scalar) -> Scalar:
-    # Factors of one product differ in type only if all are floats, and every float is float64 here.
+    # Types differ only if both are floats, and every float is float64 here.
     wide = max(a.dtype, b.dtype, key=lambda t: t.bits)
     return Binary(BinaryOp.MUL, *(x if x.dtype is wide else Cast(x, wide) for x in (a, b)))
 
@@ -282,12 +279,9 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
 
 
 def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator[IterationBox]:
-    """Split the iteration space into pieces whose two factors together have at most
-    `MAX_FACTOR_POINTS` elements.
-
-    `places` holds the coordinates of sampled axes. Axes that index neither factor are not part of
-    the pieces.
-    """
+    """Yield boxes (pieces) that divide the iteration space. The two factors of a piece have at most
+    `MAX_FACTOR_POINTS` elements together. `places` has the coordinates of sampled axes. Axes that
+    index no factor are omitted."""
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
     every = plan.stage.all_axes
     axes = [a for a in every if a.name in used]
@@ -315,8 +309,8 @@ def side_box(axes: Sequence[Axis], piece: IterationBox) -> IterationBox:
 def contract(plan: Contraction, piece: IterationBox, left: Array, right: Array) -> Array:
     """Return `sum(left * right)` over `piece`, an array with one dimension per output axis.
 
-    `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to `piece`.
-    Output axes that index neither factor have extent 1. Integers wrap modulo 2**bits.
+    The dimensions of `left` and `right` are the axes `plan.left_axes` and `plan.right_axes` of
+    `piece`. Output axes that index no factor have extent 1. Integers wrap modulo 2**bits.
     """
     result = matmul(flat_left(plan, piece, left), flat_right(plan, piece, right))
     if plan.repeats > 1:
@@ -329,20 +323,20 @@ def _size(axes: tuple[Axis, ...], piece: IterationBox) -> int:
 
 
 def flat_left(plan: Contraction, piece: IterationBox, left: Array) -> Array:
-    """Return `left` reshaped to [batch, rows, inner, sums]."""
+    """Return `left` reshaped to [batch, rows, inner, left_sums]."""
     roles = (plan.batch, plan.rows, plan.inner, plan.left_sums)
     return left.reshape([_size(axes, piece) for axes in roles])
 
 
 def flat_right(plan: Contraction, piece: IterationBox, right: Array) -> Array:
-    """Return `right` reshaped to [batch, inner, columns, sums]."""
+    """Return `right` reshaped to [batch, inner, columns, right_sums]."""
     roles = (plan.batch, plan.inner, plan.columns, plan.right_sums)
     return right.reshape([_size(axes, piece) for axes in roles])
 
 
 def matmul(left: Array, right: Array) -> Array:
-    """Return the products of both factors summed over the `inner` and `sums` dimensions, shape
-    [batch, rows, columns]."""
+    """Multiply the reshaped factors of `flat_left` and `flat_right`, and sum over all summed axes.
+    Return an array of shape [batch, rows, columns]."""
     a, b = (x[..., 0] if x.shape[-1] == 1 else x.sum(axis=-1, dtype=x.dtype) for x in (left, right))
     return np.asarray(np.matmul(a, b) if a.dtype.kind == "f" else _integer_matmul(a, b))
 
@@ -359,17 +353,18 @@ def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
 
 
 def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
-    """Return the slices of the output that the result of `contract` fills; an axis that is not in
-    `piece` has a full slice."""
+    """Return the part of the output to which the result of `contract` is added, as one slice per
+    output axis. The slice is full for axes that are not in `piece`."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 
 
 def _integer_matmul(a: Array, b: Array) -> Array:
-    """Return `a @ b` modulo 2**bits of their type, computed by exact float64 products.
+    """Return `a @ b` modulo 2**bits, computed in float64, which is a hundred times as fast in
+    NumPy.
 
-    NumPy multiplies integer matrices a hundred times slower than float64 matrices. Sums below 2**53
-    are exact in float64, in any order; larger numbers are split into 16-bit limbs.
+    Sums below 2**53 are exact in float64, in any order. Factors with larger sums are split into
+    16-bit limbs.
     """
     depth = a.shape[-1]
     if depth * _magnitude(a) * _magnitude(b) < 1 << 53:

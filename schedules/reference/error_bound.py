@@ -1,11 +1,11 @@
 """Bounds on the error of a correct kernel, for each output element.
 
-This is a running error analysis, stage by stage: every value carries a bound on the distance
-between the result of any legal schedule and the exact value. A legal schedule may reorder and
-regroup sums, use partial sums, and fuse multiplication and addition; each operation rounds once in
-its node's type. Inputs are exact.
+This is a running error analysis, stage by stage. Every value has a bound on the distance between
+the result of any legal schedule and the exact value. A legal schedule may reorder and regroup sums,
+use partial sums, and fuse multiplication and addition; each operation rounds once in its node's
+type. Inputs are exact.
 
-Rules, with u the unit roundoff of the node's type and e(x) the bound carried by x:
+Rules, with u the unit roundoff of the node's type and e(x) the bound of x:
 
 - a + b, a * b, a / b: the propagated error plus u |result|. A chain of three or more additions may
   be regrouped, so it is bounded like a sum.
@@ -13,10 +13,9 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
   Numerical Algorithms", 2nd ed., section 4.2.
 - A monotone function f: the larger change of f at x - e and x + e, or the largest slope in that
   interval times e, plus `allowed_ulps` of the result (`algebra/functions.py`). Floor, truncation
-  and rounding to narrow floats are monotone too: their bound is the size of the jump if an integer
-  (or a tie) is within e of x, else zero.
-- A comparison is undecided if its operands are closer than their errors. A select on an undecided
-  comparison is bounded by the distance to the branch not taken.
+  and rounding to narrow floats are monotone too.
+- A comparison is undecided if its operands are closer than their errors. The bound of a select on
+  an undecided comparison is the distance to the other branch.
 - No rounding error is added if an operation, a function or a sum is exact for the actual values,
   see `error_exact`. Sparse sums count only nonzero terms, and sums of continuous inputs have a
   probabilistic bound, see `error_sums`.
@@ -89,7 +88,8 @@ def evaluate_with_bound(
     exact_stages: Collection[str] = (),
     sample: Sample | None = None,
 ) -> list[tuple[Array, Array]]:
-    """Return `bounded_outputs` with a dense array for every bound."""
+    """Return (values, bound) for every output, as `bounded_outputs` does, but with an array of
+    zeros instead of None."""
     found = bounded_outputs(workload, inputs, exact_stages, sample=sample)
     return [(values, dense(errors, values.shape)) for values, errors in found]
 
@@ -105,13 +105,12 @@ def bounded_outputs(
     """Return `(values, bound)` for every output: each element y of a correct kernel satisfies |y -
     values| <= bound.
 
-    `inputs` and `sample` are defined as for `evaluate.evaluate`, and `values` equal its results up
-    to float64 rounding. A bound is a float64 array of the same shape, or None if it is zero
-    everywhere. `exact_stages` names stages that do not round for these inputs, see
-    `exactness.value_ranges`. `continuous` states that the inputs were drawn from continuous
-    distributions: long sums then have a probabilistic bound, see `error_sums`. An infinite bound
-    means that any value is accepted (overflow, a root of a possibly negative value). Integer values
-    are exact modulo 2**bits; their bound is zero unless they are computed from floats.
+    `inputs` and `sample` have the same meaning as for `evaluate.evaluate`, and `values` equal its
+    results up to float64 rounding. A bound is a float64 array of the same shape, or None if it is
+    zero everywhere. It is infinite at elements for which every value is accepted, for example after
+    overflow or a root of a value that may be negative. `exact_stages` are stages that do not round
+    for these inputs (`exactness.value_ranges`). If `continuous`, the inputs were drawn from
+    continuous distributions, so that long sums have a probabilistic bound (`error_sums`).
     """
     signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
@@ -146,8 +145,8 @@ def _stage(
 
 
 def _given(errors: Array) -> Array:
-    """Return `errors` enlarged to cover the roundings of the comparison itself, which are far below
-    u; NaN becomes infinite."""
+    """Return `errors`, slightly enlarged, with infinity for NaN. The increase covers the roundings
+    when outputs are compared with the bound."""
     errors = np.asarray(errors * (1 + 2.0**-30))
     if not np.isnan(errors.max(initial=0.0)):
         return errors
@@ -163,7 +162,8 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
-    """Evaluate the body and its bound box by box; see `evaluate._by_boxes`."""
+    """Return the elements of `stage` and their errors, evaluated box by box: the general path.
+    `measured` is the result of `measured_growth`."""
     whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
@@ -183,7 +183,6 @@ def _by_boxes(
 
 
 def _stored(stage: Stage, active: Active, env: BoundedTensors) -> Bounded:
-    """Evaluate the body of an elementwise stage over its boxes."""
     shape = stage.tensor.shape
     values, errors = np.empty(shape, value_dtype(stage.tensor.dtype)), np.zeros(shape)
 
@@ -206,7 +205,8 @@ def _reduced(
     wanted: Terms,
     measured: float | None,
 ) -> Bounded:
-    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`."""
+    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`. Return
+    the elements of the stage and their errors."""
     shape, dtype, outer = stage.tensor.shape, stage.tensor.dtype, len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
@@ -221,7 +221,8 @@ def _reduced(
         total[where] = combiner(reducer.op, total.dtype)(total[where], part)
 
     def fill(box: IterationBox) -> int | None:
-        """Evaluate and combine one box, and return the common step of its terms."""
+        """Evaluate and combine one box. Return an s such that all of its terms are multiples of
+        2**s, or None if there is none."""
         value, new_parts, step = box_parts(stage, reducer, box, env, wanted)
         for total, part in zip((values, *parts), (value, *new_parts), strict=True):
             if part is not None:
@@ -231,7 +232,7 @@ def _reduced(
 
     steps = over_boxes(fill, active.boxes, disjoint=active.disjoint)
     for box in active.partial:
-        assert active.neutral is not None, "what is left out is known"
+        assert active.neutral is not None
         rest = constant(active.neutral.value, dtype)
         for total in (values, *parts):
             combine(box.slices[:outer], total, rest.astype(total.dtype))
@@ -247,7 +248,6 @@ def _contracted(
     env: BoundedTensors,
     measured: float | None,
 ) -> Bounded:
-    """Compute the values and the bound of a contraction by matrix multiplications."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
@@ -296,22 +296,18 @@ def _contracted(
 
 @dataclass(frozen=True, slots=True)
 class _BoundedFactor:
-    """A factor over one piece, with its errors.
-
-    `size` holds the magnitudes of its finite values. `errors` holds the errors at the points at
-    which the factor is part of a product; None means zero. `doubtful` marks points at which the
-    factor may not be finite and a condition makes the other factor zero: a kernel may compute or
-    omit that product.
-    """
+    """One factor of a contraction over one piece, with its errors."""
 
     side: FactorValues
     size: Array
+    """Magnitudes of the finite values; 0 for NaN and infinities."""
     errors: FactorValues | None
+    """Errors at points with a product. None means zero."""
     doubtful: Array | None
+    """Mask of the points at which this factor may be NaN or infinite, and a condition makes the
+    other factor zero. A kernel may compute or omit these products."""
 
     def marked(self, box: IterationBox) -> Marked:
-        """Return the data of the factor over `box` that decides whether sums are NaN or
-        infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
         errors = None if self.errors is None else self.errors.raw
@@ -319,8 +315,8 @@ class _BoundedFactor:
 
     @property
     def reach(self) -> FactorValues:
-        """Upper bounds of the magnitudes; defined only if the factor has errors."""
-        assert self.errors is not None, "asked where there are errors"
+        """Upper bounds of the magnitudes. `errors` must not be None."""
+        assert self.errors is not None
         return replace(self.side, raw=self.size + self.errors.raw)
 
     @property
@@ -331,8 +327,7 @@ class _BoundedFactor:
 
 
 def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedFactor:
-    """Evaluate `factor` and its error at every point of `box` into contiguous arrays, in small
-    boxes."""
+    """Return `factor` and its error at every point of `box` in contiguous arrays."""
     node = masked(factor.node, factor.given)
     values = np.empty(box.extents, value_dtype(node.dtype))
     errors: Errors = None

@@ -1,8 +1,8 @@
-"""The semantics of scalar operations on NumPy arrays, as used by the reference.
+"""Scalar operations of the reference on NumPy arrays.
 
-Float nodes of every type are float64 arrays. They are never rounded to the node's own type, except
-by a cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic
-wraps modulo 2**bits as the project's integer types do. Callers silence floating-point warnings.
+Values of every float type are float64 arrays. Only a cast to a narrow float rounds them. Values of
+an integer type are arrays of that type, whose arithmetic wraps modulo 2**bits. Callers silence
+floating-point warnings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
-"""The values of one node: float64, or the node's own integer or bool type."""
+"""The values of one node: float64, or the integer or bool type of the node."""
 
 
 def value_dtype(dtype: DType) -> np.dtype[np.generic]:
@@ -36,8 +36,7 @@ def constant(value: int | float, dtype: DType) -> Array:
 
 
 def unary(op: UnaryOp, x: Array) -> Array:
-    """Return `op(x)`. Raise ValueError if `op` is defined for floats only and `x` is not a float
-    array."""
+    """Return `op(x)`. Raise ValueError if `op` is for floats only and `x` is not a float array."""
     whole = op is UnaryOp.FLOOR and x.dtype.kind in "iu"
     if x.dtype.kind == "b" or not (x.dtype.kind == "f" or whole or op.function.on_integers):
         raise ValueError(f"{op} is defined for floats, got values of type {x.dtype}")
@@ -55,7 +54,7 @@ _BINARY: dict[BinaryOp, np.ufunc] = {
 
 
 def combiner(op: BinaryOp, dtype: np.dtype[Any]) -> np.ufunc:
-    """Return the ufunc of `op` on values stored in `dtype`; truth values are added modulo 2."""
+    """Return the ufunc that computes `op` on arrays of type `dtype`. Bools are added modulo 2."""
     if dtype.kind == "b" and op in (BinaryOp.ADD, BinaryOp.SUB):
         return np.logical_xor
     return _BINARY[op]
@@ -69,7 +68,7 @@ def binary(op: BinaryOp, a: Array, b: Array) -> Array:
 
 
 def reduce(reducer: Reducer, values: Array, dims: tuple[int, ...]) -> Array:
-    """Return `values` reduced over `dims`, in their own type."""
+    """Return `values` reduced over the dimensions `dims`, in the type of `values`."""
     if not dims:
         return values
     if values.dtype.kind == "b" and reducer is Reducer.SUM:
@@ -97,8 +96,8 @@ def cast(x: Array, dtype: DType) -> Array:
     """Return `x` cast to `dtype`.
 
     Float to integer truncates towards zero and saturates, and NaN becomes 0. Integer to integer
-    wraps. A cast to bool is `x != 0`. A cast to a narrow float rounds to nearest even. f32 and f64
-    are both float64 here.
+    wraps. A cast to bool is `x != 0`. A cast to a narrow float rounds to nearest even. A cast to
+    f32 or f64 does not round, because both are float64 here.
     """
     if dtype.is_narrow_float:
         return round_to(to_odd(x), dtype)

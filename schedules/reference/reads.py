@@ -35,8 +35,8 @@ class AxisCoordinates:
 class SampledTensor:
     """A sample of the elements of a tensor of shape `shape`.
 
-    `values[i, j, ...]` is the element at the `i`-th coordinate of `places[0]`, the `j`-th
-    coordinate of `places[1]`, and so on. None means all coordinates of a dimension.
+    `values[i, j, ...]` is the element at the coordinates (places[0].values[i], places[1].values[j],
+    ...). If `places[d]` is None, all coordinates of dimension d are present.
     """
 
     values: Array
@@ -44,15 +44,12 @@ class SampledTensor:
     shape: tuple[int, ...]
 
     def position(self, dim: int, coordinates: Array) -> Array:
-        """Return the positions in `values`, along dimension `dim`, of the elements at
-        `coordinates`."""
+        """Return the positions of `coordinates` along dimension `dim` of `values`."""
         places = self.places[dim]
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(
-            found, len(places) - 1
-        )  # clamp the positions of elements that are never used
+        return np.minimum(found, len(places) - 1)  # coordinates beyond the last one are never read
 
 
 Stored: TypeAlias = "Array | SampledTensor"
@@ -81,8 +78,7 @@ class IterationBox:
         return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
 
     def restricted(self, names: Sequence[str]) -> IterationBox:
-        """Return the box with the same ranges, restricted to the axes `names` and in their
-        order."""
+        """Return the box with the axes `names` only, in this order."""
         at = [self.names.index(n) for n in names]
         return IterationBox(
             tuple(names),
@@ -109,7 +105,8 @@ class IterationBox:
 def full_box(
     axes: Sequence[Axis], places: Mapping[str, AxisCoordinates] | None = None
 ) -> IterationBox:
-    """Return the box of all iterations of `axes`; the axes in `places` are sampled."""
+    """Return the box of all iterations of `axes`. `places` has the coordinates of sampled axes by
+    name."""
     found = tuple((places or {}).get(a.name) for a in axes)
     names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
     return IterationBox(
@@ -118,7 +115,8 @@ def full_box(
 
 
 def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
-    """Split `box` into tiles of at most `extents`; the last axis varies fastest."""
+    """Split `box` into boxes of at most `extents[n]` iterations along axis n. The last axis varies
+    fastest."""
     steps = [
         [(s + at, min(step, e - at)) for at in range(0, e, step)]
         for s, e, step in zip(box.starts, box.extents, extents, strict=True)
@@ -130,7 +128,7 @@ def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
 
 
 def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
-    """Split `box` along its leading axes into tiles of at most `max_points` points."""
+    """Split `box` along its leading axes into boxes of at most `max_points` points."""
     extents = list(box.extents)
     for place in range(len(extents)):
         rest = prod(extents[place + 1 :])
@@ -141,8 +139,7 @@ def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
 
 
 def index_values(index: Affine, box: IterationBox) -> Array:
-    """Return `index` at every point of `box`, int64, in the smallest shape that broadcasts to the
-    box."""
+    """Return `index` at every point of `box`, int64, in a shape that broadcasts to the box."""
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
         if isinstance(atom, Var):
@@ -156,8 +153,8 @@ def index_values(index: Affine, box: IterationBox) -> Array:
 
 
 def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
-    """Return a mask of the points at which all of `conds` hold, in the smallest shape that
-    broadcasts to `box`."""
+    """Return a mask of the points at which all of `conds` hold, in a shape that broadcasts to
+    `box`."""
     result = np.asarray(True)
     for cond in conds:
         values = index_values(cond.index, box)
@@ -166,12 +163,11 @@ def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
 
 
 def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
-    """Return `tensor[index]` at every point of `box`, in the smallest shape that broadcasts to the
-    box.
+    """Return `tensor[index]` at every point of `box`, in a shape that broadcasts to the box.
 
-    If the index is out of bounds, the value is unspecified but finite (0 or an element of the
-    array): an enclosing `Select` takes its other branch at such points. Arrays are C-contiguous.
-    The result may be a view of an array and must not be written.
+    If the index is out of bounds, the value is 0 or any element of the array. It is not used,
+    because the expression reads the tensor inside a `Select` that takes its other branch. `tensor`
+    must be C-contiguous. The result may be a view and must not be written.
     """
     if isinstance(tensor, SampledTensor):
         return _gather(tensor.values, index, box, tensor)
@@ -199,8 +195,7 @@ def _span(index: Affine, box: IterationBox) -> tuple[int, int]:
 
 
 def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
-    """Return a copy of `array` at the indices `spans`, both ends included, with zeros out of
-    bounds."""
+    """Return a copy of `array` at the indices `spans` (ends included), with zeros out of bounds."""
     region = np.zeros([hi - lo + 1 for lo, hi in spans], array.dtype)
     inside, source = [], []
     for (lo, hi), n in zip(spans, array.shape, strict=True):
@@ -214,8 +209,7 @@ def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
 
 
 def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: IterationBox) -> Array:
-    """Return `array[index - origin]` over `box` as a strided view; every index must be in
-    bounds."""
+    """Return `array[index - origin]` over `box` as a strided view. Indices must be in bounds."""
     shape, strides = [], []
     offset = 0
     for i, stride, first in zip(index, array.strides, origin, strict=True):

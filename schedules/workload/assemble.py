@@ -15,12 +15,11 @@ from .validate import validate
 
 
 class TensorSource(Protocol):
-    """A tensor and its stages, as a front end represents them.
+    """A tensor of a front end, compared by identity: two objects may have the same name.
 
-    Two different objects are two tensors, even if they have the same name. `stages` compute the
-    tensor: the last stage writes it, and the earlier stages were split off from its expression. An
-    input has no stages. `reads` are the tensors in the expression as the user wrote it; `stages`
-    may read fewer of them, because simplification can remove a read.
+    The last of `stages` writes the tensor; the earlier ones were split off from its expression. An
+    input has no stages. `reads` are the tensors in the expression of the user. `stages` may read
+    fewer tensors, because simplification can remove reads.
     """
 
     @property
@@ -36,7 +35,8 @@ class TensorSource(Protocol):
 def assembled(
     outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
 ) -> Computation:
-    """Return the computation that computes `outputs`; see `Workload.of`."""
+    """Return the computation that computes `outputs`. `inputs` are its arguments in order; by
+    default, in order of first use."""
     order = _ordered(outputs)
     placeholders = [t for t in order if not t.stages]
     computed = [t for t in order if t.stages]
@@ -55,8 +55,8 @@ def assembled(
 
 
 def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
-    """Return every tensor that the outputs need, in order of first use, each after the tensors it
-    reads."""
+    """Return every tensor that the outputs need. A tensor follows the tensors that it reads; apart
+    from that, the order is that of first use."""
     order: list[TensorSource] = []
     done: set[int] = set()
     pending = [(t, False) for t in reversed(outputs)]
@@ -72,8 +72,7 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input stays an argument even if simplification removed all of its reads, including the
-        # reads through a stage without readers.
+        # An input remains an argument even if simplification removed all of its reads.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
@@ -98,7 +97,8 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 
 
 def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """Return all stages. If the name of a split-off stage is in use, a number is appended to it."""
+    """Return the stages of all tensors. If the name of a split-off stage is in use, a number is
+    appended to it."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:

@@ -1,4 +1,4 @@
-"""`tune`, `best`, `bench`, `verify`: search, ask, compare, check."""
+"""`tune`, `best`, `bench`, `explain`, `verify`: search, look up, compare, explain, check."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from tilewright.service.answers import stored
 from tilewright.service.cli import bench as benchmark
 from tilewright.service.cli import best as best_command
+from tilewright.service.cli import explain as explain_command
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
@@ -22,8 +23,6 @@ from tilewright.tuner.search.strategies import Strategy
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "tune")
     def tune(
         spelling: WorkloadSpelling,
@@ -31,20 +30,21 @@ def add_commands(app: typer.Typer) -> None:
         trials: Annotated[
             int,
             typer.Option(
-                "--trials", metavar="N", min=1, help="Candidates to measure, earlier runs included."
+                "--trials", metavar="N", min=1, help="Candidates, including those of earlier runs."
             ),
         ] = 64,
         seconds: SecondsOption = None,
         strategy: StrategyOption = Strategy.ANNEALING,
         fresh: Annotated[
-            bool, typer.Option("--fresh", help="Ignore what earlier runs measured.")
+            bool, typer.Option("--fresh", help="Ignore the measurements of earlier runs.")
         ] = False,
         machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Search for the fastest schedule; every trial is stored, the best is printed.
+        """Search for the fastest schedule. Every trial is stored; the best is printed.
 
-        The same command again resumes and reuses. Ctrl-C keeps everything.
+        The same command resumes an interrupted run and reuses its trials. Ctrl-C loses no finished
+        trial.
         """
         from tilewright.service.cli.run_tune import tune_with_progress
         from tilewright.service.jobs.tuning import TuneOptions
@@ -70,7 +70,7 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option("--against", metavar="LIST", help="Peers: numpy, torch, default."),
         ] = "numpy,default",
         seconds: Annotated[
-            float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to spend.")
+            float, typer.Option("--seconds", metavar="S", min=0.0, help="Time for all timings.")
         ] = 5.0,
         alignment: Annotated[
             int,
@@ -79,7 +79,7 @@ def add_commands(app: typer.Typer) -> None:
                 metavar="BYTES",
                 min=1,
                 max=64,
-                help="Also time it on arrays with this offset from a cache line; NumPy's: 16.",
+                help="Also time arrays at this offset in a cache line; NumPy's is 16.",
             ),
         ] = 64,
         compile_secs: Annotated[
@@ -88,7 +88,7 @@ def add_commands(app: typer.Typer) -> None:
                 "--compile-secs",
                 metavar="S",
                 min=0.0,
-                help="How long torch.compile may take to be a peer, too; 0: not at all.",
+                help="Time limit for torch.compile as a peer; 0 omits it.",
             ),
         ] = 60.0,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
@@ -113,6 +113,8 @@ def add_commands(app: typer.Typer) -> None:
         )
         common.output().result(document, bench_table(document, workloads.flops_of(workload)))
 
+    command(app, "explain")(explain_command.explain)
+
     @command(app, "verify")
     def verify(
         spelling: WorkloadSpelling,
@@ -121,25 +123,24 @@ def add_commands(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--all",
-                help="Instead of one WORKLOAD: all that waits to be verified on this machine.",
+                help="Instead of one WORKLOAD, verify all unverified records of this machine.",
             ),
         ] = False,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
+        """Rebuild the stored best in a fresh process and check it. The exit code is 6 if it fails.
 
-        A best that computes wrong results is withdrawn. If there is none, the fastest imported
-        record is checked, and becomes best if it passes. --all checks every best of another version
-        of Tilewright or LLVM, and imported records; the same command continues after an
-        interruption.
+        A best with wrong results is withdrawn. If there is no best, the fastest imported record is
+        checked, and becomes best if it passes. --all checks imported records, and every best of
+        another version of Tilewright or LLVM; after an interruption the same command continues.
         """
         from tilewright.service.answers.verification import verify_stored
         from tilewright.service.cli.render import verified_facts
 
         if everything:
             if spelling != WorkloadSpelling():
-                raise UsageProblem("verify --all takes no WORKLOAD: it verifies what waits for it")
+                raise UsageProblem("verify --all has no WORKLOAD: it checks all unverified records")
             return verify_everything(machine, common)
 
         workload = workloads.read_workload(spelling)
