@@ -95,7 +95,8 @@ class Quality:
 
     `groups` and `samples`: their numbers; `families`: the number of structures. `prior_error` and
     `model_error`: root mean squares of the weighted errors, in log2 units, of the prior and of the
-    prior corrected by the whole prediction. `prior_cost` and `model_cost`: mean log2 of the time of
+    prior corrected by the whole prediction. `correlation`: mean rank correlation, over the groups,
+    of the prediction and the prior's error. `prior_cost` and `model_cost`: mean log2 of the time of
     the candidate predicted to be fastest over the fastest, for the prior and for the prior
     corrected by `share` of the prediction.
     """
@@ -105,6 +106,7 @@ class Quality:
     families: int
     prior_error: float
     model_error: float
+    correlation: float
     prior_cost: float
     model_cost: float
     share: float
@@ -141,6 +143,9 @@ def train(groups: Sequence[TrialGroup]) -> tuple[Correction, Quality]:
         families=len({group.family for group in groups}),
         prior_error=_root_mean_square(errors, weights),
         model_error=_root_mean_square(missed, weights),
+        correlation=float(
+            np.average(_correlations(groups, held), weights=[group.weight for group in groups])
+        ),
         prior_cost=_mean_cost(groups, held, 0.0),
         model_cost=_mean_cost(groups, held, share),
         share=share,
@@ -168,9 +173,7 @@ def best_share(groups: Sequence[TrialGroup], predicted: Sequence[FloatArray]) ->
     """
     weights = np.array([group.weight for group in groups])
     weights /= weights.sum()
-    found = [spearman(own, group.errors) for own, group in zip(predicted, groups, strict=True)]
-    correlations = np.array([0.0 if one is None else one for one in found])
-    if _less_errors(weights, correlations, 2.0) <= MIN_CORRELATION:
+    if _less_errors(weights, _correlations(groups, predicted), 2.0) <= MIN_CORRELATION:
         return 0.0
     rng = np.random.default_rng(0)
     permuted = [[rng.permutation(own) for own in predicted] for _ in range(PERMUTATIONS)]
@@ -183,6 +186,13 @@ def best_share(groups: Sequence[TrialGroup], predicted: Sequence[FloatArray]) ->
         if gain > most:
             best, most = share, gain
     return best
+
+
+def _correlations(groups: Sequence[TrialGroup], predicted: Sequence[FloatArray]) -> FloatArray:
+    """Return the rank correlation of predictions and errors of each group, shape (G,); 0 if it is
+    undefined."""
+    found = [spearman(own, group.errors) for own, group in zip(predicted, groups, strict=True)]
+    return np.array([0.0 if one is None else one for one in found])
 
 
 def _less_errors(weights: FloatArray, values: FloatArray, count: float) -> float:

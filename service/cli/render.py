@@ -191,7 +191,8 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
         ),
         (
             "held-out error",
-            f"{quality['model_error']:.2f} (prior: {quality['prior_error']:.2f}) in log2 of times",
+            f"{quality['model_error']:.2f} (prior: {quality['prior_error']:.2f}) in log2 of times;"
+            f" rank correlation with the prior's error {quality['correlation']:.2f}",
         ),
         (
             "held-out choice",
