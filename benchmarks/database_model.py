@@ -107,7 +107,7 @@ def judge(machine_name: str, common: float) -> dict[str, list[float]]:
         model, quality = train(others)
         noise, _ = train([shuffled(group, rng) for group in others])
         secs = {
-            "no model": after_trials(landscape, tuned[number]),
+            "no model": after_trials(landscape, search(landscape, None, AFTER[-1])),
             "model": after_trials(landscape, search(landscape, model, AFTER[-1])),
             "shuffled": after_trials(landscape, search(landscape, noise, AFTER[-1])),
         }
