@@ -20,6 +20,7 @@ from tests.contracts.store_values import (
 from tilewright.db import Store
 from tilewright.db.errors import NotRegistered
 from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.target import Target
 
 SETTING: dict[str, Any] = {"sketch": "plain", "knobs": {}}
 MOCKED = Toolchain(codegen_version=0, llvmlite="simulated", llvm="abc")
@@ -91,10 +92,8 @@ class ModelsContract:
             store.add([trained(1, target_key=target.key)])
         store.add([trained(2)])
         tasks = store.training_tasks(TARGET.key, most_trials=100)
-        assert [(task.is_own, task.target) for task in tasks] == [
-            (True, TARGET.to_json()),
-            (False, RELATED.to_json()),
-        ]
+        found = [(task.is_own, Target.from_json(task.target)) for task in tasks]
+        assert found == [(True, TARGET), (False, RELATED)]
 
     def test_a_model_is_due_after_enough_new_trials(self, store: Store) -> None:
         store.add([trained(n, 1e-3 + 1e-6 * n) for n in range(199)])
