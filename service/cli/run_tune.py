@@ -141,9 +141,12 @@ def print_wait(text: str) -> None:
 
 @contextmanager
 def interrupt_events(control: Control) -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt.
-    The run is aborted `INTERRUPTED_TUNE_SECS` after the first, or earlier if the current step
-    stores no result."""
+    """Yield an event that the first Ctrl-C or SIGTERM sets. A second one raises KeyboardInterrupt.
+
+    The run is aborted `INTERRUPTED_TUNE_SECS` after the first signal. It is already aborted after
+    `INTERRUPTED_STEP_SECS` if it is still in the phase in which the signal arrived and this phase
+    stores no result (`_NOTHING_DONE`).
+    """
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread receives signals

@@ -2,8 +2,8 @@
 
 The trials of a run, in order: the prior's best candidates with different register tiles; uniform
 samples of the space, because the prior's best candidates alone cannot show that the prior is wrong;
-then blocks proposed by the model, in which every fourth trial explores; later, half of every other
-block are neighbours of the fastest candidate, which need no model. The model decides how far to
+then batches proposed by the model, in which every fourth trial explores; later, half of every other
+batch are neighbours of the fastest candidate, which need no model. The model decides how far to
 trust the prior (`costmodel/gaussian.py`). The constants were chosen on the training machines of
 `benchmarks/search_comparison.py`.
 """
