@@ -75,6 +75,23 @@ class MeasureSettings:
     check_secs: float = timeouts.REFERENCE_SECS
 
 
+def compile_pool(target: Target, settings: MeasureSettings) -> CompilePool:
+    """Return the compile workers for measuring on `target`, not started."""
+    cpus = cpu_affinity()
+    compile_cpus = cpus[:-1] if _overlaps(target) else cpus
+    return CompilePool(
+        workers=settings.compile_workers or len(compile_cpus),
+        cpus=tuple(compile_cpus),
+        deadline_secs=settings.compile_deadline_secs,
+        compiler=settings.compiler,
+    )
+
+
+def _overlaps(target: Target) -> bool:
+    """Return whether kernels are timed while others are compiled."""
+    return target.threads == 1 and len(cpu_affinity()) > 1
+
+
 class LocalMeasurer:
     """A `Measurer` that uses processes of this machine.
 
@@ -85,7 +102,9 @@ class LocalMeasurer:
     Raise TargetError if this machine cannot run code for `target`. Raise WorkloadError if verifying
     `workload` takes more memory than the machine has, or more time than
     `MeasureSettings.check_secs`. Entering the context starts all processes without waiting for
-    them.
+    them. Several measurers of one target may share the compile workers `pool`, which the caller
+    ends; only one of them measures at a time. `on_use` is called before a measurer needs its
+    runner.
     """
 
     def __init__(
@@ -96,6 +115,8 @@ class LocalMeasurer:
         *,
         bound_secs: float | None = None,
         settings: MeasureSettings | None = None,
+        pool: CompilePool | None = None,
+        on_use: Callable[[LocalMeasurer], None] = lambda measurer: None,
     ) -> None:
         backend = backend_for(target)
         backend.refuse_foreign(target)
@@ -109,14 +130,10 @@ class LocalMeasurer:
         self._bound: Bound | None = None
         self._bound_secs = bound_secs
         cpus = cpu_affinity()
-        self._overlaps = target.threads == 1 and len(cpus) > 1
-        compile_cpus = cpus[:-1] if self._overlaps else cpus
-        self._pool = CompilePool(
-            workers=settings.compile_workers or len(compile_cpus),
-            cpus=tuple(compile_cpus),
-            deadline_secs=settings.compile_deadline_secs,
-            compiler=settings.compiler,
-        )
+        self._overlaps = _overlaps(target)
+        self._owns_pool = pool is None
+        self._pool = compile_pool(target, settings) if pool is None else pool
+        self._on_use = on_use
         self._runner = RunnerClient(
             {
                 "cases": settings.cases,
@@ -136,12 +153,23 @@ class LocalMeasurer:
         self.costs: list[dict[str, float]] = []
 
     def __enter__(self) -> LocalMeasurer:
+        self._on_use(self)
         self._pool.start()
         self._runner.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pool.close()
+        if self._owns_pool:
+            self._pool.close()
+        self._runner.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a runner process."""
+        return self._runner.running
+
+    def rest(self) -> None:
+        """End the runner process, which starts again with the next candidate."""
         self._runner.close()
 
     def attach(self, control: Control) -> None:
@@ -186,6 +214,7 @@ class LocalMeasurer:
     ) -> list[MeasureResult]:
         """Return one result per request, in order; see `Measurer`."""
         batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
+        self._on_use(self)
         self._pool.start()
         try:
             self._run(batch, requests)
@@ -304,6 +333,7 @@ class LocalMeasurer:
         """Build twice in new processes, compare the object files with the measured one, and check
         in full (`requests.checked_in_full`)."""
         what = f"the full check of trial {request.trial}"
+        self._on_use(self)
         self._doing(Activity("full check", f"building twice in new processes for {what}"))
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2, look=self._control.check)
