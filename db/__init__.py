@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .quick import best_record as best_record
     from .quick import full_checks_of as full_checks_of
     from .quick import open_claims as open_claims
+    from .quick import related_records as related_records
     from .store import Store as Store
 
 _NAMES = {
@@ -31,7 +32,13 @@ _NAMES = {
     ".core.location": ("default_url", "file_is_there", "is_postgres", "name_of", "sqlite_path"),
     ".core.schema": ("HEAD",),
     ".opening": ("open_store",),
-    ".quick": ("artefacts_of_record", "best_record", "full_checks_of", "open_claims"),
+    ".quick": (
+        "artefacts_of_record",
+        "best_record",
+        "full_checks_of",
+        "open_claims",
+        "related_records",
+    ),
     ".store": ("Store",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -7,6 +7,7 @@ errors; a test compares its results with the results of `Store`.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from functools import partial
@@ -16,15 +17,19 @@ from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
+from tilewright.schedules.workload.structure import structure_of
 
-from .core.hashes import ARTEFACT, RECORD, as_row, guarded
+from .core.hashes import ARTEFACT, RECORD, WORKLOAD, as_row, guarded, is_intact
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
 from .core.schema import refuse_newer, refuse_older
 from .errors import StoreBroken, StoreBusy, StoreDenied, StoreError, StoreMissing
 from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
-from .values.records import Artefact
+from .values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS, Artefact
 
 if TYPE_CHECKING:
+    from tilewright.schedules.workload.workload import Workload
+
     from .store import Store
 
 _REVISION = "SELECT version_num FROM alembic_version"
@@ -44,6 +49,15 @@ _CLAIMS = (
     "SELECT count(*) AS claims FROM record"  # noqa: S608  # our own condition
     " WHERE workload_key = ? AND target_key = ?"
     f" AND {IS_OPEN_CLAIM}"
+)
+_OF_STRUCTURE = (
+    "SELECT workload.* FROM workload WHERE structure = ?1 AND key <> ?2 AND EXISTS"  # noqa: S608  # our own numbers
+    " (SELECT 1 FROM record WHERE record.workload_key = workload.key AND record.target_key = ?3)"
+    f" ORDER BY created_at DESC LIMIT {MAX_COMPARED}"
+)
+_FASTEST = (
+    "SELECT * FROM record WHERE workload_key = ? AND target_key = ? AND status = 'ok'"  # noqa: S608  # our own text
+    f" AND verified_level <> '{IMPORTED}' ORDER BY estimate_secs LIMIT {MAX_RECORDS}"
 )
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
@@ -98,6 +112,32 @@ def artefacts_of_record(
             return store.artefacts(record_key)
     rows = _rows(url, _ARTEFACTS, (record_key,), timeout_secs)
     return artefacts_of(_named(ARTEFACT, row) for row in rows)
+
+
+def related_records(
+    url: str | None,
+    workload: Workload,
+    target_key: str,
+    count: int = MAX_WORKLOADS,
+    *,
+    timeout_secs: float = 30.0,
+) -> list[RelatedRecords]:
+    """Return the result of `Store.related`."""
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return store.related(workload, target_key, count)
+    own = structure_of(workload)
+    rows = _rows(url, _OF_STRUCTURE, (own.key, workload.key, target_key), timeout_secs)
+    intact = [row for row in rows if is_intact(_named(WORKLOAD, row), WORKLOAD)]
+    entries = [(row["key"], row["name"], json.loads(row["document"])) for row in intact]
+    found = []
+    for one in nearest(own, entries, count):
+        rows = _rows(url, _FASTEST, (one.key, target_key), timeout_secs)
+        records = usable(record for row in rows if (record := _record(row)) is not None)
+        if records:
+            found.append(RelatedRecords(one.name, one.distance, records))
+    return found
 
 
 def _record(row: sqlite3.Row) -> TuningRecord | None:

@@ -44,11 +44,8 @@ class BinaryFloat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """The row of one element type.
-
-    `numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
-    sums, products and functions are computed, or None if it is the type itself.
-    """
+    """`numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
+    sums, products and functions are computed, or None if it is the type itself."""
 
     bits: int
     numpy: str
@@ -60,8 +57,7 @@ class _Row:
 
 
 class DType(StrEnum):
-    """An element type. Integers wrap modulo 2**bits; narrow floats are stored as such and computed
-    in f32."""
+    """An element type. Integers wrap modulo 2**bits. Arithmetic on narrow floats is done in f32."""
 
     F32 = "f32"
     F64 = "f64"

@@ -35,31 +35,27 @@ class ErrorCategory(Enum):
 
 
 class TilewrightError(Exception):
-    """Base class of every error that reports to a user a mistake and its remedy.
+    """Base class of the errors that report a mistake of a user and its remedy.
 
-    `code` is a stable name for programs, and `title` names the kind of error. `advice` describes
-    the remedy. `pointer` is the JSON pointer of the mistake, or "" if there is no document. An
-    instance may refine `code`, `advice` and `pointer`.
+    `code` is a stable name for programs, such as "unknown_operator". `title` names the kind of
+    error, and `advice` describes the remedy. `pointer` is the JSON pointer of the mistake, or "" if
+    there is no document. An instance may refine `code`, `advice` and `pointer`.
     """
 
     code: str = "invalid"
     category: ClassVar[ErrorCategory] = ErrorCategory.IMPOSSIBLE
     title: ClassVar[str] = "Invalid request"
-    advice: str = "Correct what is named; `tilewright COMMAND --help` lists what is taken."
+    advice: str = "Correct the named part; `tilewright COMMAND --help` lists the accepted values."
     pointer: str = ""
 
 
 class WorkloadError(TilewrightError):
-    """An expression, operator or workload document that does not describe a computation.
-
-    `pointer` is the JSON pointer of the invalid part, or "" if there is no document. `code` is a
-    stable name for programs: "unknown_operator", "bad_extent", ...
-    """
+    """An expression, operator or workload document that does not describe a computation."""
 
     code = "bad_workload"
     category = ErrorCategory.INVALID
     title = "Invalid workload"
-    advice = "`tilewright ops` lists the operators; docs/ holds the grammar and the JSON schema."
+    advice = "`tilewright ops` lists the operators; docs/ has the grammar and the JSON schema."
 
     def __init__(self, message: str, *, code: str = "bad_workload", pointer: str = "") -> None:
         super().__init__(message)
@@ -85,7 +81,7 @@ class ScheduleError(TilewrightError):
 
     code = "illegal_trace"
     title = "Illegal schedule"
-    advice = "Change the step named."
+    advice = "Change the named step."
 
     def __init__(self, primitive: object, reason: str) -> None:
         super().__init__(f"{primitive}: {reason}")

@@ -25,8 +25,7 @@ MOCKED = 0
 schedule that fails under it is not served until its code has passed a check."""
 
 WITHDRAWN = MeasureStatus.WRONG_RESULT
-"""The status of a withdrawn record, which a later check without a record of its result
-disproved."""
+"""The status of a withdrawn record: a later check failed, but its result is not a record."""
 
 _Made: TypeAlias = tuple[int, str]
 
@@ -82,7 +81,7 @@ class FullChecks:
         """
         known: dict[tuple[bytes, _Made], FullCheck] = {}
         for record, withdrawn in records:
-            found = _said_by(record, withdrawn)
+            found = _check_in(record, withdrawn)
             if found is None:
                 continue
             place = record.trace_key, _made(record.toolchain)
@@ -92,11 +91,8 @@ class FullChecks:
         return cls(known)
 
     def check(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """Return the known check of the code that `toolchain` generates for a trace, or None.
-
-        `trace` is the JSON data of a record. The result is None if the code was never checked in
-        full.
-        """
+        """Return the known check of the code that `toolchain` generates for `trace` (JSON data). If
+        the code was never checked in full, return a failure of mocked timings, or None."""
         if not self.known:
             return None
         key, made = trace_key(trace), _made(toolchain)
@@ -107,13 +103,12 @@ class FullChecks:
         return next((check for check in mocked if not check.ok), None)
 
     def refusal(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """Return the failed check because of which the code is not served, or None if there is
-        none."""
+        """Return the failed check because of which the code is not served, or None."""
         found = self.check(trace, toolchain)
         return None if found is None or found.ok else found
 
     def failures(self, toolchain: Toolchain) -> Iterator[FullCheck]:
-        """Return every failed check of code of `toolchain`, and of mocked timings."""
+        """Yield each failed check of code that `toolchain` generates, or of mocked timings."""
         made = _made(toolchain)
         told = ((by, check) for (_, by), check in self.known.items() if not check.ok)
         return (check for by, check in told if by == made or by[0] == MOCKED)
@@ -122,7 +117,7 @@ class FullChecks:
 NONE_KNOWN = FullChecks({})
 
 
-def _said_by(record: TuningRecord, withdrawn: str | None) -> FullCheck | None:
+def _check_in(record: TuningRecord, withdrawn: str | None) -> FullCheck | None:
     if withdrawn is not None:
         return FullCheck(WITHDRAWN, f"withdrawn: {withdrawn}", record.key)
     if record.verified_level != FULL or record.result.status is MeasureStatus.LOST:

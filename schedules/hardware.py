@@ -21,16 +21,14 @@ BUSY_CHAINS = FMA_PIPES * FMA_LATENCY
 """Number of independent accumulators that keep the multiply-add pipelines busy."""
 
 FEWEST_ROWS = 6
-"""Smallest useful number of rows per tile if several tiles read an operand in place: tiles of fewer
-rows take as long because the bandwidth of the second cache limits them. Source: measured, `python
--m benchmarks.prior constants`."""
+"""Smallest useful number of rows per tile if several tiles read an operand in place. Tiles with
+fewer rows are not faster, because the bandwidth of L2 limits them. Source: measured, `python -m
+benchmarks.prior constants`."""
 
 USABLE_SHARE = 0.75
 """Share of a cache's capacity or bandwidth that the model assumes to be available; other data uses
-the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constants`; a share of 1 loses
-single rows."""
+the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constants`."""
 
 LINES_TO_FOLLOW = 2.0
 """Lines of a run that a hardware prefetcher must observe before it follows the run. Source:
-measured on a Zen 5, `python -m benchmarks.prior constants`; with one or three lines, only single
-rows lose."""
+measured on a Zen 5, `python -m benchmarks.prior constants`."""

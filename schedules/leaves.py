@@ -1,9 +1,9 @@
 """Leaves of a loop nest: statements inside loops, for P settings together.
 
 Unrolled and vectorised loops are represented as copies and lanes of a leaf, not as loops. All
-numbers are arrays (P,), or scalars that hold for all settings. A loop of one iteration is not
-counted as a loop, and a leaf that a setting does not have runs zero times. Leaves are listed in
-program order; leaves in the same loop refer to the same `LeafLoop` object.
+numbers are arrays (P,), or scalars that hold for all settings. A loop of one iteration does not
+count as a loop. A leaf that a setting does not have runs zero times. Leaves are listed in program
+order; leaves in the same loop refer to the same `LeafLoop` object.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from .arrays import Number, Truth
 from .dtypes import DType
 
 MAX_LANE_STRIDE = 4
-"""Largest stride of lanes, in elements, whose lanes are selected from whole vectors, and largest
-number of adjacent lanes that read the same element. Other lanes are gathered one by one."""
+"""Largest stride in elements at which lanes are selected from whole vectors, and most adjacent
+lanes that may read the same element. Otherwise, lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
     """A loop over the fused `axes` with an average of `trip_count` iterations.
 
-    `is_parallel`: threads divide the iterations. `tasks`: the trip count with a shorter last
+    `is_parallel`: threads divide the iterations. `tasks`: the trip count, with a shorter last
     iteration counted as a fraction (default: `trip_count`). `num_versions`: average number of loops
-    that peeling generates; a version of one iteration is not counted as a loop.
-    """
+    that peeling generates, without those of one iteration."""
 
     axes: frozenset[str]
     trip_count: Number
@@ -116,7 +115,7 @@ class Leaf:
     unrolls_reduction: Truth = False
     """Whether iterations of a reduction are among the copies."""
     is_remainder: bool = False
-    """Whether the leaf computes the end of `vector_axis` that the leaf before it does not cover."""
+    """Whether the leaf computes the remainder of `vector_axis` after the leaf before it."""
     pipeline_stage: int = 0
     """Index of the software-pipelined row in flight that the leaf computes."""
     latency_chain: Number = 0
@@ -131,17 +130,15 @@ class Leaf:
     retested_rows: Number = 0
     """Copies whose conditions are tested again in every step of the reduction."""
     axis_fractions: Mapping[str, Number] = field(default_factory=dict)
-    """Average share of the copies along an axis that this leaf contains; the code of a peeled
-    remainder tile has fewer copies than the code of a full tile."""
+    """Copies along each axis divided by the copies of a full tile, on average: the code of a peeled
+    remainder tile has fewer copies."""
     spacing: Mapping[str, int] = field(default_factory=dict)
     """Distance in elements between copies along an axis; 1 if not given."""
 
     def fraction_along(self, axes: Collection[str]) -> Number:
-        """Return the product of `axis_fractions` along `axes`."""
         return prod((n for axis, n in self.axis_fractions.items() if axis in axes), start=1)
 
     def copies_along(self, axes: Collection[str]) -> Number:
-        """Return the number of copies along `axes`."""
         return prod((n for axis, n in self.copies.items() if axis in axes), start=1)
 
     @cached_property

@@ -14,8 +14,7 @@ MAX_ALL_CONDS = 512
 """Conditions of a workload: simplification takes about 100 us per condition."""
 
 MAX_BODY_DEPTH = 56
-"""Levels of one expression: with the enclosing objects, the document has at most `MAX_JSON_DEPTH`
-levels."""
+"""Levels of one expression, so that the document has at most `MAX_JSON_DEPTH` levels."""
 
 MAX_JSON_DEPTH = 64
 MAX_JSON_NODES = 10_000
@@ -46,8 +45,8 @@ def factor_bound(extent: int) -> int:
 
 
 MAX_STATEMENTS = 20_000
-"""Loops, allocations and leaves of a nest; steps that split the range or body of a loop make
-copies. Traces of the benchmark suite have at most 130."""
+"""Loops, allocations and leaves of a nest. Each step that splits the range or body of a loop copies
+statements. Traces of the benchmark suite have at most 130."""
 
 MAX_NESTING = 96
 """Nesting depth of a statement. Traces of the benchmark suite have at most 20."""
@@ -61,5 +60,5 @@ MAX_COPIES = 1 << 16
 suite have at most 400."""
 
 MAX_STEP_INTEGER = MAX_LOOP_EXTENT
+"""Largest magnitude of an integer in a step of a trace document."""
 MAX_STEP_TEXT = 4096
-"""Largest magnitude of an integer and longest name in a step of a document."""

@@ -1,7 +1,8 @@
-"""Memory use of nests apart from the loads and stores of their leaves, for P settings together.
+"""Memory use of nests, in addition to the loads and stores of their leaves, for P settings.
 
-It consists of private copies of operands, reads from behind the private caches of a core, and rows
-that compete for cache sets. All numbers are arrays (P,), or scalars that hold for all settings.
+It consists of private copies of operands, reads of data that a core's private caches do not hold,
+and rows that compete for cache sets. Numbers are arrays (P,), or scalars that hold for all
+settings.
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ class PrivateCopy:
 
 @dataclass(frozen=True, eq=False)
 class DistantRuns:
-    """Accesses to an operand that a core's private caches do not hold, in runs of consecutive
-    bytes."""
+    """Accesses, in runs of consecutive bytes, to an operand outside a core's private caches."""
 
     bytes: Number
     """Bytes per call."""
     run_bytes: Number
     exposed_fraction: Number = 1
-    """Share of the lines that no software prefetch covers."""
+    """Fraction of the lines that no software prefetch covers."""
     prefetches: Number = 0
     """Lines prefetched by software per call."""
     strides: tuple[int, ...] = ()
@@ -45,8 +45,7 @@ class DistantRuns:
     is_side_by_side: Truth = True
     """Whether runs at `strides` from each other are traversed concurrently."""
     fits_near: bool = False
-    """Whether the operand fits the core's private caches after all: only conflicts cost time
-    then."""
+    """Whether the operand fits the core's private caches, so that only set conflicts cost time."""
     is_reread: Truth = False
     """Whether later tiles read the same lines in place."""
 

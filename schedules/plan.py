@@ -36,7 +36,7 @@ class Access:
 
     `strides[d][a]`: coefficient of the plan's axis `a` in dimension `d` of the buffer.
     `element_bytes`: (P,) or a scalar; 0 if the setting has no such buffer. `private_levels`: number
-    of outermost levels whose iterations all reuse the same storage for their own values.
+    of outermost levels whose iterations all use the same storage for different data.
     """
 
     buffer: str
@@ -67,7 +67,7 @@ class Level:
     active_fraction: FloatArray | float = 1.0
     num_versions: FloatArray | IntArray | int = 1
     shared_rows: float = 0.0
-    """Rows of the output of which several threads store parts if threads divide this level."""
+    """Rows of the output that several threads write if threads divide this level."""
 
 
 class LoopLevel(NamedTuple):
@@ -90,8 +90,7 @@ class Outline:
 
 class _Walked(NamedTuple):
     """The L levels of one axis. `levels`: their numbers. `steps` (L + 1, P): the extent of the
-    axis, then the step of each level. `is_sorted`: whether no step exceeds the step of the level
-    around it."""
+    axis, then the step of each level. `is_sorted`: whether no step exceeds the preceding one."""
 
     levels: list[int]
     steps: IntArray
@@ -131,7 +130,6 @@ class Plan:
 
     @cached_property
     def _walks(self) -> list[_Walked]:
-        """The `_Walked` of each axis."""
         found = []
         for number, axis in enumerate(self.outline.axes):
             own = [n for n, level in enumerate(self.levels) if level.axis == number]
@@ -161,9 +159,9 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[IntArray, ...]:
-        """For each level, (P,): the number of pieces into which the levels of the axis down to this
-        one split it. Partial pieces at the end of the axis and of each iteration of the outermost
-        level count as one."""
+        """For each level, (P,): the number of segments into which this level and the outer levels
+        of the same axis split the axis. A partial segment at the end of the axis, or of an
+        iteration of the axis's outermost level, counts as one."""
         outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
         found = []
         for level, step in zip(self.levels, self.steps, strict=True):
@@ -175,8 +173,8 @@ class Plan:
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:
-        """For each level, the loop that contains its body. Outermost parallel levels are fused into
-        one loop. Unrolled and vectorised levels belong to the loop around them."""
+        """For each level, the innermost loop around its body. Parallel levels are fused into one
+        outermost loop. Unrolled and vectorised levels are not loops."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
         serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
         last = {self.levels[n].axis: n for n in serial}
@@ -204,8 +202,8 @@ class Plan:
 
     @cached_property
     def mean_trips(self) -> list[FloatArray]:
-        """For each level, (P,): the average trip count. It includes the lower trip counts of
-        partial pieces and the iterations that conditions skip."""
+        """For each level, (P,): the average trip count, over full and partial segments, without the
+        iterations that conditions skip."""
         around: dict[int, tuple[IntArray | int, IntArray | int]] = {
             number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
         }
@@ -220,8 +218,7 @@ class Plan:
         return found
 
     def unroll_factors(self) -> dict[str, IntArray]:
-        """Return the number of unrolled copies along each axis that has an unrolled level, each
-        (P,)."""
+        """Return the number of copies, (P,), along each axis that has an unrolled level."""
         return {
             self.outline.axes[level.axis].name: self.trips[:, n]
             for n, level in enumerate(self.levels)
@@ -229,9 +226,9 @@ class Plan:
         }
 
     def region(self, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
-        """Return the elements that one iteration of the level at `place` (P,) accesses, for each
-        dimension (P,), and how often that level runs, (P,). Elements skipped by a stride are not
-        counted; every iteration counts as a full one."""
+        """Return the size of the region that one iteration of level number `place` accesses, in
+        elements per dimension, and the number of iterations of that level per call; all (P,).
+        Elements skipped by a stride do not count, and every iteration counts as a full one."""
         reach = [
             self._below(axis, place)
             if any(strides[axis] for strides in access.strides)
@@ -243,9 +240,9 @@ class Plan:
         return sides, np.where(outside, self.trips, 1).prod(axis=1).astype(np.float64)
 
     def _below(self, axis: int, place: IntArray) -> FloatArray:
-        """Return the elements of `axis` that one iteration of the level at `place` covers, shape
-        (P,): the step of the innermost level of the axis from there outward, or else all iterations
-        of the outermost level inside."""
+        """Return the elements of `axis` that one iteration of level number `place` covers, (P,).
+        This is the step of the innermost level of the axis that is not inside level `place`.
+        Without such a level, all iterations of the axis count."""
         own = [n for n, level in enumerate(self.levels) if level.axis == axis]
         outside = np.zeros(self.num_settings)
         inside = np.full(self.num_settings, self.outline.axes[axis].extent)
@@ -280,8 +277,7 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 def access_of(
     tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
 ) -> Access:
-    """Return the access of a read at `index`, whose variables are names of `axes`. A division of an
-    axis counts as stride 1."""
+    """Return the access of a read at `index`. An axis inside a division counts as stride 1."""
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
@@ -291,8 +287,8 @@ def access_of(
 def reached(
     strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
 ) -> npt.NDArray[Any]:
-    """Return the number of elements along one dimension that loops with these `reach` access. If
-    `walked`, elements skipped by a stride are not counted; otherwise the whole range is."""
+    """Return the number of elements of one dimension that are accessed if `reach[a]` elements of
+    axis a are covered. If `walked`, elements skipped by a stride do not count."""
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])

@@ -34,8 +34,8 @@ class MeasureStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Versions of code generator and LLVM. A record of other versions is verified again before it
-    is served."""
+    """Versions of the code generator and of LLVM. A record with other versions is verified again
+    before it is served."""
 
     codegen_version: int
     llvmlite: str
@@ -45,11 +45,8 @@ class Toolchain:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Extent of a full check: the outputs for `cases` sets of inputs were compared with the
-    reference.
-
-    `sampled_fraction` is the smallest fraction of elements that were compared in a case; it is 1.0
-    if all were compared.
-    """
+    reference. `sampled_fraction` is the smallest fraction of the elements of a case that were
+    compared; 1.0 means all."""
 
     cases: int
     sampled_fraction: float
@@ -58,11 +55,9 @@ class Evidence:
         inputs = f"{self.cases} set{'s' if self.cases != 1 else ''} of inputs"
         if self.sampled_fraction >= 1.0:
             return f"every element, for {inputs}"
-        rest = "the others between two runs"
         share = max(round(1 / self.sampled_fraction), 2) if self.sampled_fraction > 0 else 0
-        return (
-            f"1 in {share:,} elements, in every block, lane, tail and share, for {inputs}; {rest}"
-        )
+        sample = f"1 in {share:,} elements, in every block, lane, remainder and thread,"
+        return f"{sample} for {inputs}; two runs were compared in the other elements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +153,6 @@ class TuningRecord:
         return self._document(deepcopy(self.trace))
 
     def _document(self, trace: list[Any]) -> dict[str, Any]:
-        """Return the JSON data of this record, with the given `trace`."""
         document = {name.name: getattr(self, name.name) for name in fields(self)}
         for name in ("setting", "prior_secs"):
             if document[name] is None:

@@ -24,24 +24,23 @@ from .workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One open choice. `values` are in a meaningful order: neighbouring values are small
-    changes."""
+    """One open choice. `values` are ordered so that neighbouring values are small changes."""
 
     name: str
     values: tuple[Any, ...]
 
 
 class SpacePart(Protocol):
-    """Traces of one group of stages, all with the same structure. `settings` are int arrays (P, J):
-    row p holds, for each of the J knobs, the index into that knob's `values`."""
+    """A sketch of one fusion group. `settings` are int arrays (P, J): row p has, for each of the J
+    knobs, the index into that knob's `values`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def workload(self) -> Workload:
-        """The workload whose tensors are the buffers of the plan's accesses: the space's workload
-        after the rewrites at the start of the traces."""
+        """The workload of the space after the rewrites at the start of the traces. The buffers of
+        the plan are its tensors."""
         ...
 
     @property
@@ -64,8 +63,7 @@ class SpacePart(Protocol):
         ...
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the memory use of `settings` (P, J) apart from the loads and stores of their
-        leaves."""
+        """Return the memory use of `settings` (P, J) without the loads and stores of the leaves."""
         ...
 
     def default(self) -> tuple[int, ...]:
@@ -82,8 +80,7 @@ class Sketch(Protocol):
 
     @property
     def workload(self) -> Workload:
-        """The workload of the parts: the space's workload after the rewrites at the start of the
-        traces."""
+        """The workload of the space after the rewrites at the start of the traces."""
         ...
 
     @property
@@ -94,8 +91,8 @@ class Sketch(Protocol):
 
     @property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """Part numbers grouped by structure; groups and their members are in order. A result for a
-        setting of one part holds for all parts of its group."""
+        """Part numbers in groups of equal structure; groups and their members are in order. The
+        analysis of a setting for one part holds for all parts of its group."""
         ...
 
     def single_part(self, number: int) -> Sketch:

@@ -1,7 +1,7 @@
 """Parse one argument into a workload: an operator, a JSON document, a Python function, or notation.
 
-This package opens no file and runs no user code. A caller that may do so (the command line) passes
-a reader and a loader; without them, such arguments are errors.
+This package opens no files and runs no user code. The command line passes functions for both; if
+they are missing, a path or a Python function is an error.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def parse_workload(
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
     notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"); with
     it, `text` is the name of the workload or empty. `constants` names inputs whose values do not
-    change between calls. `allow_error` is the `Workload.allowed_error`; None leaves the value of
-    `text`. Raise WorkloadError with the mistake and the accepted forms if an argument is not valid.
-    """
+    change between calls. `allow_error` sets `Workload.allowed_error`; None keeps the value in
+    `text`. Raise WorkloadError if an argument is not valid."""
     if expr is None and _ASSIGNMENT.match(text):
         text, expr = "", text
     workload = _parsed(text, expr, tensors, ranges, allow_error, read_file, load_function)
@@ -74,7 +73,7 @@ def _parsed(
         ).allowing(allow_error)
     if tensors or ranges:
         raise WorkloadError(
-            "tensors and ranges go with index notation, and no expression was given",
+            "tensors and ranges are for index notation, but no expression was given",
             code="bad_spelling",
         )
     python = _PYTHON.fullmatch(text)

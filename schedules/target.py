@@ -59,11 +59,10 @@ class Cache:
 class Probes:
     """Measured figures of the machine; figures that were not measured are zero.
 
-    `peak_gflops[name]`, for an element type or a dot-product instruction ("vpdpbusd"), and
-    `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with one entry per thread count:
-    index 0 for one thread. `clock_ghz` is the clock of one busy core, or 0 if it was not probed.
-    `doubtful` is true if other processes ran during the probes or if a kernel was faster than the
-    probed figures allow; the true figures are then higher.
+    The keys of `peak_gflops` are element types and dot-product instructions ("vpdpbusd"); the keys
+    of `bandwidth_gbs` are "L1", "L2", "L3" and "memory". Each value is a list: element n - 1 is the
+    figure for n threads. `clock_ghz` is the clock of one busy core. `doubtful` is true if the true
+    figures are higher: other processes ran during the probes, or a kernel exceeded the figures.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
@@ -77,7 +76,7 @@ class Probes:
         return self.peak_of(dtype, threads)
 
     def peak_of(self, name: str, threads: int) -> float:
-        """Return the `peak` of a type or an instruction by its name."""
+        """Return `peak` for the name of a type or an instruction."""
         values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
@@ -133,7 +132,6 @@ class Target:
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of a cache line of L1."""
         return self.caches[0].line_bytes
 
     @property
@@ -156,7 +154,7 @@ class Target:
         """
         if not 1 <= threads <= self.cores:
             raise TargetError(
-                f"threads={threads}: this machine allows 1..{self.cores} threads a kernel"
+                f"threads={threads}: this machine allows 1..{self.cores} threads per kernel"
             )
         return replace(self, threads=threads)
 
@@ -203,7 +201,7 @@ def check_target(target: Target) -> None:
         )
     for name in (target.cpu, *target.features):
         if not _WORD.fullmatch(name):
-            raise TargetError(f"cpu and features are names LLVM knows, got {name[:80]!r}")
+            raise TargetError(f"cpu and features must be names of LLVM, got {name[:80]!r}")
     if len(target.features) > MAX_FEATURES:
         raise TargetError(f"at most {MAX_FEATURES} features, got {len(target.features)}")
     if target.vector_bits not in (64, 128, 256, 512):
@@ -235,7 +233,7 @@ def _check_probes(target: Target) -> None:
             ):
                 raise TargetError(
                     f"probes/{group}/{str(name)[:40]} must be a list of numbers from 0 to 1e9, one"
-                    f" a thread count; got {_shown(values)}"
+                    f" per thread count; got {_shown(values)}"
                 )
     secs = probes.parallel_region_secs
     if not _is_number(secs) or not 0 <= secs <= 1:

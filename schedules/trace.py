@@ -2,7 +2,7 @@
 
 Rewrites of the expression come first, then primitives, which transform its loop nest. Names in a
 trace are the names of the workload's normal form. A trace therefore replays to the same program for
-every spelling of the computation, in any process.
+every notation of the computation, in any process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ TRACE_VERSION = 1
 """Increased when the semantics of a primitive changes; records depend on it."""
 
 MAX_STEPS = 4000
-"""Row sums take 16 steps each and products 11; a program has up to 64 stages."""
+"""Most steps of a trace. A row sum takes 16, a matrix product 11; a workload has up to 64
+stages."""
 
 Step: TypeAlias = Rewrite | Primitive
 
 _KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
 _HINTS: dict[type[Step], dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
 _BY_NAME: dict[str, list[tuple[type[Step], frozenset[str]]]] = {}
-"""Map from serialised name to the class of the step and its fields, for each serialised form."""
+"""Map from the serialised name of a step to its class and each accepted set of fields."""
 
 for _kind in _KINDS:
     for _spelling in spellings_of(_kind):
@@ -59,25 +60,24 @@ class Trace:
     def apply(self, nest: Nest) -> Nest:
         """Return `nest` after every step.
 
-        Raise ScheduleError from the first step that is not legal or makes the nest too large. Also
-        raise ScheduleError for a rewrite, because `lowering.lower.start` applies the leading
-        rewrites.
+        Raise ScheduleError if a step is not legal, makes the nest too large, or is a rewrite:
+        `lowering.lower.start` applies the leading rewrites.
         """
         for step in self.steps:
             if isinstance(step, Rewrite):
-                raise ScheduleError(step, "a rewrite stands before every primitive")
+                raise ScheduleError(step, "rewrites must precede all primitives")
             nest = step.apply(nest)
             _require_room(nest, step)
             check_instructions(nest, step)
         return nest
 
     def to_json(self) -> list[Any]:
-        """Return JSON data, with one object per step; equal traces give equal data."""
+        """Return JSON data with one object per step. Equal traces give equal data."""
         return [_document(step) for step in self.steps]
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """Return the trace of data written by `to_json` of this version or an earlier one.
+        """Return the trace of data that `to_json` of this version or an earlier one returned.
 
         Raise ScheduleError with the step and the mistake if the data is not valid.
         """
@@ -91,13 +91,12 @@ class Trace:
 
 
 def _require_room(nest: Nest, step: Step) -> None:
-    """Raise ScheduleError if `nest`, the result of `step`, exceeds the size limits."""
     size, deepest = 0, 0
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
     problem = f"the nest would have {size} statements, at most {MAX_STATEMENTS} are allowed"
     require(size <= MAX_STATEMENTS, step, problem)
-    problem = f"statements would stand in {deepest} others, at most {MAX_NESTING} are allowed"
+    problem = f"statements would be nested {deepest} deep, at most {MAX_NESTING} are allowed"
     require(deepest <= MAX_NESTING, step, problem)
     indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
     most = max(map(atoms_in, indices), default=0)
@@ -167,7 +166,6 @@ def _checked(value: object, hint: Any, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Return a short text for `value` in a message."""
     short = isinstance(value, bool | float | None)
     if short or (isinstance(value, int) and abs(value) <= MAX_STEP_INTEGER):
         return repr(value)

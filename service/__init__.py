@@ -1,1 +1,1 @@
-"""The front ends: command line, HTTP API with its pages, jobs, client, files for builds."""
+"""The user interfaces: command line, HTTP API with its pages, jobs, client, files for builds."""

@@ -1,4 +1,4 @@
-"""Options and arguments of commands, as values that need no library."""
+"""Options and arguments of commands, described without Typer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option. `minimum` is the least number it accepts, `envvar` the variable that is read if
-    the option is not given, `panel` its heading in the help text."""
+    """An option. `minimum` is the smallest number that it accepts. `envvar` is the environment
+    variable that is read if the option is not given. `panel` is its heading in the help text."""
 
     flag: str
     metavar: str | None = None

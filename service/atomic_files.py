@@ -15,8 +15,8 @@ NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically: to a temporary file in the same folder, which then
-    replaces it, with the permissions of a new file. Raise OSError if that fails."""
+    """Write `data` to a temporary file in the same folder, which then replaces `path`. It gets the
+    permissions of a new file. Raise OSError if that fails."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -32,11 +32,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextmanager
 def folder_lock(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold exclusive access to `folder` among all processes and threads that use this lock. Calls
-    `on_wait` once if another process or thread holds it. Raise OSError if it cannot be locked.
+    """Hold exclusive access to `folder` among all processes and threads that use this lock.
+    `on_wait` is called once if it must wait. Raise OSError if the folder cannot be locked.
 
-    The lock (flock(2)) is on the folder itself: the kernel releases it when its process ends, no
-    lock file remains, and replacing files in the folder does not affect it.
+    The lock (flock(2)) is on the folder: the kernel releases it when the process ends, no lock file
+    remains, and replacing files in the folder does not affect it.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

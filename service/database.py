@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 DAY = timedelta(days=1)
 
-# Start-up: names of `db` load SQLAlchemy; wrong usage is reported before.
+# Start-up: `db` loads SQLAlchemy; usage errors are reported first.
 
 
 def database_url(flag: str | None) -> str | None:
-    """Return `--db`, else `TILEWRIGHT_DB`, else None for the user's own database. Raise
-    UsageProblem for an empty `--db`: an empty variable in a script must not select the user's own
+    """Return `--db`, or `TILEWRIGHT_DB`, or None for the user's default database. Raise
+    UsageProblem for an empty `--db`: an empty variable in a script must not select the default
     database."""
     if flag is not None and not flag.strip():
         raise UsageProblem(
-            "--db is empty: it names no database",
-            advice="Give sqlite:///FILE or a path, or leave --db out for your own database.",
+            "--db is empty",
+            advice="Give sqlite:///FILE or a path, or omit --db for your default database.",
         )
     return flag or os.environ.get("TILEWRIGHT_DB") or None
 
 
 @contextmanager
 def session(flag: str | None) -> Iterator[Store]:
-    """An open store, closed at the end."""
+    """Yield an open store. It is closed at the end."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag)) as store:
@@ -48,8 +48,8 @@ def session(flag: str | None) -> Iterator[Store]:
 
 @contextmanager
 def open_existing(flag: str | None) -> Iterator[Store | None]:
-    """An open store, closed at the end, or None if the database does not exist. Does not create
-    it."""
+    """Yield an open store, or None if the database does not exist. The store is closed at the
+    end."""
     from tilewright.db import open_store
 
     try:
@@ -62,7 +62,7 @@ def open_existing(flag: str | None) -> Iterator[Store | None]:
 
 
 def database_state(flag: str | None) -> str:
-    """Return one line on the database; creates and upgrades nothing. Raise StoreError if the
+    """Return one line on the database; nothing is created or upgraded. Raise StoreError if the
     database cannot be used."""
     from tilewright.db import default_url, name_of, open_store
 
@@ -71,17 +71,17 @@ def database_state(flag: str | None) -> str:
         with open_store(url, create=False, upgrade=False) as store:
             return f"{store.name}: {store.counts().records} records"
     except StoreMissing:
-        return f"{name_of(url or default_url())}: not there yet; the first `tune` makes it"
+        return f"{name_of(url or default_url())}: does not exist; the first `tune` creates it"
 
 
 def upgrade(flag: str | None) -> dict[str, Any]:
-    """Upgrade the schema to this version; return the report."""
+    """Upgrade the schema to this version, and return a summary."""
     with session(flag) as store:
         return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
 
 def check(flag: str | None) -> dict[str, Any]:
-    """Return every inconsistency in the database. Raise StoreError if it cannot even be opened."""
+    """Return every inconsistency of the database. Raise StoreError if it cannot be opened."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -108,7 +108,7 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
 def prune(
     flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
 ) -> dict[str, Any]:
-    """Delete unreferenced rows and files; return their counts."""
+    """Delete unreferenced rows and files, and return their counts."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -128,7 +128,7 @@ def stats(flag: str | None) -> dict[str, Any]:
 
 
 def move(flag: str | None, url: str) -> dict[str, Any]:
-    """Copy everything into the empty database at `url`; return the number of rows of each table."""
+    """Copy everything into the empty database at `url`. Return the number of rows of each table."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False) as store, open_store(url) as other:
@@ -137,7 +137,7 @@ def move(flag: str | None, url: str) -> dict[str, Any]:
 
 
 def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str, int]:
-    """Write the selected records as JSON lines to `file` (None: stdout)."""
+    """Write the selected records as JSON lines to `file` (None: stdout). Return their number."""
     if file is None:
         return {"records": store.export(sys.stdout, selection)}
     temporary = file.with_name(f".{file.name}.part")
@@ -153,7 +153,7 @@ def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str
 
 
 def import_from(store: Store, file: Path) -> dict[str, Any]:
-    """Import an export; return the counts and the refused lines."""
+    """Import an export. Return the counts and the refused lines."""
     if str(file) == "-":
         report = store.import_(sys.stdin)
     else:

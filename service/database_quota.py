@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("tilewright.room")
 
 MARGIN = 0.1
-"""Fraction of the limit that an eviction frees, so that not every check evicts."""
+"""Fraction of the limit that an eviction frees, so that evictions are rare."""
 
 
 @dataclass(slots=True)
 class DatabaseQuota:
-    """A limit of `limit_bytes` on the database, 0 for none. Thread-safe.
+    """A limit of `limit_bytes` on the database; 0 is no limit. Thread-safe.
 
-    The limit applies to new work only. Accepted work is always stored and no running job is
-    aborted, so the database can exceed the limit by the work in progress.
+    Only new work is refused. Accepted work is stored and running jobs continue, so the database can
+    exceed the limit by the work in progress.
     """
 
     store: Store
@@ -47,8 +47,8 @@ class DatabaseQuota:
             used = self._used_bytes
         if used >= self.limit_bytes:
             raise NoRoom(
-                f"the database holds {used} bytes, its limit is {self.limit_bytes} and nothing in "
-                "it can be made again"
+                f"the database has {used} bytes; its limit is {self.limit_bytes}, and nothing in "
+                "it can be evicted"
             )
 
     def is_left(self) -> bool:
@@ -60,14 +60,13 @@ class DatabaseQuota:
         return True
 
     def _used_after_eviction(self) -> int:
-        """Return the bytes in use, after an eviction if one was needed."""
         used = self.store.used_bytes()
         if used < self.limit_bytes:
             return used
         gone = self.store.make_room(used - int(self.limit_bytes * (1 - MARGIN)))
         if gone.preparations or gone.blobs:
             log.info(
-                "room made in the database: %d preparations and %d files of %d bytes are gone",
+                "evicted from the database: %d preparations, and %d files of %d bytes",
                 gone.preparations, gone.blobs, gone.blob_bytes,
             )  # fmt: skip
         return self.store.used_bytes()

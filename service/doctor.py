@@ -1,4 +1,4 @@
-"""`doctor`: properties of this machine that disturb measurements or keep Tilewright from
+"""`doctor`: properties of this machine that disturb measurements or prevent Tilewright from
 working."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOISY_SPREAD = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check. `status` is "ok", "warn" (measurements may suffer) or "fail" (does not
-    work)."""
+    """Result of one check. `status` is "ok", "warn" (measurements may be disturbed) or "fail" (does
+    not work)."""
 
     name: str
     status: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counter) -> list[Finding]:
-    """Return the results of all checks, in the order in which users look for causes."""
+    """Return the results of all checks."""
     return [
         python(),
         *libraries(),
@@ -60,7 +60,7 @@ def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counte
 def python() -> Finding:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.platform != "linux":
-        return Finding("python", "warn", found, "Linux on x86-64 is what is tested.")
+        return Finding("python", "warn", found, "Only Linux on x86-64 is tested.")
     return Finding("python", "ok", found)
 
 
@@ -120,7 +120,7 @@ def cores() -> Finding:
     load = os.getloadavg()[0]
     found = f"{usable} usable of {os.cpu_count()}, load {load:.1f}"
     if usable is not None and load > usable:
-        return Finding("cores", "warn", found, "Something else is running; timings will suffer.")
+        return Finding("cores", "warn", found, "Other programs are running and disturb timings.")
     return Finding("cores", "ok", found)
 
 
@@ -138,7 +138,7 @@ def governor(
 
 
 def steal(path: Path = Path("/proc/stat")) -> Finding:
-    """Check the time since boot that the hypervisor gave to other guests."""
+    """Check the time since boot that the hypervisor gave to other virtual machines."""
     try:
         ticks = [int(field) for field in path.read_text().split("\n", 1)[0].split()[1:]]
     except (OSError, ValueError):
@@ -161,13 +161,13 @@ def library_settings(environment: dict[str, str]) -> Finding:
             "library settings",
             "warn",
             found,
-            "Programs you start use them and may be slowed down; tune and bench ignore them.",
+            "They may slow down your programs; tune and bench ignore them.",
         )
     return Finding("library settings", "ok", "none")
 
 
 def noise(clock: Callable[[], float]) -> Finding:
-    """Measure the variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
+    """Measure the variation of a small fixed computation for `NOISE_MEASUREMENT_SECS`."""
     samples: list[float] = []
     end = clock() + timeouts.NOISE_MEASUREMENT_SECS
     while clock() < end or len(samples) < 20:
@@ -179,30 +179,30 @@ def noise(clock: Callable[[], float]) -> Finding:
     samples.sort()
     median, low = samples[len(samples) // 2], samples[0]
     spread = (median - low) / low if low > 0 else 0.0
-    found = f"a fixed piece of work varies by {spread:.1%} (median over fastest)"
+    found = f"the time of a fixed computation varies by {spread:.1%} (median over fastest)"
     if spread > NOISY_SPREAD:
-        return Finding("noise", "warn", found, "Stop other work, or expect wider intervals.")
+        return Finding("noise", "warn", found, "Stop other programs, or expect wider intervals.")
     return Finding("noise", "ok", found)
 
 
 def probes() -> Finding:
-    """Check whether the probes of this machine were taken while it was idle."""
+    """Check whether this machine was probed without other load."""
     from tilewright.tuner.machine.native_target import native_target
 
     try:
         known = native_target(probe=False).probes
     except ImportError as error:  # `libraries` reports the missing package
-        return Finding("probes", "warn", f"cannot be looked at: {error}")
+        return Finding("probes", "warn", f"cannot be read: {error}")
     if not known.peak_gflops:
-        return Finding("probes", "ok", "not taken yet: the first `tune` or `target` does")
+        return Finding("probes", "ok", "not measured yet; the first `tune` or `target` does")
     if known.doubtful:
         return Finding(
             "probes",
             "warn",
-            "taken while other work ran: the bound is not used for early stopping",
-            "tilewright target --fresh, on a quiet machine; else the next run probes again",
+            "measured under other load; the bound is not used for early stopping",
+            "tilewright target --fresh, without other load; the next run also probes again",
         )
-    return Finding("probes", "ok", "taken on a quiet machine")
+    return Finding("probes", "ok", "measured without other load")
 
 
 def database(url: str | None) -> Finding:
@@ -212,7 +212,7 @@ def database(url: str | None) -> Finding:
     except TilewrightError as error:
         return Finding("database", "fail", str(error), problem_of(error).advice)
     except ImportError as error:  # `libraries` reports the missing package
-        return Finding("database", "fail", f"cannot be looked at: {error}")
+        return Finding("database", "fail", f"cannot be opened: {error}")
     return Finding("database", "ok", detail)
 
 

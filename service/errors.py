@@ -1,8 +1,8 @@
-"""Exit codes, and the errors of this package: each class has an HTTP status and an exit code.
+"""Exit codes, and the errors of this package. Each class has an HTTP status and an exit code.
 
-`problems.py` makes the document of a response, and the text of the command line, from an error.
+`problems.py` converts an error to a response, and to a message of the command line.
 """
-# ruff: noqa: N818  # the names say the condition; an "Error" at the end would say it twice
+# ruff: noqa: N818  # the names are conditions, without "Error" at the end
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.schedules.errors import TilewrightError
 
 
 class ExitCode(IntEnum):
-    """Exit codes of `tilewright`. The numbers are a promise; `docs/cli.md` explains each."""
+    """Exit codes of `tilewright`. The numbers never change; `docs/cli.md` explains them."""
 
     DONE = 0
     FAILED = 1
@@ -53,13 +53,13 @@ class BadRequest(ServiceError):
 
 
 class InvalidField(ServiceError):
-    """The value of a field is not acceptable; `pointer` names the field."""
+    """The value of a field is not acceptable; `pointer` is the JSON pointer of the field."""
 
     code = "invalid_field"
     status = 422
     exit_code = ExitCode.USAGE
     title = "Invalid field"
-    advice = "Correct the field named."
+    advice = "Correct this field."
 
 
 class UsageProblem(ServiceError):
@@ -73,7 +73,7 @@ class UsageProblem(ServiceError):
 
 
 class NotFound(ServiceError):
-    """No such job, record, blob or path."""
+    """There is no such job, record, blob or path."""
 
     code = "not_found"
     status = 404
@@ -82,26 +82,26 @@ class NotFound(ServiceError):
 
 
 class NoAnswer(ServiceError):
-    """Nothing good enough is stored for this workload and target."""
+    """No answer of the requested grade is stored for this workload and target."""
 
     code = "no_answer"
     status = 404
     exit_code = ExitCode.NO_ANSWER
     title = "No answer stored"
-    advice = "Tune the workload, or accept a lower grade (min_grade=default never misses)."
+    advice = "Tune the workload, or accept a lower grade (min_grade=default always has an answer)."
 
 
 class NotPrepared(ServiceError):
-    """No schedule for this workload was found without tuning it; `code` says why."""
+    """No schedule of this workload was found without tuning; `code` is the reason."""
 
     code = "not_prepared"
     status = 422
     title = "No schedule available without tuning"
-    advice = "Tune the workload, or divide it into stages that store what they compute."
+    advice = "Tune the workload, or divide it into stages that store their results."
 
 
 class MethodNotAllowed(ServiceError):
-    """The path exists, the method does not; `allow` lists those that do."""
+    """The path exists, but not with this method. `allow` lists its methods."""
 
     code = "method_not_allowed"
     status = 405
@@ -114,25 +114,24 @@ class MethodNotAllowed(ServiceError):
 
 
 class NotAuthenticated(ServiceError):
-    """No key, or a key that is not valid; `code` says which."""
+    """There is no key, or it is invalid; see `code`."""
 
     code = "no_key"
     status = 401
     title = "API key required"
     advice = (
-        "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY); `tilewright keys create`, on the "
-        "service's machine, makes one."
+        "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY). `tilewright keys create`, on the "
+        "service's machine, creates a key."
     )
 
 
 class NotAllowed(ServiceError):
-    """The caller is known and not permitted: a scope is missing, or a page of another origin
-    calls."""
+    """The caller lacks a scope, or a page of another origin sends the request."""
 
     code = "not_allowed"
     status = 403
     title = "Permission denied"
-    advice = "Use a key with the scope named; `tilewright keys list` shows the scopes of each."
+    advice = "Use a key with this scope; `tilewright keys list` shows the scopes of each key."
 
 
 class TooSlow(ServiceError):
@@ -146,13 +145,13 @@ class TooSlow(ServiceError):
 
 
 class TooLarge(ServiceError):
-    """A body or a number is above a limit of `/limits`."""
+    """A body or a number exceeds a limit of `/limits`."""
 
     code = "too_large"
     status = 413
     exit_code = ExitCode.USAGE
     title = "Too large"
-    advice = "`GET /limits` lists what is accepted."
+    advice = "`GET /limits` lists the limits."
 
 
 class UnsupportedMedia(ServiceError):
@@ -166,7 +165,7 @@ class UnsupportedMedia(ServiceError):
 
 
 class TooBusy(ServiceError):
-    """A limit on simultaneous requests is reached; `retry_after_secs` says when to try again."""
+    """A limit on simultaneous requests is reached. Try again after `retry_after_secs`."""
 
     code = "too_busy"
     status = 429
@@ -180,7 +179,7 @@ class TooBusy(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """The service cannot do it now and may be able to in a few seconds."""
+    """The service cannot process the request now, but possibly in a few seconds."""
 
     code = "unavailable"
     status = 503
@@ -197,8 +196,8 @@ class NoRoom(ServiceError):
     exit_code = ExitCode.DATABASE
     title = "Database size limit reached"
     advice = (
-        "Its operator raises TILEWRIGHT_DATABASE_BYTES, or makes room: `tilewright db stats` says "
-        "what it holds, `tilewright db prune` deletes what nobody points to."
+        "Raise TILEWRIGHT_DATABASE_BYTES, or delete unreferenced data with `tilewright db prune`; "
+        "`tilewright db stats` shows the content."
     )
 
 
@@ -208,11 +207,11 @@ class MissingExtra(ServiceError):
     code = "missing_extra"
     status = 503
     title = "Optional package not installed"
-    advice = "Install the extra named."
+    advice = "Install this extra."
 
 
 class VerificationFailed(ServiceError):
-    """The stored best was rebuilt and did not pass."""
+    """The stored best was rebuilt and failed the full check."""
 
     code = "verification_failed"
     status = 409
@@ -232,7 +231,7 @@ class Unreachable(ServiceError):
 
 
 class Located(ServiceError):
-    """An error of a lower package, and the JSON pointer of its cause in the request."""
+    """An error of a lower package, with the JSON pointer of its cause in the request."""
 
     def __init__(self, error: TilewrightError, pointer: str) -> None:
         super().__init__(str(error), pointer=pointer)
@@ -240,7 +239,7 @@ class Located(ServiceError):
 
 
 class Refused(ServiceError):
-    """A service answered with a problem; `status`, `code`, `pointer` and `advice` are its own."""
+    """A problem that a service returned, with its `status`, `code`, `pointer` and `advice`."""
 
     title = "The service refused"
     advice = ""
@@ -264,11 +263,11 @@ class CannotWrite(ServiceError):
     code = "cannot_write"
     status = 503
     title = "Cannot write to standard output"
-    advice = "Make room, or write elsewhere."
+    advice = "Free some space, or write to another place."
 
 
 class OutOfResources(ServiceError):
-    """Memory, files or threads have run out, on the machine or by a limit (`ulimit`)."""
+    """Memory, files or threads have run out, on the machine or because of a limit (`ulimit`)."""
 
     code = "out_of_resources"
     status = 503
@@ -277,7 +276,7 @@ class OutOfResources(ServiceError):
 
 
 class CannotServe(ServiceError):
-    """The service cannot start: the port is taken, the address is exposed without keys, ..."""
+    """The service cannot start, for example because the port is in use."""
 
     code = "cannot_serve"
     status = 503
@@ -286,7 +285,6 @@ class CannotServe(ServiceError):
 
 
 def _exit_code_of(status: int, code: str) -> ExitCode:
-    """The exit code for a service's refusal."""
     if code == "no_answer":
         return ExitCode.NO_ANSWER
     if status in (400, 413, 415, 422):

@@ -15,7 +15,6 @@ class Grade(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the best grade."""
         return list(Grade).index(self)
 
     def satisfies(self, minimum: Grade) -> bool:

@@ -1,4 +1,4 @@
-"""Limits on requests, in one value that `GET /limits` prints."""
+"""Limits on requests; `GET /limits` prints them."""
 
 from __future__ import annotations
 

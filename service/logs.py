@@ -1,6 +1,6 @@
-"""Log lines of the service: for people on a terminal, JSON elsewhere.
+"""Log lines of the service: formatted text on a terminal, JSON elsewhere.
 
-Lines written within `bound(job_id=...)` or `bound(request_id=...)` carry these fields.
+Lines that are logged within `bound(job_id=...)` or `bound(request_id=...)` have these fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def redacted(text: str) -> str:
 
 
 def _redacted(_logger: object, _method: str, line: structlog.types.EventDict | str) -> str:
-    """Return the log line, tracebacks included, without secrets."""
+    """Return the log line without secrets, also in tracebacks."""
     return redacted(str(line))
 
 
@@ -67,7 +67,7 @@ def configure(*, as_json: bool) -> None:
     root.setLevel(logging.INFO)
     for chatty in ("uvicorn.error", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # A lost connection is reported by its users; the pool would add a traceback.
+    # Users of a lost connection report it; the pool would add a traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 
@@ -79,20 +79,17 @@ def bound(**fields: str) -> Iterator[None]:
 
 
 MOST_TEXTS = 5
-"""The number of distinct texts of one kind of warning that are written before further ones are only
-counted."""
+"""The number of different texts of one kind of warning. Further texts are only counted."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 Line = tuple[logging.LogRecord, Context]
-"""A log record and the context whose bound fields belong to its line."""
+"""A log record, and the context with its bound fields."""
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Warnings from one place in the code, identified by logger and format."""
-
     since: float
     texts: set[str] = field(default_factory=set)
     counted: int = 0
@@ -100,12 +97,13 @@ class _Kind:
 
 
 class WarningThrottle:
-    """Writes a repeated warning once, then one line per `secs` seconds with the count in its field
-    `repeated`, for as long as it goes on.
+    """Writes a repeated warning once, and then every `secs` seconds one line with the count in its
+    field `repeated`, until the repetitions end.
 
-    Two warnings from the same place repeat each other if their texts differ in numbers only. After
-    `MOST_TEXTS` distinct texts (as from many jobs) every further one counts as a repetition. Lines
-    of requests, which `request_log` limits, and those below a warning pass through. Thread-safe.
+    Two warnings of the same logger and format are repetitions if their texts differ only in
+    numbers. After `MOST_TEXTS` different texts, as from many jobs, every further text is a
+    repetition. Lines of requests, which `request_log` limits, and lines below a warning are not
+    throttled. Thread-safe.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class WarningThrottle:
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def written(self, record: logging.LogRecord) -> list[Line]:
-        """Return the lines to write for `record`: counts that are due, and itself unless it is a
+        """Return the lines to write: counts that are due, and `record` unless it is a
         repetition."""
         line = record, copy_context()
         with self._lock:
@@ -137,8 +135,7 @@ class WarningThrottle:
             return due
 
     def _due(self) -> list[Line]:
-        """Return lines with the counts that are due; kinds without repetitions since are
-        dropped."""
+        """Return lines with the counts that are due, and forget kinds without new repetitions."""
         now = self._clock()
         found: list[Line] = []
         for key, kind in list(self._kinds.items()):
@@ -169,7 +166,7 @@ class QuietHandler(logging.StreamHandler[TextIO]):
 
 
 class LineLimit:
-    """A limit of `most` lines per second, which counts the dropped lines. Thread-safe."""
+    """A limit of `most` lines per second. Counts the dropped lines. Thread-safe."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -180,8 +177,7 @@ class LineLimit:
         self._dropped = 0
 
     def admit(self) -> tuple[bool, int]:
-        """Return whether to write this line, and how many were dropped before it (reported
-        once)."""
+        """Return whether to write this line, and how many dropped lines were not reported yet."""
         with self._lock:
             second = int(self._clock())
             if second != self._second:

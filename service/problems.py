@@ -1,4 +1,4 @@
-"""Reporting of errors: a problem document over HTTP, a message and an exit code otherwise."""
+"""Reports errors: as a problem document over HTTP, or as a message and an exit code."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ BY_CATEGORY: dict[ErrorCategory, tuple[int, ExitCode]] = {
     ErrorCategory.UNAVAILABLE: (503, ExitCode.UNREACHABLE),
     ErrorCategory.DATABASE: (503, ExitCode.DATABASE),
 }
-"""HTTP status and exit code of the errors of lower packages, which know neither."""
+"""HTTP status and exit code of the errors of lower packages."""
 
 STATUS_BY_CODE: dict[str, int] = {"malformed_json": 400, "bad_json": 400}
-"""Codes with a separate status, whatever the class: text that is not JSON is a 400."""
+"""Status of these codes in every class: text that is not JSON is a 400."""
 
 ADVICE_BY_CODE: dict[str, str] = {
-    "too_large": "A smaller one will do; over HTTP, `GET /limits` lists what is accepted.",
+    "too_large": "Make it smaller; over HTTP, `GET /limits` lists the limits.",
     "not_verifiable": "Scale or shift its values, so that outputs are numbers for inputs between"
     " -8 and 8, or 1/2 and 4.",
     "bad_json": "Correct the JSON.",
     "malformed_json": "Correct the JSON.",
 }
-"""Codes with separate advice, whatever the class."""
+"""Advice of these codes in every class."""
 
 
 def status_of(error: TilewrightError | type[TilewrightError]) -> tuple[int, ExitCode]:
@@ -48,7 +48,7 @@ def status_of(error: TilewrightError | type[TilewrightError]) -> tuple[int, Exit
 
 @dataclass(frozen=True, slots=True)
 class ProblemDetails:
-    """An error as reported: the members of RFC 9457 and `code`, `pointer`, `advice`."""
+    """An error as reported: the members of RFC 9457, and `code`, `pointer` and `advice`."""
 
     status: int
     code: str
@@ -89,7 +89,7 @@ class ProblemDetails:
 
 
 def problem_of(error: TilewrightError) -> ProblemDetails:
-    """Return the problem that `error` is reported as."""
+    """Return the problem as which `error` is reported."""
     if isinstance(error, Located):
         inner = problem_of(error.error)
         return replace(inner, pointer=error.pointer + inner.pointer)
@@ -106,8 +106,8 @@ def problem_of(error: TilewrightError) -> ProblemDetails:
 
 
 def documented_classes() -> list[type[TilewrightError]]:
-    """Return the loaded class that stands for each code, sorted by code: a class of this package
-    before those of lower packages."""
+    """Return one loaded class for each code, sorted by code. Classes of this package are preferred
+    to classes of lower packages."""
     found = sorted(_subclasses(TilewrightError), key=lambda cls: not issubclass(cls, ServiceError))
     by_code: dict[str, type[TilewrightError]] = {}
     for cls in found:

@@ -1,7 +1,7 @@
-"""Errors that mean that memory, files or processes have run out.
+"""Detects errors which mean that memory, files or processes have run out.
 
-Such an error can occur anywhere, also while a library is imported. It is no bug, and a traceback
-does not help. Every other error stays what it is.
+Such an error can occur anywhere, even while a library is imported. It is not a bug, and a traceback
+does not help.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ BY_MESSAGE = {
     "can't start new thread": PROCESSES,
     "resource temporarily unavailable": PROCESSES,
 }
-"""Messages of glibc's loader, NumPy, llvmlite and Python, which do not keep the number of the
-error."""
+"""Messages of glibc's loader, NumPy, llvmlite and Python that lack the error number."""
 
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
@@ -47,8 +46,8 @@ FLAGS = {"memory": "-v", "open files": "-n", "processes and threads": "-u"}
 
 
 def exhausted_resource(error: BaseException) -> OutOfResources | None:
-    """Return the resource that has run out according to `error` or an error that caused it, or None
-    for any other error."""
+    """Return an error with the resource that has run out, according to `error` or its causes.
+    Return None for any other error."""
     for one in _chain(error):
         found = _limit_of(one)
         if found is not None:
@@ -63,11 +62,11 @@ def _limit_of(error: BaseException) -> _Limit | None:
         return BY_ERRNO[error.errno]
     if not isinstance(error, OSError | ImportError | RuntimeError | TilewrightError):
         return None
-    number = _NUMBER.search(str(error))  # of another process, quoted in the message
+    number = _NUMBER.search(str(error))  # the message may quote an error of another process
     if number is not None and int(number[1]) in BY_ERRNO:
         return BY_ERRNO[int(number[1])]
     if isinstance(error, TilewrightError):
-        return None  # other text may be the user's own
+        return None  # other text may be input of the user
     message = str(error).lower()
     return next((limit for words, limit in BY_MESSAGE.items() if words in message), None)
 
@@ -77,18 +76,18 @@ def _out_of_resources(what: str, limit: int, unit: int) -> OutOfResources:
     flag = FLAGS[what]
     if allowed == resource.RLIM_INFINITY:
         return OutOfResources(
-            f"this machine has not enough {what} left for it",
+            f"this machine does not have enough {what}",
             advice="Close other programs, or use a larger machine.",
         )
     amount = f"{allowed // unit} MiB of {what}" if unit > 1 else f"{allowed} {what}"
     return OutOfResources(
-        f"it needs more than the {amount} that this process may have (`ulimit {flag}`)",
-        advice=f"Raise the limit: `ulimit {flag} unlimited`, or what a service manager sets.",
+        f"this needs more than the {amount} that this process may have (`ulimit {flag}`)",
+        advice=f"Raise the limit: `ulimit {flag} unlimited`, or in the service manager.",
     )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and the errors that caused it or were being handled when it was raised."""
+    """Yield `error`, its causes, and the errors during whose handling they were raised."""
     seen: set[int] = set()
     left: BaseException | None = error
     while left is not None and id(left) not in seen:

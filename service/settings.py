@@ -1,4 +1,4 @@
-"""Settings of the service, read once: flags, then `TILEWRIGHT_*`, then the defaults here."""
+"""Settings of the service, read once: from flags, then `TILEWRIGHT_*`, then the defaults here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
-    """Settings of `serve`. `db` "" means `TILEWRIGHT_DB`, else the user's data folder."""
+    """Settings of `serve`. `db` is "" for `TILEWRIGHT_DB`, or else the user's default database."""
 
     model_config = SettingsConfigDict(env_prefix="TILEWRIGHT_", frozen=True, extra="ignore")
 
@@ -34,8 +34,7 @@ class Settings(BaseSettings):
     default_measurer: str = "local"
     allow_unauthenticated: bool = False
     require_keys: bool | None = None
-    """Whether requests need a key. None: on loopback once a key exists, on other addresses always.
-    """
+    """Whether requests need a key. None: on loopback only if a key exists, otherwise always."""
     allow_host: Names = ()
     allow_origin: Names = ()
     trusted_proxy: Names = ()
@@ -50,7 +49,7 @@ class Settings(BaseSettings):
     jobs_at_once: int = Field(default=3, ge=1, le=64)
     store_secs: float = Field(default=4.0, gt=0)
     database_bytes: int = Field(default=0, ge=0)
-    """Size at which the database takes no new work; 0 for no limit."""
+    """Size at which the database accepts no new work; 0 for no limit."""
     preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)
@@ -63,7 +62,7 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is a loopback address. A name other than localhost is not trusted."""
+    """Return whether `host` is a loopback address. Names other than localhost do not count."""
     if host == "localhost":
         return True
     try:

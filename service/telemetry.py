@@ -1,9 +1,9 @@
 """OpenTelemetry, if it is installed: a span for each request and each job.
 
-With only the API installed, nothing is recorded. An SDK and an exporter are configured in the usual
-ways (`opentelemetry-instrument tilewright serve`, `OTEL_*`), which also reach the worker's process.
-The spans of a request and of its job have the job's id as an attribute, and are not nested: a job
-may have several requests and outlives them.
+An SDK and an exporter are configured as usual (`opentelemetry-instrument tilewright serve`,
+`OTEL_*`), also for the worker's process. Without an SDK, nothing is recorded. The spans of a
+request and of its job have the job's id as an attribute. They are not nested, because a job may
+have several requests and outlives them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ def _tracer() -> Any:
 def span(
     name: str, caller: Mapping[str, str] | None = None, **attributes: str | int | float
 ) -> Iterator[Any]:
-    """A span around the block, with attributes named `tilewright.*`, or None if nothing is
-    recorded.
-
-    Its parent is the current span, else that of the `caller`: W3C Trace Context headers in lower
-    case (`traceparent`).
-    """
+    """Yield a span around the block, with attributes named `tilewright.*`, or None if OpenTelemetry
+    is not installed. Its parent is the current span, or else the span in `caller`: W3C Trace
+    Context headers in lower case (`traceparent`)."""
     tracer = _tracer()
     if tracer is None:
         yield None
@@ -46,7 +43,6 @@ def span(
 
 
 def _context_of(caller: Mapping[str, str] | None) -> Any:
-    """Return the trace context in the headers of `caller`, or None for the current one."""
     if not caller or import_module("opentelemetry.trace").get_current_span().is_recording():
         return None
     return import_module("opentelemetry.propagate").extract(caller)

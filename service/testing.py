@@ -1,14 +1,12 @@
 """A complete service for test suites of other projects: API, worker, database, simulated machine.
 
-
     def test_our_build_asks_the_service(tilewright_service):
         job = tilewright_service.tune("matmul:M=64,N=64,K=64", trials=16)
         assert job.best["verified"]
 
-The machine is simulated, so no special hardware is needed and a run takes the same time on every
-machine; everything else is real. Code under test uses `tilewright_service.url` and does not need to
-know that timings are mocked. See `docs/mocked_timings.md`; the fixture is in
-`tilewright.pytest_plugin`.
+Only the machine is simulated, so no special hardware is needed, and a run takes the same time on
+every machine. Code under test uses `tilewright_service.url`. See `docs/mocked_timings.md`; the
+fixture is in `tilewright.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.client import Client, Job
 
-# Start-up: the service is loaded when one is started.
+# Start-up: the service is loaded when it is started.
 
 MACHINE = "machine.json"
 
@@ -45,19 +43,19 @@ class ServiceUnderTest:
     folder: Path
 
     def use(self, machine: dict[str, Any]) -> ServiceUnderTest:
-        """Use a simulated machine with these settings for jobs submitted from now on."""
+        """Use a simulated machine with these settings for later jobs."""
         (self.folder / MACHINE).write_text(json.dumps(machine))
         return self
 
     def tune(self, workload: str | dict[str, Any], *, trials: int = 16, **more: Any) -> Job:
-        """Submit a job and wait for its end; `more` are arguments of `Client.submit`."""
+        """Submit a job and wait for its end. `more` are arguments of `Client.submit`."""
         job = self.client.submit(workload, trials=trials, **more)
         return self.client.wait(job.id, timeout_secs=timeouts.TEST_SERVICE_SECS)
 
 
 @contextmanager
 def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
-    """The service, in threads of this process, with all its files below `folder`."""
+    """Run the service in threads of this process, with all its files in `folder`."""
     import uvicorn
 
     from tilewright.db import open_store

@@ -1,10 +1,10 @@
-"""Seconds, bytes and counts formatted for people. All other code keeps unscaled values."""
+"""Formats seconds, bytes and counts for output. All other code uses unscaled values."""
 
 from __future__ import annotations
 
 
 def duration(secs: float | None) -> str:
-    """`secs` with three digits and a unit: `1.03 ms`."""
+    """Format a time with three digits and a unit, as `1.03 ms`."""
     if secs is None:
         return "-"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
@@ -18,7 +18,7 @@ LONGEST_CLOCK_SECS = 100 * 3600.0
 
 
 def clock(secs: float | None) -> str:
-    """Return a remaining time in minutes and seconds: `2:10`."""
+    """Format a remaining time in minutes and seconds, as `2:10`."""
     if secs is None:
         return "-:--"
     if secs >= LONGEST_CLOCK_SECS:
@@ -30,7 +30,7 @@ def clock(secs: float | None) -> str:
 
 
 def byte_size(count: float) -> str:
-    """`count` bytes in binary units: `1.5 MiB`."""
+    """Format a number of bytes in binary units, as `1.5 MiB`."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
@@ -40,7 +40,7 @@ def byte_size(count: float) -> str:
 
 
 def quantity(count: float) -> str:
-    """Return a large count with an SI prefix: `310k`, `2.1G`."""
+    """Format a large count with an SI prefix, as `310k` or `2.1G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= scale:
             return f"{count / scale:.3g}{unit}"
@@ -48,7 +48,7 @@ def quantity(count: float) -> str:
 
 
 def gflops(flops: float, run_secs: float | None) -> float | None:
-    """Speed in GFLOP/s, or None without a time or without operations to count."""
+    """Return the speed in GFLOP/s, or None if the time or the number of operations is unknown."""
     return flops / run_secs / 1e9 if run_secs and flops else None
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.schedules.record import MeasureStatus, TuningRecord
-from tilewright.schedules.related import RelatedRecords
-from tilewright.schedules.workload.structure import Structure, distance, structure_of
+from tilewright.schedules.related import RelatedRecords, nearest, usable
+from tilewright.schedules.workload.structure import structure_of
 from tilewright.schedules.workload.workload import Workload
 
 from ..core.models import RecordRow, WorkloadRow
 from ..core.parts import StorePart, reading
-from ..values.records import IMPORTED
+from ..values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS
 from .rows import from_rows
 from .works import workload_entry
-
-MAX_COMPARED = 256
-"""Number of workloads of one structure, the newest ones, whose distances are computed."""
-
-MAX_RECORDS = 256
-"""Number of records per related workload, the fastest ones."""
 
 
 class RelatedStore(StorePart):
@@ -34,17 +30,16 @@ class RelatedStore(StorePart):
         `workload` that have the same structure, nearest first, measured on exactly this target.
         Records of `workload` itself and imported records are left out."""
         own = structure_of(workload)
-        near = sorted(self._distances(session, workload.key, own, target_key))[:count]
+        entries = self._entries(session, workload.key, own.key, target_key)
         return [
-            RelatedRecords(name, gap, tuple(found))
-            for gap, key, name in near
-            if (found := self._records(session, key, target_key))
+            RelatedRecords(one.name, one.distance, found)
+            for one in nearest(own, entries, count)
+            if (found := self._usable(session, one.key, target_key))
         ]
 
-    def _distances(
-        self, session: Session, workload_key: str, own: Structure, target_key: str
-    ) -> list[tuple[float, str, str]]:
-        """Return distance, key and name of the workloads of the structure `own`."""
+    def _entries(
+        self, session: Session, workload_key: str, structure: str, target_key: str
+    ) -> list[tuple[str, str, dict[str, Any]]]:
         has_records = (
             select(RecordRow.id)
             .where(RecordRow.workload_key == WorkloadRow.key, RecordRow.target_key == target_key)
@@ -52,17 +47,16 @@ class RelatedStore(StorePart):
         )
         rows = session.scalars(
             select(WorkloadRow)
-            .where(WorkloadRow.structure == own.key, WorkloadRow.key != workload_key, has_records)
+            .where(WorkloadRow.structure == structure, WorkloadRow.key != workload_key, has_records)
             .order_by(WorkloadRow.created_at.desc())
             .limit(MAX_COMPARED)
         )
         entries = [entry for entry in map(workload_entry, rows) if entry is not None]
-        return [
-            (distance(own, structure_of(Workload.from_json(entry.document))), entry.key, entry.name)
-            for entry in entries
-        ]
+        return [(entry.key, entry.name, entry.document) for entry in entries]
 
-    def _records(self, session: Session, workload_key: str, target_key: str) -> list[TuningRecord]:
+    def _usable(
+        self, session: Session, workload_key: str, target_key: str
+    ) -> tuple[TuningRecord, ...]:
         rows = session.scalars(
             select(RecordRow)
             .where(
@@ -74,4 +68,4 @@ class RelatedStore(StorePart):
             .order_by(RecordRow.estimate_secs)
             .limit(MAX_RECORDS)
         )
-        return [r for r in from_rows(rows) if r.setting is not None and r.prior_secs is not None]
+        return usable(from_rows(rows))

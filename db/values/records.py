@@ -15,6 +15,12 @@ Work: TypeAlias = tuple[str, str]
 IMPORTED = "imported"
 """The `verified_level` of an imported record: a claim of another machine."""
 
+MAX_COMPARED = 256
+"""Number of workloads of one structure, the newest ones, whose distances are computed."""
+
+MAX_RECORDS = 256
+"""Number of records per related workload, the fastest ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEntry:

@@ -1,12 +1,8 @@
 """Quasi-affine index arithmetic: normal form, intervals, and proofs of index conditions.
 
-This package answers all questions about indices: whether a guard is always true, which region is
-read, whether a factor divides an index.
-
-An `Affine` is `const + sum(coefficient * atom)` in a normal form, so that `==` means "the same
-function, as far as the normal form can tell". An atom is a variable, a floor division by a positive
-constant, or a remainder by a positive constant. Divisions round towards minus infinity, as in
-Python.
+An `Affine` is `const + sum(coefficient * atom)`. An atom is a variable, a floor division by a
+positive constant, or a remainder by a positive constant. Divisions round towards minus infinity, as
+in Python. Equal normal forms are equal functions, but equal functions may have different ones.
 """
 
 from __future__ import annotations
@@ -130,8 +126,7 @@ class Affine:
         return not self.terms
 
     def coefficient(self, name: str) -> int:
-        """Return the coefficient of the variable `name`; occurrences inside divisions and
-        remainders do not count."""
+        """Return the coefficient of the variable `name` outside divisions and remainders."""
         for atom, c in self.terms:
             if isinstance(atom, Var) and atom.name == name:
                 return c
@@ -175,8 +170,7 @@ class Affine:
         return _from_terms(total, const)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """Return the value of the index for the variables' values in `env`; the values may also be
-        arrays."""
+        """Return the value of the index for the values of variables in `env`, ints or arrays."""
         total = self.const
         for atom, c in self.terms:
             match atom:
@@ -263,8 +257,7 @@ def modulo(numerator: Affine, divisor: int) -> Affine:
 
 
 def interval(index: Affine, ranges: Ranges) -> Interval:
-    """Return bounds of `index` over `ranges`: tight for plain sums, conservative for other
-    indices."""
+    """Return bounds of `index` over `ranges`: exact for plain sums, else conservative."""
     lo = hi = index.const
     for atom, c in index.terms:
         bounds = _atom_interval(atom, ranges)
@@ -289,8 +282,7 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
-    """Return `index` with divisions, remainders and constant variables removed if `ranges` allows
-    it."""
+    """Return `index` without the divisions, remainders and variables that `ranges` decides."""
     if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
         return index
     total = affine(index.const)
@@ -331,8 +323,8 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
 
 
 def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
-    """Return `(coarse, fine)` with `index == step * coarse + fine`; `fine` has the terms that
-    `step` does not divide."""
+    """Return `(coarse, fine)` with `index == step * coarse + fine`. `fine` has the terms that
+    `step` does not divide, and the constant's remainder."""
     quotient, remainder = divmod(index.const, step)
     coarse = Affine(tuple((a, c // step) for a, c in index.terms if c % step == 0), quotient)
     fine = Affine(tuple((a, c) for a, c in index.terms if c % step), remainder)
@@ -390,8 +382,7 @@ def substitute_cond(cond: Cond, mapping: Mapping[str, Affine]) -> Cond:
 
 
 def prove(cond: Cond, ranges: Ranges) -> bool | None:
-    """Return True if `cond` always holds over `ranges`, False if it never holds, and None if
-    neither is proved."""
+    """Return True if `cond` always holds over `ranges`, False if never, None if not proved."""
     tight = tighten(cond, ranges)
     bounds = interval(tight.index, ranges)
     if isinstance(tight, Ge0):
@@ -402,8 +393,7 @@ def prove(cond: Cond, ranges: Ranges) -> bool | None:
 
 
 def tighten(cond: Cond, ranges: Ranges) -> Cond:
-    """Return a condition that is equivalent to `cond` over `ranges` and has fewer variables if
-    divisibility allows it.
+    """Return a condition equivalent to `cond` over `ranges`, with fewer variables if possible.
 
     `g*X + r >= 0` depends on `r` only through `r // g`. If `r // g` is constant, `r` is removed:
     `8*i_o + i_i < 1000` with `0 <= i_i < 8` is `i_o < 125`.
@@ -425,15 +415,13 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
 
 
 def atoms_in(index: Affine) -> int:
-    """Return the number of occurrences of variables, divisions and remainders in `index`, nested
-    ones included."""
+    """Return the number of variables, divisions and remainders in `index`, nested ones included."""
     inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
     return len(index.terms) + sum(map(atoms_in, inside))
 
 
 def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
-    """Return `name`, or `name` followed by the smallest number from 1 on for which the result is
-    not in `taken`."""
+    """Return `name` if it is not in `taken`, else `name` with the smallest unused number from 1."""
     if name not in taken:
         return name
     number = 1

@@ -1,7 +1,7 @@
 """Index conditions: normal form, implication, and simplification of guards.
 
-A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives all spellings of a computation
-the same guards; `workload/settle.py` applies it to the output of every front end.
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives a computation the same guards
+in every notation; `workload/settle.py` applies it to the output of every front end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ C = TypeVar("C", bound=Cond)
 NEVER = Eq0(ZERO + 1)
 """A condition that never holds."""
 
-# Typical guards combine two or three conditions. Each level multiplies the cost of a proof, so
-# a proof combines two known conditions only if few are known.
+# Each further condition that a proof combines multiplies its cost.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 
@@ -157,8 +156,8 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 Labels: TypeAlias = Mapping[str, Affine]
-"""Names of variables for sorting conditions independently of their spelling; two variables may have
-the same name."""
+"""An index per variable that replaces it when conditions are sorted, so that the order does not
+depend on variable names. Two variables may have the same label."""
 
 
 def needed(
@@ -167,11 +166,9 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """Return the conditions without redundant ones, sorted by text, or None if they contradict each
-    other.
+    """Return the conditions without redundant ones, sorted by text, or None if they contradict.
 
-    Of several equivalent conditions, the last by text is kept. If `labels` is given, this order
-    uses the labels in place of the variables' names.
+    Of several equivalent conditions, the last by text (with `labels` if given) is kept.
     """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
@@ -191,11 +188,9 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """Return `node` with redundant conditions removed from its guards, and with nested guards
-    merged.
+    """Return `node` with nested guards merged and without redundant conditions and dead branches.
 
-    A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` is
-    defined as for `needed`.
+    Unchanged nodes keep their identity. `labels` has the same meaning as in `needed`.
     """
     if not _has_guard(node):
         return node

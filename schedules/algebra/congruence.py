@@ -55,11 +55,10 @@ def congruence_of(cond: Cond) -> Congruence | None:
 def solved(
     congruence: Congruence, name: str, ranges: Mapping[str, Interval]
 ) -> tuple[Affine, tuple[Cond, ...]] | None:
-    """Solve `congruence` for the variable `name`.
+    """Solve `congruence` for the variable `name`, or return None if it may have several solutions.
 
-    Return its value as a function of the other variables, and the conditions under which the value
-    is a solution in the variable's range 0..n-1; return None if there may be more than one
-    solution.
+    Return the value as a function of the other variables, and the conditions under which the value
+    is a solution in the variable's range 0..n-1.
     """
     c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
     rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index

@@ -13,8 +13,8 @@ from math import gcd
 from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
 
 MAX_ROWS = 300
-"""Maximum number of rows, since eliminating a variable may square the number. The proofs needed for
-nests of the benchmark suite and of random traces use fewer than 100."""
+"""Most rows: eliminating a variable may square their number. The proofs for nests of the benchmark
+suite and of random traces use fewer than 100."""
 
 
 def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
@@ -36,7 +36,7 @@ def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
 
 
 class _Rows:
-    """The known inequalities: `sums` maps each sum of atoms to the least constant c with sum + c >=
+    """The known inequalities. `sums` maps a sum of atoms to the least constant c with sum + c >=
     0."""
 
     def __init__(self) -> None:
@@ -104,11 +104,9 @@ def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
 
 
 def _by_quotients(index: Affine) -> Affine:
-    """Return `index` without remainders, and with coefficients in quotients reduced below the
-    divisor.
+    """Return `index` without remainders, with coefficients in quotients reduced below the divisor.
 
-    `(x + 7*y)//4` and `(x + 3*y)%4` then both use the quotient `(x + 3*y)//4`.
-    """
+    `(x + 7*y)//4` and `(x + 3*y)%4` then both use the quotient `(x + 3*y)//4`."""
     total = affine(index.const)
     for atom, c in index.terms:
         total = total + _atom_by_quotients(atom) * c

@@ -26,20 +26,17 @@ x."""
 Ends: TypeAlias = tuple[float, float]
 
 SATURATED = 32.0
-"""Magnitude of arguments from which erf and tanh are 1 or -1 in float64 and in kernels, and from
-which a sigmoid that is 1 in float64 is 1 in kernels: erf(6), tanh(20) and sigmoid(37) round to 1.
-"""
+"""For |x| >= SATURATED, erf and tanh are 1 or -1 in float64 and in kernels; if a sigmoid is 1 in
+float64, it is 1 in kernels. erf(6), tanh(20) and sigmoid(37) round to 1."""
 VANISHED = -760.0
 """Argument up to which the exponential is zero in every type: in f64, it underflows below
 -745.2."""
 POLYNOMIAL_SLOTS = 6
-"""Number of multiply-adds of exp, tanh, erf and similar functions: the shortest f32 polynomials use
-no fewer."""
+"""Multiply-adds of exp, tanh, erf and similar functions in their shortest f32 polynomials."""
 
 
 class FloatType(Protocol):
-    """The type in which a function is computed, with the tests that the function's exact points
-    need."""
+    """The type in which a function is computed, with tests that `ScalarFunction.exact` uses."""
 
     def is_power(self, values: Array) -> Array:
         """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
@@ -67,9 +64,9 @@ class ScalarFunction:
     returns NaN for NaN. `hard`: arguments at which kernels are least accurate. `sweep`: the range
     of arguments that tests sample densely.
 
-    `slots`: the least number of lane-slots of the multiply-add pipes that f needs. `calls`: its
-    time divided by the time of a polynomial such as exp, or 0 if it takes one or two instructions.
-    `numpy`: the name of NumPy's ufunc for f, or None if there is none.
+    `slots`: the least number of multiply-add operations per lane. `calls`: its time divided by the
+    time of a polynomial such as exp, or 0 if it takes one or two instructions. `numpy`: the name of
+    NumPy's ufunc for f, or None.
     """
 
     summary: str
@@ -165,8 +162,7 @@ def _sin_image(low: float, high: float) -> Ends:
         return -1.0, 1.0
 
     def is_passed(at: float) -> bool:
-        """Return whether `at` plus a multiple of the period is in the interval, with a tolerance
-        for rounding."""
+        """Return whether `at` plus a multiple of the period is in the interval or nearly so."""
         last = math.floor((high - at) / math.tau + 1e-9)
         return last >= (low - at) / math.tau - 1e-9
 

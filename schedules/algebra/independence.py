@@ -45,11 +45,8 @@ def separates(
     guards: tuple[Cond, ...] = (),
     fixed: Ranges | None = None,
 ) -> bool:
-    """Return whether an access has a different index tuple for every value of the variable `name`,
-    in iterations in which `guards` hold.
-
-    This is `meet_only_within` of the access and itself.
-    """
+    """Return whether an access under `guards` has a different index tuple for every value of the
+    variable `name`."""
     access = ElementAccess(index, guards)
     return meet_only_within(access, access, name, ranges, fixed)
 
@@ -63,10 +60,10 @@ def meet_only_within(
     `ranges` has `name` and the variables that may differ between the two iterations. All other
     variables are equal in both iterations, with values in `fixed` if given.
 
-    Proof 1: an atom that occurs in both indices is determined by the element if its coefficient
-    exceeds the largest difference of all other terms of its dimension. A determined quotient and
-    remainder determine their numerator, which is a further known sum. Proof 2: the difference of
-    the two indices is nonzero for all positive and for all negative distances in `name`.
+    Proof 1: if a dimension has the same atom with the same coefficient in both indices, and its
+    other terms differ by less than the coefficient, the atom is equal in both iterations. If a
+    quotient and its remainder are equal, so is their numerator. Proof 2: the difference of the two
+    indices is nonzero for all positive and for all negative distances in `name`.
     """
     # A simplified quotient may no longer match its remainder, and an unsimplified one may have
     # other variables than its remainder. A proof with any of the forms suffices.
@@ -208,8 +205,7 @@ def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
 
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
-    """Return the dimensions of the index simplified under `decided`, together with the dimensions
-    that result from joining them.
+    """Return the dimensions of `index` simplified under `decided`, and the results of joining them.
 
     A joined dimension may determine more or fewer atoms than its parts, so both are used.
     """
@@ -317,10 +313,7 @@ def _spread(index: Affine, ranges: Ranges) -> int:
 
 def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
     """Return `_spread` under `guards`, which may bound a part of `index` more tightly than its
-    loops do.
-
-    Tiles that extend beyond the end of an axis, for example, are bounded by the extent of the axis.
-    """
+    loops do. (A tile that extends beyond the end of an axis is bounded by the axis's extent.)"""
     best = _spread(index, ranges)
     for ended, most in _ended_parts(index, guards):
         if all(n in ranges for n in ended.vars()):
@@ -330,8 +323,7 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
-    """Return `_bounds` under `guards`, which may bound a part of `index` more tightly than its
-    loops do."""
+    """Return `_bounds` under `guards`, which may lower the upper bound; None as for `_bounds`."""
     bounds = _bounds(index, ranges)
     if bounds is None:
         return None

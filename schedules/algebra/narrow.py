@@ -1,5 +1,4 @@
-"""Narrow float types as NumPy arrays. Buffers have such types, but arithmetic is done in wider
-types.
+"""Conversions of NumPy arrays from and to narrow float types.
 
 A buffer of a narrow type is widened to f32 when it is read, and rounded to nearest, ties to even,
 when it is written. A type that NumPy lacks is stored as the upper bits of f32 numbers.
@@ -17,13 +16,11 @@ from ..dtypes import DType
 Array: TypeAlias = npt.NDArray[Any]
 
 _QUIET = np.uint32(1 << 22)
-"""The quiet bit of an f32 NaN. With this bit set, the value remains a NaN without its lower
-bits."""
+"""The quiet bit of an f32 NaN. If it is set, the value is a NaN even after truncation."""
 
 
 def widened(stored: Array, dtype: DType) -> Array:
-    """Return the numbers in a buffer of `dtype`: as f32 for narrow floats, the buffer itself for
-    other types."""
+    """Return the numbers in a buffer of `dtype`: f32 for narrow floats, else the buffer itself."""
     if not dtype.is_narrow_float:
         return stored
     if dtype.numpy.kind == "f":

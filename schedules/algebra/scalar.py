@@ -20,8 +20,7 @@ from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Binary operations. `div` is defined for floats only; integers add and multiply modulo
-    2**n."""
+    """Binary operations. `div` is for floats only; integers add and multiply modulo 2**n."""
 
     ADD = "add"
     SUB = "sub"
@@ -61,9 +60,7 @@ class Reducer(StrEnum):
             return 1
         if dtype.is_float:
             return float("-inf") if self is Reducer.MAX else float("inf")
-        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-        high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
-        return low if self is Reducer.MAX else high
+        return dtype.integer_range[self is not Reducer.MAX]
 
 
 _REDUCER_OP = {
@@ -244,10 +241,10 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 
 
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """Return `node` with each subtree replaced for which `leaf` returns a node; other subtrees keep
-    their identity.
+    """Return `node` with each subtree replaced by the result of `leaf`, which is called top down.
 
-    `leaf` is called top down; None means "descend".
+    If the result is None, the subtree's children are rewritten; unchanged nodes keep their
+    identity.
     """
     replaced = leaf(node)
     if replaced is not None:

@@ -1,7 +1,6 @@
-"""Parser of index notation: text to a syntax tree with positions. The grammar is in
-`docs/workload.md`.
+"""Parser of index notation: text to a syntax tree with positions (grammar: `docs/workload.md`).
 
-The parser does not know tensors or types: `notation.py` evaluates the tree, and `index_text.py`
+The parser checks neither tensors nor types. `notation.py` evaluates the tree, and `index_text.py`
 uses the same syntax for the indices of JSON documents.
 """
 
@@ -104,7 +103,7 @@ Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
 class AssignmentOp(StrEnum):
-    """The operator of a statement, which determines how its values are combined into elements."""
+    """The operator of a statement. It determines how several values of one element are combined."""
 
     STORE = "="
     SUM = "+="
@@ -193,8 +192,8 @@ def parse_expression(text: str) -> Tree:
 
 
 class _Parser:
-    """A recursive-descent parser with operator precedence. Its limit on nesting prevents call stack
-    overflow."""
+    """A recursive-descent parser with operator precedence. A limit on nesting protects the
+    stack."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -29,8 +29,7 @@ _KEEPS_INTEGERS = frozenset({BinaryOp.MIN, BinaryOp.MAX})
 
 
 def dtype_named(name: str) -> DType:
-    """Return the element type with the name `name`. Raise WorkloadError with the choices if there
-    is none."""
+    """Return the element type `name`. Raise WorkloadError with the choices if it does not exist."""
     try:
         found = DType(name)
     except ValueError:
@@ -43,14 +42,9 @@ def dtype_named(name: str) -> DType:
     return found
 
 
-def wide(dtype: DType) -> DType:
-    """Return the type in which arithmetic on `dtype` is done."""
-    return dtype.wide
-
-
 def const(value: float, dtype: DType) -> Const:
-    """Return `value` as a constant of `dtype`, rounded for float types. Raise WorkloadError if it
-    does not fit."""
+    """Return `value` as a constant of `dtype`, rounded if `dtype` is a float type. Raise
+    WorkloadError if the value does not fit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or (isinstance(value, float) and math.isnan(value)):
         raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
@@ -70,8 +64,7 @@ def const(value: float, dtype: DType) -> Const:
 
 
 def _rounded(value: float, dtype: DType) -> float:
-    """Return the nearest value of `dtype`, so that a constant is the same in a kernel and in the
-    reference."""
+    """Return the nearest value of `dtype`, so that kernel and reference use the same constant."""
     try:
         exact = float(value)
     except OverflowError:
@@ -93,10 +86,11 @@ def cast(node: Scalar, dtype: DType) -> Scalar:
 
 
 def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[Scalar, Scalar]:
-    """Return both operands in one type by the rules of this module; with `keep`, two operands of
-    one type are unchanged."""
+    """Return both operands in their wide type. Raise WorkloadError if the wide types differ.
+
+    With `keep`, two operands of equal type are returned unchanged. `what` names the operation."""
     if not (keep and a.dtype is b.dtype):
-        a, b = cast(a, wide(a.dtype)), cast(b, wide(b.dtype))
+        a, b = cast(a, a.dtype.wide), cast(b, b.dtype.wide)
     if a.dtype is not b.dtype:
         raise WorkloadError(
             f"{what} of {a.dtype} and {b.dtype}: the types differ;"
@@ -126,7 +120,7 @@ def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:
 
 def unary(op: UnaryOp, x: Scalar) -> Scalar:
     """Return `op(x)`; for integers, only `neg` and `abs` are defined."""
-    x = cast(x, wide(x.dtype))
+    x = cast(x, x.dtype.wide)
     if not (x.dtype.is_float or op.function.on_integers):
         raise WorkloadError(f"{op} of {x.dtype}: cast to f32 or f64 first", code="bad_dtype")
     return Unary(op, x)
@@ -136,5 +130,5 @@ def reduced(reducer: Reducer, x: Scalar) -> Scalar:
     """Return the value that a reduction combines: `x` in its wide type for sums and products and
     for all floats, else `x`."""
     if reducer in (Reducer.SUM, Reducer.PROD) or x.dtype.is_float:
-        return cast(x, wide(x.dtype))
+        return cast(x, x.dtype.wide)
     return x

@@ -7,8 +7,8 @@
     matmul = Workload.of(C, inputs=[A, B])
 
 Index variables have integer arithmetic (`+ - *`, and `//` and `%` by a constant). A tensor indexed
-by index variables is a value. Comparisons of indices or of values are conditions for `select`. `==`
-keeps Python's meaning: write `eq(i, j)`. Every error is a `WorkloadError`.
+by index variables is a value. Comparisons of indices or of values are conditions for `select`. For
+equality write `eq(i, j)`: `==` has Python's meaning. Every error is a `WorkloadError`.
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ def any_of(*conditions: Condition) -> Condition:
 
 
 def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
-    """Return `on_true` if `condition` holds, else `on_false`; only the branch taken is
-    evaluated."""
+    """Return `on_true` if `condition` holds, else `on_false`; the other one is not evaluated."""
     if not isinstance(condition, Condition):
         raise WorkloadError(
             f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
@@ -129,8 +128,7 @@ def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
-    """Return `tensor[index]`, with `fill` at indices outside the tensor; the read has a guard only
-    if it may be outside."""
+    """Return `tensor[index]`, or `fill` if the index is outside the tensor."""
     read = tensor[tuple(index)]
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
     load = read.node
@@ -154,14 +152,12 @@ def placeholder(
 
 
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
-    """Return an index variable over `0..extent-1` to reduce over; `name` labels it in texts
-    (default "k")."""
+    """Return an index variable over `0..extent-1` to reduce over. Its label is `name` or "k"."""
     return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
 
 
 def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
-    """Return `x` reduced over `axis` by `reducer`; `sum`, `max`, `min` and `prod` are the
-    shorthands."""
+    """Return `x` reduced over `axis` by `reducer`, as `sum`, `max`, `min` and `prod` do."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     if not axes or not all(isinstance(a, ReduceAxis) for a in axes):
         better = {Reducer.MAX: "maximum", Reducer.MIN: "minimum"}.get(reducer)
@@ -192,8 +188,8 @@ def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
 
 
 def sum(x: Operand, axis: object) -> Expr:
-    """Return the sum of `x` over `axis`, a reduce axis or a tuple of them; narrow types are summed
-    in their wide type."""
+    """Return the sum of `x` over `axis`, a reduce axis or a tuple of reduce axes. Narrow types are
+    summed in their wide type."""
     return reduction(Reducer.SUM, x, axis)
 
 
@@ -246,7 +242,6 @@ def compute_labelled(
 
 
 def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
-    """Return axis names from the parameters of `fn`."""
     labels: list[str] = []
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:

@@ -45,8 +45,7 @@ class LoopVar:
         self.label = label
         self.extent = extent
         self.reduce = reduce
-        # The name is unique while the object lives; every expression that uses it keeps it alive.
-        # Stages have plain names, so this name never leaves the front end.
+        # Unique while an expression refers to this object. Stages use other names.
         self.name = f"{label}@{id(self):x}"
 
 
@@ -64,7 +63,7 @@ class Index:
 
     def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
         if isinstance(other, bool) or not isinstance(other, Index | int):
-            # Python then calls the other operand's method: a value uses the index as a number.
+            # Python then calls the method of `other`: an Expr uses the index as a number.
             return NotImplemented  # type: ignore[no-any-return]  # required by Python's operator protocol
         right = as_index(other)
         return Index(build(self.affine, right.affine), {**self.vars, **right.vars})
@@ -142,7 +141,6 @@ def as_index(value: object) -> Index:
 
 
 def described(value: object) -> str:
-    """Return a description of `value` for messages."""
     if isinstance(value, Expr):
         return f"a value of type {value.dtype}; indices may not depend on tensors"
     return f"{type(value).__name__} {shown(value)}"
@@ -180,7 +178,8 @@ def _divisor(value: object, what: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedReduction:
-    """A reduction inside an expression, before it becomes a separate stage."""
+    """A reduction inside an expression, before it becomes a separate stage. `free` are its index
+    variables except `axes`; `inner` are the reductions inside `node`."""
 
     reducer: Reducer
     node: Scalar
@@ -196,9 +195,8 @@ class NestedReduction:
 class Expr:
     """A value computed for one element. `vars` are its free index variables.
 
-    A reduction inside the expression is a `Load` of a tensor that is defined in `reductions`.
-    `size` and `depth` measure the tree, in which shared parts count at every use: they limit it to
-    the size that a document may have.
+    A reduction inside the expression is a `Load` of a name in `reductions`. `size` and `depth` are
+    the nodes and levels of the tree, which are limited; shared subtrees count at every use.
     """
 
     node: Scalar
@@ -259,9 +257,8 @@ Operand: TypeAlias = Expr | Index | int | float
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
     """Return `node` as an expression with the variables, tensors and reductions of `parts`.
 
-    `depth` overrides the depth if it is not one more than the greatest depth of the parts. Raise
-    WorkloadError if the expression is too large.
-    """
+    `depth` is one more than the greatest depth of the parts if not given. Raise WorkloadError if
+    the expression is too large."""
     size = 1 + sum(p.size for p in parts)
     if depth is None:
         depth = 1 + max((p.depth for p in parts), default=0)
@@ -289,15 +286,14 @@ def number(value: Operand, dtype: DType) -> Expr:
         value = value.affine.const
     if isinstance(value, Index):
         # An index has one of the wide types as a number; narrow types are casts of these.
-        direct = IndexValue(value.affine, values.wide(dtype))
+        direct = IndexValue(value.affine, dtype.wide)
         return Expr(values.cast(direct, dtype), value.vars, {}, {})
     assert not isinstance(value, Expr)
     return Expr(values.const(value, dtype), {}, {}, {})
 
 
 def operand(value: object) -> Operand:
-    """Return `value` if it is an operand. Raise WorkloadError with a description of `value` if it
-    is not."""
+    """Return `value`. Raise WorkloadError if it is not an operand."""
     if isinstance(value, Expr | Index) or (
         isinstance(value, int | float) and not isinstance(value, bool)
     ):
@@ -313,8 +309,8 @@ def operand(value: object) -> Operand:
 
 
 def as_value(value: object, dtype: DType | None = None) -> Expr:
-    """Convert `value` to an expression; numbers get the type `dtype` (None: f32 for floats, i32 for
-    integers and indices)."""
+    """Convert `value` to an expression. A number or index gets the type `dtype`; by default, f32 if
+    it is a float, else i32."""
     given = operand(value)
     if isinstance(given, Expr):
         return given
@@ -337,12 +333,9 @@ def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr
 
 
 def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
-    """Return the literal `plain` in the type that it has as an operand of an operation with
-    `typed`.
-
-    With `keep_narrow`, the literal has a narrow integer type if it fits.
-    """
-    dtype = values.wide(typed.dtype)
+    """Return the number `plain` in the wide type of `typed`; with `keep_narrow`, in the type of
+    `typed` if this is an integer type that `plain` fits."""
+    dtype = typed.dtype.wide
     if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
         low, high = typed.dtype.integer_range
         if isinstance(plain, int) and low <= plain <= high:
@@ -374,8 +367,7 @@ def function(op: UnaryOp, x: object) -> Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A condition over indices and values: `choose(a, b)` is `a` if the condition holds, else
-    `b`."""
+    """A condition over indices and values. `choose(a, b)` is `a` if it holds, else `b`."""
 
     choose: Callable[[Expr, Expr], Expr]
 
@@ -417,7 +409,8 @@ def value_condition(op: CompareOp, a: object, b: object) -> Condition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorExpr:
-    """A tensor to read: an input, or the result of the last of `stages`."""
+    """A tensor to read: an input, or the result of the last of `stages`. `reads` are the tensors
+    that its expression reads."""
 
     tensor: Tensor
     stages: tuple[Stage, ...] = ()

@@ -1,9 +1,6 @@
-"""The scalar functions of Python and of index notation, by name: one for each row of the function
-table.
+"""The scalar functions of Python and of index notation, one per row of `algebra/functions.py`.
 
-    from tilewright.schedules.frontend.functions import exp, tanh
-
-They are generated from the table in `algebra/functions.py`.
+from tilewright.schedules.frontend.functions import exp, tanh
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from .expr_core import Expr, Operand, function
 ValueFunction: TypeAlias = Callable[[Operand], Expr]
 
 
-def _spelt(op: UnaryOp) -> ValueFunction:
+def _named(op: UnaryOp) -> ValueFunction:
     def apply(x: Operand) -> Expr:
         return function(op, x)
 
@@ -26,7 +23,7 @@ def _spelt(op: UnaryOp) -> ValueFunction:
     return apply
 
 
-FUNCTIONS = {name: _spelt(op) for name, op in NAMED.items()}
+FUNCTIONS = {name: _named(op) for name, op in NAMED.items()}
 
 
 def __getattr__(name: str) -> ValueFunction:

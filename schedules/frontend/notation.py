@@ -1,9 +1,8 @@
-"""Index notation: `C[i,j] += A[i,k] * B[k,j]`, with inferred ranges. Reads outside a tensor give
-zero.
+"""Index notation: `C[i,j] += A[i,k] * B[k,j]`, with inferred ranges.
 
-Statements are built with `tilewright.schedules.frontend.expr`, so that the notation and Python
-cannot differ in meaning. `docs/workload.md` has the grammar, the functions and the rules of
-inference.
+A read outside a tensor gives zero. Statements are built with `tilewright.schedules.frontend.expr`,
+so that notation and Python have the same meaning. `docs/workload.md` has the grammar, the functions
+and the rules of inference.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ _SPEC = re.compile(
 
 
 def parse_tensor_spec(text: str) -> Tensor:
-    """Parse a tensor such as `A=f32[512,512]`, or `B=const f32[512,512]` for values that never
-    change."""
+    """Parse a tensor such as `A=f32[512,512]`, or a constant input: `B=const f32[512,512]`."""
     match = _SPEC.fullmatch(text) if len(text) <= 400 else None
     if match is None:
         raise WorkloadError(
@@ -74,12 +72,11 @@ def parse_tensor_spec(text: str) -> Tensor:
 def from_notation(
     text: str, tensors: TensorSpecs, ranges: Mapping[str, int] | None = None, name: str = ""
 ) -> Workload:
-    """Return the workload that `text` computes from `tensors`; its outputs are the computed tensors
-    that no statement reads.
+    """Return the workload that `text` computes from `tensors`.
 
-    `ranges` has the extents of index variables that the shapes do not (or should not) determine. A
-    tensor that is both declared and computed has the declared shape and type. Raise WorkloadError
-    with the error and its position in the text.
+    Its outputs are the computed tensors that no statement reads. `ranges` has the extents of index
+    variables that are not inferred from shapes. A tensor that is both declared and computed has the
+    declared shape and type. Raise WorkloadError with the position in the text if it is not valid.
     """
     program = _Program(text, _declared(tensors), dict(ranges or {}))
     workload = program.run()
@@ -105,8 +102,7 @@ def _declared(tensors: TensorSpecs) -> dict[str, Tensor]:
 
 
 class _Program:
-    """The statements in order; each builds one tensor from the inputs and the tensors of earlier
-    statements."""
+    """The statements in order. Each computes one tensor from inputs and earlier tensors."""
 
     def __init__(self, text: str, declared: dict[str, Tensor], ranges: dict[str, int]) -> None:
         self._text = text
@@ -135,14 +131,14 @@ class _Program:
         unknown = self._ranges.keys() - self._used_ranges
         if unknown:
             raise WorkloadError(
-                f"a range is given for {sorted(unknown)[0]!r}, which is no index of the text",
+                f"a range is given for {sorted(unknown)[0]!r}, which is not an index in the text",
                 code="unknown_axis",
             )
         outputs = [t for t in computed if t.name not in self._read]
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
 
     def _check_declared(self) -> None:
-        """Raise WorkloadError with all names that are read, but neither declared nor written."""
+        """Raise WorkloadError if a tensor is read, but neither declared nor written."""
         written = {s.target.name for s in self._statements}
         reads = [r for s in self._statements for r in references(s.value)]
         missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
@@ -192,18 +188,15 @@ class _Program:
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
     def _check_inner(self, statement: AssignmentTree, inner: Mapping[str, Tree]) -> None:
-        """Raise WorkloadError if the indices `inner`, which are not on the left side, are not
-        allowed with the operator.
-
-        `inner` maps each index to its first use.
-        """
+        """Raise WorkloadError if the operator does not reduce, but there are indices that are not
+        on the left side, or vice versa. `inner` maps each such index to its first use."""
         target = statement.target
         match statement.operator:
             case AssignmentOp.STORE:
                 for name, place in inner.items():
                     raise self._error(
                         place,
-                        f"{name!r} is no index of {target.name}; reduce over it with"
+                        f"{name!r} is not an index of {target.name}; reduce over it with"
                         " +=, max=, min= or *=",
                         "unknown_axis",
                     )
@@ -217,8 +210,8 @@ class _Program:
                 assert_never(statement.operator)
 
     def _left_names(self, target: Ref) -> list[str]:
-        """Return the index names of the left side, with "" for a literal 0, which is an axis of
-        extent 1."""
+        """Return the index names of the left side, with "" for a literal 0 (an axis of extent
+        1)."""
         names: list[str] = []
         for index in target.args:
             if isinstance(index, Name) and index.name not in names:
@@ -242,8 +235,8 @@ class _Program:
     def _survey(
         self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[TensorUse]
     ) -> None:
-        """Collect the index names of `tree` in order of appearance, and every read with its affine
-        indices."""
+        """Add each index name of `tree` to `used` in order of appearance, and each read to
+        `reads`."""
         match tree:
             case Number():
                 return
@@ -321,8 +314,7 @@ class _Program:
 
 
 def _combined(operator: AssignmentOp, value: Operand, axes: tuple[ReduceAxis, ...]) -> Operand:
-    """Return the value that `operator` assigns: `value`, reduced over `axes` if the operator
-    reduces."""
+    """Return `value`, reduced over `axes` if `operator` reduces."""
     match operator:
         case AssignmentOp.STORE:
             return value

@@ -21,8 +21,7 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """An evaluator of one right side. Numbers and indices have no type until they are combined with
-    a value."""
+    """An evaluator of one right side. Numbers and indices get a type when combined with a value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
@@ -34,7 +33,9 @@ class Evaluator:
     def value(self, tree: Tree) -> Operand:
         found = self._evaluate(tree)
         if isinstance(found, Condition):
-            raise self._error(tree, "a condition stands only in where(condition, a, b)", "bad_node")
+            raise self._error(
+                tree, "a condition is allowed only in where(condition, a, b)", "bad_node"
+            )
         return found
 
     def _condition(self, tree: Tree) -> Condition:
@@ -89,7 +90,7 @@ class Evaluator:
         plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
         if op in _COMPARE:
             if plain:
-                raise self._error(tree, "compares two numbers", "bad_node")
+                raise self._error(tree, "the comparison of two numbers is constant", "bad_node")
             return _COMPARE[op](a, b)
         if plain:
             return self._number(tree, a, b)
@@ -108,7 +109,6 @@ class Evaluator:
         return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
 
     def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
-        """Return the result of arithmetic on two literals."""
         assert isinstance(a, int | float)
         assert isinstance(b, int | float)
         if tree.op in ("/", "//", "%") and b == 0:
@@ -142,7 +142,7 @@ class Evaluator:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
         choices = ", ".join(sorted([*_FUNCTIONS, *_CASTS, "min", "max", "where"]))
-        hint = " (a sum is a statement of its own: T[i] += ...)" if name in ("sum", "prod") else ""
+        hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
 
@@ -154,7 +154,6 @@ class Evaluator:
 
 
 def relu(x: Operand) -> Expr:
-    """Return `max(x, 0)`."""
     return expr.maximum(x, 0)
 
 

@@ -2,9 +2,9 @@
 
 Rule 1: an explicit range is used unchanged. Rule 2: an index that is the complete index of a
 dimension has the extent of that dimension; different extents are an error. Rule 3: an index h in
-`c*h + rest` has the values for which the reads stay inside the tensor, padded at its end by the
-distance that `rest` reaches below 0. The padding is therefore symmetric, which gives the usual
-output size of a convolution, (I + 2*pad - K)//stride + 1.
+`c*h + rest` has all values for which the reads are inside the padded tensor. If the minimum of
+`rest` is -p, the tensor is padded by p at both ends. This gives the usual output size of a
+convolution, (I + 2*pad - K)//stride + 1.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class TensorUse:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The extent of an index and a text that names the use that determined it, for error
-    messages."""
+    """The extent of an index, and the use that determined it as text for error messages."""
 
     extent: int
     text: str
@@ -37,9 +36,9 @@ class _Source:
 def infer_extents(
     text: str, places: Mapping[str, Tree], reads: list[TensorUse], given: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return an extent for every name in `places`. Raise WorkloadError if extents clash or cannot
-    be inferred."""
-    found = {n: _Source(e, "the range given") for n, e in given.items()}
+    """Return an extent for every name in `places`. Raise WorkloadError if an extent is ambiguous or
+    cannot be inferred."""
+    found = {n: _Source(e, "the given range") for n, e in given.items()}
     _from_whole_dimensions(text, reads, found, given)
     while _one_round(text, reads, found):
         pass
@@ -84,15 +83,15 @@ def _agree(
     if before.extent != source.extent:
         raise syntax_error(
             text, read.place.pos,
-            f"shapes clash: index {name!r} runs over {before.extent} by {before.text}, but over"
-            f" {source.extent} by {source.text}; make them equal or give --range {name}=EXTENT",
+            f"shapes clash: index {name!r} has the extent {before.extent} from {before.text}, but"
+            f" {source.extent} from {source.text}; make them equal or give --range {name}=EXTENT",
             "shape_clash",
         )  # fmt: skip
 
 
 def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> bool:
-    """Infer the range of each index that is the only unknown of a dimension; return whether any
-    range was inferred."""
+    """Infer the range of each index that is the only unknown of a dimension. Return whether there
+    was one."""
     inferred: dict[str, _Source] = {}
     for read in reads:
         for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
@@ -116,8 +115,7 @@ def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> 
 
 
 def _reach(index: Affine, extent: int, name: str, found: Mapping[str, _Source]) -> int | None:
-    """Return the number of values of `name` that keep `index` inside, by rule 3, or None if it is
-    not determined."""
+    """Return the extent of `name` by rule 3, or None if the rule does not determine it."""
     divided = _opened(index)
     if divided is not None:
         numerator, divisor = divided

@@ -13,8 +13,7 @@ from .expr_core import Expr, LoopVar, NestedReduction, TensorExpr
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
-    """Build the tensor `name[axes] = value`, with its reductions in separate stages; every stage is
-    validated."""
+    """Return the tensor `name[axes] = value`, with its reductions in separate, validated stages."""
     _check_free(name, axes, value)
     splitter = _Splitter(name, {n: t.tensor for n, t in value.tensors.items()})
     splitter.main(axes, value)

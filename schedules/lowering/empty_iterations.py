@@ -4,9 +4,9 @@
       for l in range(16):              ->           for l in range(16):
         if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
 
-If blocks of tiles do not divide an axis, some tiles are empty. Their guards prevent writes to the
-output, but private buffers are computed without guards (see `relax.py`). An empty tile would
-therefore cost as much as any other tile.
+If blocks of tiles do not divide an axis, some tiles are empty: guards prevent all writes to the
+output. Private buffers are computed without guards (`relax.py`), so an empty tile would take as
+long as any other tile.
 """
 
 from __future__ import annotations
@@ -51,10 +51,8 @@ def _ended(loop: For, ranges: Ranges) -> For:
 
 
 def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
-    """Return the necessary conditions for a statement of `stmts` to write.
-
-    If one of them is false, no statement writes in any iteration of the loops `inside`.
-    """
+    """Return conditions without which no statement of `stmts` writes in any iteration of the loops
+    `inside`."""
     common: set[Cond] | None = None
     for stmt in stmts:
         match stmt:
@@ -71,10 +69,8 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
 
 
 def easiest(cond: Cond, inside: Ranges) -> Cond:
-    """Return the condition under which some iteration of the loops `inside` satisfies `cond`.
-
-    Return `cond` unchanged if it is an equation or the loops occur in divisions.
-    """
+    """Return the condition under which some iteration of the loops `inside` satisfies `cond`, or
+    `cond` itself if it is an equation or has these loops in divisions."""
     if not isinstance(cond, Ge0):
         return cond
     used = cond.index.vars() & inside.keys()
@@ -84,8 +80,7 @@ def easiest(cond: Cond, inside: Ranges) -> Cond:
 
 
 def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
-    """Return the values of the `free` variables that maximise `index`; variables in divisions are
-    omitted."""
+    """Return the values of the `free` variables outside divisions that maximise `index`."""
     return {
         atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
         for atom, step in index.terms
@@ -94,11 +89,8 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:
-    """Return whether `cond` is a bound that may end loop `name`.
-
-    Such a condition depends only on loop `name` and its enclosing loops, and stays false once it is
-    false.
-    """
+    """Return whether `cond` can be a bound of loop `name`, whose enclosing loops are `known`: once
+    it is false, it remains false."""
     index = cond.index
     return (
         isinstance(cond, Ge0)

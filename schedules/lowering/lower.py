@@ -3,8 +3,7 @@
     workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the unscheduled program: stages in order, loops in the order of the axes,
-reductions innermost. Loops are named `stage.axis`. Cleaning only simplifies guards, bounds and
-extents; rules and primitives do not depend on it.
+reductions innermost. Loops are named `stage.axis`. Cleaning simplifies guards, bounds and extents.
 """
 
 from __future__ import annotations
@@ -63,13 +62,11 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 
 def check_lowered(nest: Nest) -> None:
-    """Raise ScheduleError if `nest` violates a rule of lowered nests.
+    """Raise ScheduleError if an access is not proved in bounds, a parallel or vectorised loop is
+    not legal, or the code is too large. Raise MalformedNest if the nest is not well formed.
 
-    All accesses must be proved in bounds, the parallel and vectorised loops must be legal, and the
-    code must be within the size limit. Raise MalformedNest if the nest is not well formed, which is
-    a bug and never reported as an illegal trace. This is a second line of defence: every step and
-    `clean` prove that their results satisfy these rules, so a rejection here means that one of them
-    has a bug.
+    Every step and `clean` prove most of these rules for their results, so that an error is either
+    too large code or a bug in one of them.
     """
     verify(nest)
     copies = sum(map(written_out, nest.body))
@@ -92,11 +89,8 @@ def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
 
 
 def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
-    """Return the largest proven error of `rewrites`, applied in sequence.
-
-    Each rewrite has the error of its stage, in the unit of `Workload.allowed_error`. Raise
-    ScheduleError as `start` does.
-    """
+    """Return the largest of the proven errors of `rewrites`, which are applied in sequence, in the
+    unit of `Workload.allowed_error`. Raise ScheduleError as `start` does."""
     workload, largest = workload.normalised(), 0.0
     for step in rewrites:
         largest = max(largest, step.stated_error(workload))
@@ -118,7 +112,6 @@ def plain_nest(workload: Workload) -> Nest:
 
 
 def loop_name(stage: str, axis: str) -> str:
-    """Return the name of an axis's loop in the plain nest."""
     return f"{stage}.{axis}"
 
 
@@ -146,8 +139,8 @@ def clean(nest: Nest) -> Nest:
     """Return an equivalent nest with simpler guards, bounds and extents.
 
     Redundant guards are removed, other guards are moved into loop bounds, and loops are shrunk to
-    useful iterations. Raise ScheduleError if a register buffer is indexed by a loop that is not
-    unrolled or vectorised, or if an instruction or prepacking no longer applies.
+    useful iterations. Raise ScheduleError if a loop that is neither unrolled nor vectorised indexes
+    a register buffer, or if an instruction or prepacking no longer applies.
     """
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
@@ -167,11 +160,8 @@ def clean(nest: Nest) -> Nest:
 def _shrink(
     stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    """Shrink loops to the iterations in which some leaf may execute.
-
-    Loops of one iteration are removed; their variables are entered in `zero`, to be substituted in
-    one pass.
-    """
+    """Shrink loops to the iterations in which a leaf may write. Loops of one iteration are removed;
+    `zero` collects their variables, which the caller must substitute."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -192,7 +182,6 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    # An iteration with prefetches only is not useful.
     useful = (_useful(leaf.guards, loop, chain, ranges) for leaf, chain in write_sites((loop,)))
     extent = max(useful, default=0)
     if extent <= 0:
@@ -209,10 +198,7 @@ def _useful(
     guards: tuple[Cond, ...], loop: For, chain: tuple[For, ...], ranges: dict[str, Interval]
 ) -> int:
     """Return an upper bound on the iterations of `loop` in which the `guards` of a leaf may hold.
-
-    `chain` contains the loops from `loop` to the leaf; `ranges` maps the variables of the outer
-    loops to their ranges.
-    """
+    `chain` are the loops from `loop` to the leaf; `ranges` has the ranges of the outer loops."""
     count = loop.extent
     for guard in guards:
         if not isinstance(guard, Ge0):
@@ -226,7 +212,6 @@ def _useful(
 
 
 def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Simplify indices, guards and selects under the ranges of the enclosing loops."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -262,10 +247,8 @@ def _simplify_leaf(stmt: StoreElement | Update, ranges: dict[str, Interval]) -> 
 
 
 def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
-    """Return `value` with simplified indices and without selects that are decided.
-
-    A select is replaced by one of its branches if `ranges` or `known` decide its conditions.
-    """
+    """Return `value` with simplified indices, and without selects whose conditions `ranges` or the
+    conditions `known` decide."""
 
     def leaf(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -283,7 +266,7 @@ def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Con
 
 
 def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Turn guards that all leaves of a loop share into bounds of the loop, if they are
+    """Convert guards that all leaves of a loop share to bounds of the loop, if they are
     loop-invariant or only end it early."""
     result: list[Stmt] = []
     for stmt in stmts:

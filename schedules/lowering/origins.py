@@ -13,12 +13,9 @@ from ..trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loop.
-
-    `root` is the loop of the plain nest from which the loop derives, or the buffer that the loop
-    fills along dimension `dim`. `added` is the suffix appended to its name. `walks` contains the
-    `Walk` of each step that created it.
-    """
+    """The origin of a loop: the loop `root` of the plain nest, or the buffer `root` that it fills
+    along dimension `dim`. `added` is the suffix of its name; `walks` are the `WALK`s of the steps
+    that created it."""
 
     root: str
     dim: int | None = None
@@ -27,7 +24,7 @@ class Origin:
 
     @property
     def axis(self) -> tuple[str, int | None]:
-        """The key of the axis or dimension, equal for all loops that are parts of it."""
+        """The axis or buffer dimension: equal for all loops that are parts of it."""
         return self.root, self.dim
 
 
@@ -38,7 +35,7 @@ def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
     """
     known = {loop.var: Origin(loop.var) for loop in loops(nest.body)}
     for step in trace.steps:
-        assert isinstance(step, Primitive), f"{step} stands before every primitive"
+        assert isinstance(step, Primitive), f"rewrites must precede all primitives: {step}"
         made = step.made(nest)
         if isinstance(step, LoopMaker):
             known |= {
@@ -49,8 +46,7 @@ def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
 
 
 def _origin(new: str, old: str, walk: Walk, made: Made, known: dict[str, Origin]) -> Origin:
-    """Return the origin of the loop `new`, which derives from the loop `old` or fills the buffer
-    `old`."""
+    """Return the origin of the loop `new`, which derives from loop `old` or fills buffer `old`."""
     added = new.removeprefix(old) if new.startswith(old) else ""
     if walk is Walk.FILL:
         position = writes_of(made.nest.body, old)[0].index

@@ -1,8 +1,7 @@
-"""The plan of a schedule in sentences: the output of `show --what plan`.
+"""The plan of a schedule as text: the output of `show --what plan`.
 
-It is derived from the nest, not from the sketch that wrote the trace, so it also describes traces
-that no current sketch produces. There is one line per loop, buffer or straight-line piece of code;
-unrolled and vectorised loops are described in the line of the statement.
+It is derived from the nest, so it also describes traces that no current sketch produces. There is
+one line per loop, buffer or statement; unrolled and vectorised loops are in the statement's line.
 """
 
 from __future__ import annotations
@@ -37,19 +36,16 @@ def plan_text(workload: Workload, trace: Trace) -> str:
     shown = readable(workload, trace)
     lines = [f"first: {step}" for step in trace.rewrites]
     lines += _Outline(shown).lines(shown.nest.body, 0, ())
-    lines += [f"{name} is written past the caches" for name in shown.nest.streamed]
+    lines += [f"{name} is written with non-temporal stores" for name in shown.nest.streamed]
     return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """Printer of the nest `shown`."""
-
     shown: Readable
 
     def lines(self, body: tuple[Stmt, ...], depth: int, around: tuple[For, ...]) -> list[str]:
-        """Return the lines of `body`; `around` contains the enclosing unrolled and vectorised
-        loops."""
+        """Return the lines of `body`. `around` are the enclosing unrolled and vectorised loops."""
         found: list[str] = []
         rests = 0
         for stmt in body:
@@ -58,7 +54,7 @@ class _Outline:
                 continue
             found += self._statement(stmt, depth, around)
         if rests:
-            found.append(f"{'  ' * depth}the same for what is left at the edges")
+            found.append(f"{'  ' * depth}the same for the remainders")
         return found
 
     def _statement(self, stmt: Stmt, depth: int, around: tuple[For, ...]) -> list[str]:
@@ -84,8 +80,7 @@ class _Outline:
                 return [] if self._is_a_move(stmt) else [f"{pad}{self._work(stmt, around)}"]
 
     def _is_a_move(self, leaf: StoreElement | Update) -> bool:
-        """Return whether a leaf stores a constant or moves one value between register and
-        memory."""
+        """Return whether a leaf stores a constant or copies a single value, not to an argument."""
         if not isinstance(leaf, StoreElement) or leaf.buffer in self._arguments:
             return False
         single = isinstance(leaf.value, Load) and not any(i.vars() for i in leaf.value.index)
@@ -106,26 +101,21 @@ class _Outline:
         step = self._step(loop)
         steps = f"{loop.extent}" if step == 1 else f"{loop.extent} x {step}"
         marks = ["reduction"] * loop.reduce
-        marks += ["shared by threads"] * (loop.kind is LoopKind.PARALLEL)
-        marks += ["ends early at the edges"] * bool(loop.bounds)
+        marks += ["divided among threads"] * (loop.kind is LoopKind.PARALLEL)
+        marks += ["may end early"] * bool(loop.bounds)
         return f"{self._called(loop)}: {steps}" + (f" ({', '.join(marks)})" if marks else "")
 
     def _step(self, loop: For) -> int:
-        """Return the elements of the loop's axis that one iteration covers.
-
-        This is the product of the inner extents along the largest branch.
-        """
+        """Return the number of elements of the loop's axis that one iteration covers."""
         own = self._origin(loop).axis
         inner = self._first_chain(loop.body)
         return prod(other.extent for other in inner if self._origin(other).axis == own)
 
     def _is_copy(self, loop: For) -> bool:
-        """Return whether a loop fills a buffer."""
         return Walk.FILL in self._origin(loop).walks
 
     def _is_rest(self, stmt: Stmt) -> bool:
-        """Return whether `stmt` is the remainder of a partitioned loop: separate code for the
-        edges."""
+        """Return whether `stmt` is the remainder of a partitioned loop."""
         within = list(loops((stmt,)))[: 1 if isinstance(stmt, For) else None]
         return bool(within) and all(Walk.REST in self._origin(loop).walks for loop in within)
 
@@ -142,8 +132,6 @@ class _Outline:
             body = first.body
 
     def _work(self, leaf: StoreElement | Update, around: tuple[For, ...]) -> str:
-        """Return the text of the computation of a leaf over the enclosing unrolled and vectorised
-        loops."""
         read = list(dict.fromkeys(load.tensor for load in loads(leaf.value)))
         operations = _operations(leaf.value)
         if isinstance(leaf, Update):
@@ -155,8 +143,7 @@ class _Outline:
         return f"{what}{self._at_once(around)}"
 
     def _at_once(self, around: tuple[For, ...]) -> str:
-        """Return the shape that unrolled and vectorised loops compute together: `: 6 i x 4 vectors
-        of 16 j`."""
+        """Return the shape of unrolled and vectorised loops: `: 6 i x 4 vectors of 16 j`."""
         lanes = next((x for x in around if x.kind is LoopKind.VECTORIZED), None)
         own = None if lanes is None else self._origin(lanes).axis
         parts, vectors = [], 1

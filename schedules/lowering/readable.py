@@ -17,11 +17,8 @@ from .origins import Origin, followed
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A nest with the names of the source, and two maps by loop name.
-
-    `origins` maps a loop to its origin; `axes` maps a loop to the source name of the axis or buffer
-    dimension that it iterates over.
-    """
+    """A nest with the names of the source. `axes` maps a loop to the source name of the axis or
+    buffer dimension that it iterates over."""
 
     nest: Nest
     origins: dict[str, Origin]
@@ -31,10 +28,9 @@ class Readable:
 def readable(workload: Workload, trace: Trace) -> Readable:
     """Return the cleaned nest of `trace` with tensors and loops named as in `workload`.
 
-    A loop is named by its axis and the suffixes of the steps that created it: `jio` is part of `j`.
-    If there are several stages, the name of the stage comes first. Raise ScheduleError as `lower`
-    does.
-    """
+    The name of a loop is its axis followed by the suffixes of the steps that created it: `jio` is
+    part of `j`. If there are several stages, the name of the stage precedes it. Raise ScheduleError
+    as `lower` does."""
     rewritten, rest = start(workload, trace)
     nest, origins = followed(plain_nest(rewritten), rest)
     nest = clean(nest)
@@ -75,10 +71,8 @@ def readable(workload: Workload, trace: Trace) -> Readable:
 
 
 def named_like(rewritten: Workload, workload: Workload) -> Workload:
-    """Return a rewritten form of `workload` with arguments named as in `workload`.
-
-    Intermediate stages keep the names they have in the trace.
-    """
+    """Return `rewritten`, a form of `workload`, with arguments named as in `workload`. Intermediate
+    stages keep their names, with a number if necessary."""
     mine, theirs = rewritten.arguments, workload.arguments
     names = {a.name: b.name for a, b in zip(mine, theirs, strict=True)}
     taken = set(names.values())

@@ -3,9 +3,9 @@
     if j < N: acc[j] += A[k] * B[k, j]        ->    acc[j] += A[k] * (B[k, j] if j < N else 0)
     if j < N: C[j] = acc[j]                         if j < N: C[j] = acc[j]
 
-Elements of `acc` for which the guard is false are computed and discarded, because arithmetic on
-whole vectors is cheaper than on masked vectors. Legal if every reader of the buffer has the same
-guard for the element it reads. Reads that the guard kept in bounds get it as a condition.
+Elements of `acc` for which the guard is false are computed but never read, because arithmetic on
+whole vectors is cheaper than on masked vectors. This is legal if every reader of the buffer has the
+same guard. Reads that need the guard to be in bounds get it as a condition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Sites: TypeAlias = Sequence[tuple[StoreElement | Update, tuple[For, ...]]]
 
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
-    """Return `stmts` with guards on writes to private buffers removed if no reader is affected."""
+    """Return `stmts` without the guards on writes to private buffers that affect no reader."""
     private = {b.name: b for b in buffers_allocated(stmts)}
     buffers = {b.name: b for b in arguments} | private
     sites = list(write_sites(stmts))
@@ -97,7 +97,7 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
 def _loops_around_allocations(
     stmts: tuple[Stmt, ...], around: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield every allocated buffer with the variables of the loops that enclose its allocation."""
+    """Yield every allocated buffer and the variables of the loops around its allocation."""
     for stmt in stmts:
         if isinstance(stmt, For):
             yield from _loops_around_allocations(stmt.body, around | {stmt.var})
@@ -109,11 +109,10 @@ def _loops_around_allocations(
 def _that_matter(
     guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
 ) -> tuple[Cond, ...]:
-    """Return `guards` without guards that another iteration satisfies for the same element.
+    """Return `guards` without those that another iteration satisfies for the same element.
 
-    Guards are omitted if one assignment of the variables that are not `fixed` satisfies them
-    together, for all values of the fixed variables. The same element is then written in the
-    iteration of that assignment, in which the guards hold.
+    A set of guards is omitted if one assignment of the variables that are not `fixed` satisfies all
+    of them for all values of the fixed variables: that iteration writes the same element.
     """
     free = {name: values for name, values in ranges.items() if name not in fixed}
     best = dict[str, Affine]()
@@ -144,10 +143,8 @@ def _droppable(
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
-    """Return the removable guards of each writer of buffer `name`, by id.
-
-    The result is empty if a guard of the buffer must remain.
-    """
+    """Return the removable guards of each writer of buffer `name`, by id. The result is empty if
+    the guards of one of the writers must remain."""
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -157,7 +154,7 @@ def _droppable(
     result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
-        # Guards on loops that enclose the allocation become bounds of these loops and cost nothing.
+        # Guards on loops around the allocation become bounds of these loops and cost nothing.
         ending = [g for g in writer.guards if g.index.vars() <= around]
         droppable = tuple(
             g for g in writer.guards if g not in ending and not g.index.vars() & reduced
@@ -185,11 +182,8 @@ def _is_started(
     writers: Sites,
     dropped: Mapping[int, Guards],
 ) -> bool:
-    """Return whether the old value of an update is defined if the guards `dropped` are removed.
-
-    The guards would have skipped the update for some elements. Another writer, which does not read
-    the old value, must write these elements.
-    """
+    """Return whether the old value of an update is defined for all elements if the guards `dropped`
+    are removed: another writer, which does not read the old value, must write them."""
     gone = dropped[id(writer)]
     if isinstance(writer, StoreElement) or writer.first is not None or not gone:
         return True
@@ -204,12 +198,8 @@ def _is_started(
 
 
 def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
-    """Return whether different assignments of the variables that are not `fixed` give different
-    elements.
-
-    This holds if, in each dimension, each stride exceeds the sum of the spans of all smaller
-    strides.
-    """
+    """Return whether different values of the variables that are not `fixed` give different
+    elements: in each dimension, each stride must exceed the range of all smaller strides."""
     for dimension in index:
         reach = 0
         for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
@@ -227,11 +217,8 @@ def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed
 def _fills(
     writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
 ) -> bool:
-    """Return whether `writer` writes every element of `buffer` without the guards `dropped`.
-
-    Its index must enumerate all dimensions, and its other guards must only restrict it to the
-    buffer.
-    """
+    """Return whether `writer`, without the guards `dropped`, writes every element of `buffer`. Its
+    index must enumerate all dimensions. Other guards must only restrict it to the buffer."""
     ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
@@ -256,11 +243,11 @@ def _writes(
     dropped: Guards,
     held: Guards,
 ) -> bool:
-    """Return whether `writer`, without the guards `dropped`, writes the element of `load` if `held`
-    hold.
+    """Return whether `writer`, without the guards `dropped`, writes the element of `load` if the
+    conditions `held` hold.
 
-    The two indices must be the same function of loops, the writer's loops must have at least the
-    reader's ranges, and the other guards of the writer must be among `held`.
+    The two indices must be the same function. The ranges of the writer's loops must include the
+    ranges of the reader's loops, and `held` must include the writer's other guards.
     """
     own = {loop.var: loop.extent for loop in chain}
     renaming = _same_element(writer.index, load.index, own.keys())
@@ -275,11 +262,8 @@ def _writes(
 def _same_element(
     written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
 ) -> dict[str, Affine] | None:
-    """Return the reader's index for each loop of the writer, or None if the indices differ.
-
-    The indices must be the same function. Variables are matched by their coefficients, which must
-    be different within a dimension.
-    """
+    """Return the reader's variable for each variable of the writer, or None if the indices are not
+    the same function. Variables are matched by coefficients, which must differ in a dimension."""
     renaming: dict[str, Affine] = {}
     for w, r in zip(written, read, strict=True):
         by_coefficient = {c: a for a, c in r.terms}
@@ -304,10 +288,10 @@ def guard_reads(
     ranges: dict[str, Interval],
     unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """Return `value` for an iteration in which `guards` may be false and `kept` hold.
+    """Return `value` with conditions on reads, for iterations in which `guards` may be false and
+    `kept` hold. `unless_written` returns the guards without which the element is not written.
 
-    A read gives zero if a guard is false that keeps the read in bounds or that guards the write of
-    the element.
+    A read gives zero if one of these guards, or a guard that keeps it in bounds, is false.
     """
     if not guards:
         return value
@@ -340,8 +324,7 @@ def guard_reads(
 
 
 def _outer_conds(value: Scalar) -> Iterator[Cond]:
-    """Yield the conditions of selects, except selects between a single load and a value without
-    loads."""
+    """Yield the conditions of selects, except those between a load and a value without loads."""
     for node in walk_scalar(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
             alone = isinstance(node.on_true, Load) and not loads(node.on_false)

@@ -1,7 +1,6 @@
-"""Storage of the buffers of a lowered nest, and its limits.
+"""Storage of the buffers of a lowered nest.
 
-Storage is part of legality: the search checks it before it proposes a schedule, and code generation
-uses the same plan.
+The search checks the storage before it proposes a schedule; code generation uses the same plan.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ ALIGN_BYTES = 64
 """Alignment of the workspace, of each buffer in it, and of the packed constants: a cache line."""
 
 MAX_STACK_BYTES = 16384
-"""Size limit of an array of a nest that is stored on the stack because it cannot be stored in
-registers."""
+"""Size limit of a register buffer that must be stored on the stack."""
 
 MAX_WORKSPACE_BYTES = 1 << 33
-"""Size limit of the workspace, and of the copy of packed constants, that a caller must provide."""
+"""Size limit of the workspace and of the packed constants, which the caller must allocate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,8 @@ class WorkspacePlan:
 def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
     """Return the offsets of every workspace buffer; buffers with disjoint lifetimes share bytes.
 
-    `in_memory` names register buffers that the workspace must hold instead. Raise ScheduleError if
-    the total exceeds MAX_WORKSPACE_BYTES.
-    """
+    The register buffers `in_memory` are placed in the workspace, too. Raise ScheduleError if the
+    total exceeds MAX_WORKSPACE_BYTES."""
     shared: dict[str, int] = {}
     private: dict[str, int] = {}
     peak = {False: 0, True: 0}
@@ -94,11 +91,10 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """Offsets in bytes relative to the pointer to the packed constants.
+    """Offsets of the packed constants, in bytes.
 
-    `buffers` are the prepacked buffers, which come first and occupy `buffer_bytes`. `copies` are
-    constant inputs that a call reads unchanged: with a copy of each, a call needs no constant
-    input.
+    The prepacked `buffers` occupy the first `buffer_bytes`. `copies` are the constant inputs that a
+    call reads unchanged; they are copied so that a call needs no constant input.
     """
 
     buffers: dict[str, int]
@@ -108,11 +104,8 @@ class PackedPlan:
 
 
 def plan_packed(nest: Nest, parts: PrepackParts) -> PackedPlan:
-    """Return the offsets of the prepacked buffers of `parts` and of copies of constant inputs.
-
-    The constant inputs that the rest of the nest reads are copied. Raise ScheduleError if the total
-    exceeds MAX_WORKSPACE_BYTES.
-    """
+    """Return the offsets of the prepacked buffers, and of copies of the constant inputs that
+    `parts.rest` reads. Raise ScheduleError if the total exceeds MAX_WORKSPACE_BYTES."""
     read: set[str] = set()
     for leaf in leaves(parts.rest):
         if isinstance(leaf, PrefetchHint):
@@ -144,10 +137,9 @@ def _rounded(size: int) -> int:
 class Storage:
     """The storage of every buffer of one nest.
 
-    `lanes` is the number of elements of a register buffer that share a register, or None for a
-    buffer on the stack. `in_memory` names register buffers that the workspace holds. `prepacked`
-    lists the prepacked buffers with their offsets relative to the packed pointer; it is None in a
-    kernel without constants.
+    `lanes` maps a register buffer to the number of elements per register, or to None if the buffer
+    is on the stack. The register buffers `in_memory` are in the workspace. `prepacked` lists the
+    prepacked buffers with their offsets; it is None if the kernel has no constants.
     """
 
     workspace: WorkspacePlan
@@ -157,20 +149,16 @@ class Storage:
 
 
 def plan_storage(nest: Nest, prepacked: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
-    """Return the storage of every buffer of `nest`.
-
-    Raise ScheduleError if the workspace or a stack array is too large.
-    """
+    """Return the storage of the buffers of `nest`. Raise ScheduleError if the workspace or a stack
+    array is too large."""
     in_memory = around_parallel(nest)
     lanes = register_lanes(nest)
     return Storage(plan_workspace(nest, in_memory), lanes, in_memory, prepacked)
 
 
 def around_parallel(nest: Nest) -> set[str]:
-    """Return the register buffers whose allocation contains a parallel loop.
-
-    Threads cannot share registers.
-    """
+    """Return the register buffers whose allocation contains a parallel loop: threads do not share
+    registers."""
     found: set[str] = set()
     for stmt in walk(nest.body):
         if isinstance(stmt, Allocate) and stmt.buffer.scope is BufferScope.REGISTER:
@@ -181,13 +169,13 @@ def around_parallel(nest: Nest) -> set[str]:
 
 
 def register_lanes(nest: Nest) -> dict[str, int | None]:
-    """Return the number of elements of each register buffer that share a register.
+    """Return `Storage.lanes`: the elements per register of each register buffer, or None.
 
-    The number is None for a buffer on the stack. A buffer that is read and written in vectors of
-    one width, at multiples of that width, is a set of vector registers. A buffer that no vector
-    loop accesses is a set of scalars. Code generation transposes reads of one lane of several
-    registers, so such reads do not affect the result. Raise ScheduleError if a buffer that must be
-    on the stack is larger than MAX_STACK_BYTES.
+    A buffer that is accessed in vectors of one width, at multiples of the width, is stored in
+    vector registers of that width. A buffer that no vector loop accesses is stored in scalar
+    registers. Reads at a stride that is a multiple of the width are ignored, because code
+    generation transposes them. Other buffers are stored on the stack: raise ScheduleError if one is
+    larger than MAX_STACK_BYTES.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -221,7 +209,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
             if buffer.bytes > MAX_STACK_BYTES:
                 raise ScheduleError(
                     f"registers of {name!r}",
-                    f"its vectors do not line up, and {buffer.bytes} bytes are too many for the"
+                    f"its vectors are not aligned, and {buffer.bytes} bytes are too many for the"
                     f" stack ({MAX_STACK_BYTES})",
                 )
             result[name] = None
@@ -233,8 +221,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 def _register_accesses(
     stmts: tuple[Stmt, ...], buffers: dict[str, Buffer], axis: For | None
 ) -> Iterator[tuple[str, tuple[Affine, ...], For | None, bool]]:
-    """Yield each access: register buffer, index, the enclosing vector loop, and whether it is a
-    read."""
+    """Yield (buffer, index, enclosing vector loop, is a read) for each access to registers."""
     for stmt in stmts:
         match stmt:
             case For():

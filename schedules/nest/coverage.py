@@ -1,8 +1,8 @@
 """Prove that a nest writes every element of a buffer, so that reads of it need no guards.
 
-Guards that only restrict writes to the bounds of the buffer are ignored. Other guards clamp a tile
-to the end of its block, or a vector to the end of a fused loop. The elements written are then
-enumerated in the dimensions that such a guard depends on.
+Guards that only restrict writes to the bounds of the buffer are ignored. If there are other guards
+(the end of a block, or of a fused loop), the written elements are enumerated in the dimensions on
+which these guards depend.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .finding import chain_to, writes_of
 from .loop_ir import Allocate, Buffer, For, Nest, StoreElement, Update, walk
 
 MOST_POINTS = 1 << 20
-"""Limit on the iterations to enumerate: 8 MB per index, and about 10 ms."""
+"""Most iterations that are enumerated: 8 MB per index, and about 10 ms."""
 
 Extents: TypeAlias = dict[str, int]
 """Extent of each loop by the name of its variable."""
@@ -43,8 +43,8 @@ Extents: TypeAlias = dict[str, int]
 def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
     """Return whether the writes to `buffer` cover all its elements; an input counts as written.
 
-    A layout with factors that do not divide has elements that are never written. Copies of a write
-    for other iterations (from software pipelining) write the same elements.
+    A padded layout has elements that are never written. Software pipelining copies writes; the
+    copies write the same elements.
     """
     writes = writes_of(nest.body, buffer.name)
     if not writes:
@@ -68,17 +68,17 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
 
 
 def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
-    """Return the loops inside the allocation of a buffer."""
+    """Yield the loops inside the allocation of `buffer`."""
     makes = (s for s in walk(nest.body) if isinstance(s, Allocate) and s.buffer == buffer)
     made = next(makes, None)
     return (s for s in walk(made.body if made else nest.body) if isinstance(s, For))
 
 
 def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
-    """Count the elements that `write` writes in loops of these `extents`.
+    """Return the number of elements that `write` writes in loops of these `extents`.
 
-    Return 0 if a guard may exclude elements and cannot be evaluated. Guards on the loops in `own`
-    are evaluated by enumeration.
+    The number is 0 if a guard that may exclude elements cannot be evaluated by enumeration, because
+    it depends on a loop that is not in `own`, or on too many iterations.
     """
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
     index, total = write.index, 1
@@ -98,10 +98,10 @@ def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buf
 def _in_digits(
     index: Index, guards: Sequence[Cond], extents: Extents, own: set[str]
 ) -> tuple[Index, list[Cond], Extents, set[str]]:
-    """Return the arguments with each fused loop replaced by one loop per digit.
+    """Return the arguments with each fused loop replaced by one loop per digit of its variable.
 
-    A loop is replaced if all its divisors form one mixed-radix system. Dimensions that are related
-    only through the fused loop become independent.
+    A loop is replaced if all its divisors form one mixed-radix system. Dimensions that only the
+    fused loop relates become independent.
     """
     mapping, found, kept = dict[str, Affine](), dict[str, int](), set(own)
     for name, extent in extents.items():
@@ -128,8 +128,7 @@ def _in_digits(
 
 
 def _steps(name: str, index: Index) -> list[int]:
-    """Return the divisors of a variable in ascending order, from 1: the place values of its
-    digits."""
+    """Return the place values of the digits of a variable: its divisors in ascending order."""
     found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
     while atoms:
         atom = atoms.pop()
@@ -146,11 +145,8 @@ def _steps(name: str, index: Index) -> list[int]:
 
 
 def _inside(index: Index, buffer: Buffer) -> set[Cond]:
-    """Return the guards that only exclude elements outside `buffer`.
-
-    These are the bounds of each dimension, and the bounds of the flat offset at the end of a fused
-    loop.
-    """
+    """Return the guards that only exclude elements outside `buffer`: the bounds of each dimension,
+    and of the flat offset (at the end of a fused loop)."""
     sizes = [prod(buffer.shape[d + 1 :]) for d in range(len(index))]
     flat = recombine(sum((i * size for i, size in zip(index, sizes, strict=True)), ZERO))
     ends = [*zip(index, buffer.shape, strict=True), (flat, buffer.elements)]
@@ -182,8 +178,8 @@ def _reached(
     loops: set[str],
     extents: Extents,
 ) -> int:
-    """Count the positions in a box of `sizes` that are reached by an iteration in which all guards
-    hold."""
+    """Return the number of positions in a box of `sizes` that are reached by an iteration in which
+    all guards hold."""
     names = sorted(loops)
     grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)
     env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays instead of integers

@@ -73,10 +73,10 @@ def substitute_body(
     mapping: Mapping[str, Affine],
     known: Mapping[str, Interval] | None = None,
 ) -> tuple[Stmt, ...]:
-    """Return `stmts` with free loop variables substituted by `mapping`.
+    """Return `stmts` with the variables in `mapping` replaced.
 
     Divisions and remainders are simplified under the ranges `known`: `(17*o + i) // 17` with i in
-    0..16 is `o`, also after i is split further.
+    0..16 becomes `o`.
     """
 
     def index(i: Affine) -> Affine:
@@ -109,7 +109,6 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
 def map_writes(
     stmts: tuple[Stmt, ...], change: Callable[[StoreElement | Update], StoreElement | Update]
 ) -> tuple[Stmt, ...]:
-    """Return `stmts` with `change` applied to each leaf that writes."""
     return transform(
         stmts, lambda s: (change(s),) if isinstance(s, StoreElement | Update) else None
     )
@@ -118,7 +117,7 @@ def map_writes(
 def map_values(
     stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
 ) -> tuple[Stmt, ...]:
-    """Return `stmts` with every subexpression replaced for which `change` returns a new one."""
+    """Return `stmts` with each subexpression replaced by the result of `change`, unless None."""
 
     def rewritten(leaf: StoreElement | Update) -> StoreElement | Update:
         value = rewrite_scalar(leaf.value, change)
@@ -130,7 +129,6 @@ def map_values(
 def map_loads(
     stmts: tuple[Stmt, ...], tensor: str, change: Callable[[Load], Scalar]
 ) -> tuple[Stmt, ...]:
-    """Return `stmts` with `change` applied to each load of `tensor`."""
     return map_values(
         stmts,
         lambda node: change(node) if isinstance(node, Load) and node.tensor == tensor else None,
@@ -184,10 +182,8 @@ def rename_all(
 
 
 def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str, str]:
-    """Return a new name for each of `names` and add the new names to `taken`.
-
-    A new name is the old name with `suffix` appended, followed by a number if that name is `taken`.
-    """
+    """Return a new name for each of `names`, and add the new names to `taken`. A new name is the
+    old one with `suffix`, and with a number if the result is `taken`."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = fresh(f"{name}{suffix}", taken)
@@ -198,10 +194,8 @@ def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str,
 def renamed_copy(
     stmts: tuple[Stmt, ...], suffix: str, taken: set[str]
 ) -> tuple[tuple[Stmt, ...], dict[str, str]]:
-    """Return a copy of `stmts` with renamed loops and buffers, and the old name of each new loop.
-
-    `suffix` is appended to the names; see `fresh_names`.
-    """
+    """Return a copy of `stmts` with loops and buffers renamed by `fresh_names`, and the old name of
+    each new loop."""
     loop_names = fresh_names((loop.var for loop in loops(stmts)), suffix, taken)
     buffer_names = fresh_names((b.name for b in buffers_allocated(stmts)), suffix, taken)
     copy = rename_all(stmts, loop_names, buffer_names)
@@ -218,10 +212,8 @@ def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ..
 def simplify_conds(
     conds: tuple[Cond, ...], ranges: Mapping[str, Interval]
 ) -> tuple[Cond, ...] | None:
-    """Return `conds` without conditions that always hold and with the others tightened.
-
-    Return None if one of the conditions never holds.
-    """
+    """Return `conds` without conditions that always hold and with the others tightened, or None if
+    a condition never holds."""
     kept: dict[Cond, None] = {}
     for cond in conds:
         known = prove(cond, ranges)
@@ -246,9 +238,9 @@ def map_allocation(
 
 
 def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, ...]:
-    """Return the conditions of the first update, with each of `loops` in its first iteration.
+    """Return the conditions of the first update if each of `loops` is in its first iteration.
 
-    A condition that never holds is retained, because then no update is the first.
+    A condition that never holds is kept, because then no update is the first.
     """
     at_start = dict.fromkeys(loops, ZERO)
     found = (substitute_cond(cond, at_start) for cond in conds)
@@ -256,7 +248,7 @@ def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, 
 
 
 def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
-    """Return the buffers allocated outside all loops of a body, and the body without these
+    """Return the buffers that `stmts` allocate outside all loops, and `stmts` without these
     allocations."""
     buffers: list[Buffer] = []
     flat: list[Stmt] = []
@@ -271,7 +263,6 @@ def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
 
 
 def allocated(buffers: list[Buffer], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Return `stmts` inside allocations of `buffers`."""
     for buffer in reversed(buffers):
         stmts = (Allocate(buffer, stmts),)
     return stmts
@@ -297,11 +288,8 @@ def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -
 
 
 def outlived(nest: Nest) -> Nest:
-    """Return `nest` with an allocation moved to the root if its buffer is used outside the
-    allocation.
-
-    Such a use exists after a stage was moved out of the allocation.
-    """
+    """Return `nest` with the allocation of each buffer moved to the root if a statement that was
+    moved out of the allocation uses the buffer."""
     made = {buffer.name: buffer for buffer in buffers_allocated(nest.body)}
 
     def lost(stmts: tuple[Stmt, ...], alive: frozenset[str]) -> Iterator[str]:

@@ -27,7 +27,6 @@ from .loop_ir import (
 
 
 def ranges_of(loops: Iterable[For]) -> dict[str, Interval]:
-    """Return the range of the variable of each of `loops`."""
     return {loop.var: Interval(0, loop.extent - 1) for loop in loops}
 
 
@@ -45,14 +44,12 @@ def names_in(nest: Nest) -> set[str]:
 
 
 def buffers_in(nest: Nest) -> dict[str, Buffer]:
-    """Return every buffer by name."""
     found = {b.name: b for b in nest.argument_buffers}
     found.update((buffer.name, buffer) for buffer in buffers_allocated(nest.body))
     return found
 
 
 def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
-    """Return every load of `buffer` in `stmts`."""
     found: list[Load] = []
     for leaf in leaves(stmts):
         if not isinstance(leaf, PrefetchHint):
@@ -113,8 +110,7 @@ def perfect_chain(loop: For) -> tuple[For, ...]:
 
 
 def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
-    """Return buffer and index of each access of `leaf`: the write or prefetch first, then the
-    reads."""
+    """Return the buffer and index of each access of `leaf`, the write or prefetch first."""
     own = [(leaf.buffer, leaf.index)]
     if isinstance(leaf, PrefetchHint):
         return own

@@ -8,8 +8,8 @@ products:
       for step in range(steps):                             # reduce; absent if there is one step
         sums[lane] += left[steps*lane + step] * right[steps*lane + step]
 
-Layout of the operands: sums are contiguous in memory or are in registers. The steps of a lane are
-contiguous in memory. Lanes are either contiguous, or all lanes use the same steps.
+Sums are contiguous in memory or in registers. The steps of a lane are contiguous in memory. Lanes
+are contiguous, or all lanes read the same elements.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class VectorForm:
     function: str
 
     def is_on(self, features: Collection[str]) -> bool:
-        """Return whether a CPU with these features has the encoding."""
         return any(needed.issubset(features) for needed in self.features)
 
 
@@ -52,17 +51,15 @@ class Instruction:
     If `rows` is greater than one, the instruction computes `sums[row, lane] += left[row, step] *
     right[lane, step]`.
 
-    `gain` is its throughput in operations, relative to f32's fused multiply-add. It bounds the time
-    of sums of products with operand types in `bounds` on CPUs with one of the features `brought_by`
-    (() for all CPUs of `architectures`). `name` is also the key of its measured rate in
-    `Probes.peak_gflops`. Sources of `gain`, products per core and cycle relative to f32: Intel,
-    Optimization Reference Manual (VNNI, BF16, AMX); AMD, Software Optimization Guide for Zen 4;
-    Arm, Neoverse N2 Software Optimization Guide.
+    `gain` is its throughput in operations, divided by the throughput of the f32 fused multiply-add.
+    It limits sums of products of the types `bounds` on CPUs of `architectures` with one of the
+    features `brought_by` (() for all CPUs). `name` is also the key of its measured rate in
+    `Probes.peak_gflops`. Sources of `gain`: Intel, Optimization Reference Manual (VNNI, BF16, AMX);
+    AMD, Software Optimization Guide for Zen 4; Arm, Neoverse N2 Software Optimization Guide.
 
     Code generation supports the encodings `forms`; a row without encodings is only used for bounds.
-    `is_exact` is true if results equal the results of the nest bit for bit, except for the order of
-    summation. `sums_first` is true if the accumulator is the first argument of the intrinsic, and
-    false if it is the last.
+    `is_exact`: whether the results have the same bits as the loop for the same order of summation.
+    `sums_first`: whether the accumulator is the first argument of the intrinsic, not the last.
     """
 
     name: str
@@ -80,8 +77,7 @@ class Instruction:
     sums_first: bool = True
 
     def semantics(self, lanes: int) -> For:
-        """Return the semantics as a nest on buffers "sums", "left" and "right", for `lanes` sums
-        per row."""
+        """Return the semantics for `lanes` sums per row, on buffers "sums", "left" and "right"."""
         row, lane, step = (
             var(name) if there else ZERO
             for name, there in (("row", self.rows > 1), ("lane", True), ("step", self.steps > 1))
@@ -103,11 +99,8 @@ class Instruction:
         return Binary(BinaryOp.MUL, one, other)
 
     def is_run_by(self, loop: For, leaf: Update, left: Load, right: Load) -> bool:
-        """Return whether `loop` equals `semantics` with the accumulator of `leaf` and these
-        operands.
-
-        The factors may be in either order, and the leaf may have guards.
-        """
+        """Return whether `loop` equals `semantics` with the accumulator and guards of `leaf` and
+        these operands, in either order."""
         if (left.dtype, right.dtype) != (self.left, self.right):
             return False
         step = loop.inside.loops[-1].var
@@ -117,16 +110,15 @@ class Instruction:
         return any(plain == self._loops(loop.var, loop.extent, step, x) for x in expected)
 
     def form_for(self, lanes: int) -> VectorForm | None:
-        """Return the encoding for `lanes` sums, or None if there is no such encoding."""
+        """Return the encoding for `lanes` sums, or None."""
         bits = lanes * self.sums.bits
         return next((form for form in self.forms if form.bits in (0, bits)), None)
 
     def has_form_on(self, features: Collection[str]) -> bool:
-        """Return whether a CPU with these features has the instruction in some encoding."""
         return any(form.is_on(features) for form in self.forms)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Return whether the rate `gain` applies to `target`."""
+        """Return whether `gain` applies to `target`."""
         has_it = not self.brought_by or not set(self.brought_by).isdisjoint(target.features)
         return has_it and target.architecture in self.architectures
 
@@ -221,17 +213,15 @@ BY_NAME: Mapping[str, Instruction] = {row.name: row for row in INSTRUCTIONS}
 
 
 def fastest_for(operands: DType, target: Target) -> Instruction | None:
-    """Return the fastest instruction of `target` for sums of products of type `operands`.
-
-    Return None if the target only has fused multiply-adds of wider types.
-    """
+    """Return the fastest instruction of `target` for sums of products of type `operands`, or None
+    if only the fused multiply-add of the wide type is available."""
     rows = (row for row in INSTRUCTIONS if operands in row.bounds)
     return next((row for row in rows if row.is_fast_on(target)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionCall:
-    """A loop that is executed by one instruction, with the operands that the instruction reads."""
+    """A loop that one instruction executes, with the operands that the instruction reads."""
 
     instruction: Instruction
     form: VectorForm
@@ -242,8 +232,7 @@ class InstructionCall:
 
     @property
     def step(self) -> str:
-        """The variable of the loop over steps, or of the loop over lanes if there is a single
-        step."""
+        """The variable of the loop over steps, or over lanes if there is a single step."""
         return self.loop.inside.loops[-1].var
 
     def is_shared(self, operand: Load) -> bool:
@@ -256,19 +245,18 @@ def call_of(
 ) -> InstructionCall | str:
     """Return `loop` as a call of the instruction `name`, or the reason why it is not one.
 
-    The loop must equal the instruction's semantics, with operands in memory in the layout that the
-    instruction needs. Guards must not depend on lane or step. `around` maps the variables of the
-    enclosing loops to their ranges.
-    """
+    The loop must equal the instruction's semantics, operands must be in memory in the layout of the
+    module docstring, and guards must not depend on lane or step. `around` has the ranges of the
+    enclosing loops."""
     row = BY_NAME.get(name)
     if row is None:
-        return f"there is no such instruction; there are {', '.join(BY_NAME)}"
+        return f"unknown instruction; choices: {', '.join(BY_NAME)}"
     if not row.is_exact:
-        return "the instruction rounds in another way than the loop"
+        return "the instruction rounds differently from the loop"
     form = row.form_for(loop.extent)
     if form is None:
         widths = ", ".join(str(form.bits) for form in row.forms) or "none"
-        return f"{loop.extent} lanes of {row.sums} are no vector that it takes (bits: {widths})"
+        return f"{loop.extent} lanes of {row.sums} are not a vector of it (bits: {widths})"
     leaf = loop.inside.leaves[0]
     if isinstance(leaf, Update) and buffers[leaf.buffer].dtype is row.sums:
         for left, right in _factors(leaf.value):
@@ -282,7 +270,7 @@ def call_of(
 
 
 def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
-    """Yield both orders of the two loads whose product is `value`, if it is such a product."""
+    """Yield both orders of the factors of `value` if it is the product of two (cast) loads."""
     if isinstance(value, Binary):
         a, b = (x.x if isinstance(x, Cast) else x for x in (value.a, value.b))
         if isinstance(a, Load) and isinstance(b, Load):
@@ -294,9 +282,9 @@ def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Range
     loop, leaf, steps = call.loop, call.leaf, call.instruction.steps
     guards = simplify_conds(leaf.guards, {**around, **all_ranges((loop,))})
     if guards is None or any(g.index.vars() & {loop.var, call.step} for g in guards):
-        return f"guards leave lanes or steps out; Partition {loop.var!r} first"
+        return f"guards exclude lanes or steps; apply Partition to {loop.var!r} first"
     if _strides(call, buffers[leaf.buffer], leaf.index) not in ((1, 0), (1,)):
-        return f"the sums in {leaf.buffer!r} must be neighbours along {loop.var!r}"
+        return f"the sums in {leaf.buffer!r} must be contiguous along {loop.var!r}"
     for operand in (call.left, call.right):
         buffer = buffers[operand.tensor]
         if buffer.name == leaf.buffer or buffer.scope is BufferScope.REGISTER:
@@ -305,18 +293,15 @@ def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Range
         if _strides(call, buffer, operand.index) not in layouts:
             at = f"{steps}*{loop.var} + {call.step}" if steps > 1 else loop.var
             return (
-                f"elements of {buffer.name!r} must lie at {at} from the first on, or be the same"
-                f" for all {loop.var!r}; they are at {buffer.flat_offset(operand.index)}"
+                f"elements of {buffer.name!r} must be at offset {at}, or be equal for all"
+                f" {loop.var!r}; they are at {buffer.flat_offset(operand.index)}"
             )
     return ""
 
 
 def _strides(call: InstructionCall, buffer: Buffer, index: Index) -> tuple[int, ...] | None:
-    """Return the strides in `buffer`, in elements, per lane and (if there is a loop over steps) per
-    step.
-
-    Return None if the offset is not affine.
-    """
+    """Return the stride per lane and, if there are several steps, per step, in elements. Return
+    None if the offset is not linear in lane and step."""
     offset = buffer.flat_offset(index)
     names = dict.fromkeys((call.loop.var, call.step))
     if not all(offset.is_linear_in(name) for name in names):

@@ -1,15 +1,13 @@
 """The loop nest: frozen nodes with structural equality.
 
 `printer.py` prints a nest, `verify_nest.py` checks that it is well formed, and `primitives/`
-rewrite it. Every kernel is tested against the interpreter (`tests/support/interpreter`), which
-executes the nest.
+rewrite it. The tests compare kernels with an interpreter (`tests/support/interpreter`).
 
-Semantics. Statements run in order. `For` runs its body for var = 0, 1, ..., below `extent`. If it
-has `bounds`, it stops at the first iteration in which a bound condition is false (bounds are
-monotone: once false they stay false as the variable grows). A leaf has no effect if one of its
-guards is false. `StoreElement` writes its value. `Update` combines: it writes `value` if every
-condition of `first` holds, and `op(old, value)` otherwise. Before the first write, an element of a
-buffer has no defined value. All arithmetic of a leaf is done in the dtype of its value.
+Semantics. Statements run in order. `For` runs its body for var = 0, 1, ..., extent - 1. If it has
+`bounds`, it stops at the first iteration in which a bound is false; the bound would be false in all
+later iterations, too. A leaf has no effect if one of its guards is false. `StoreElement` writes its
+value. `Update` writes `value` if every condition of `first` holds, and `op(old, value)` otherwise.
+Before the first write, an element of a buffer has no defined value.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):
-    """Execution of the iterations of a loop. The result does not depend on the kind; the primitives
-    that set it (`marks.py`) prove that."""
+    """Execution of the iterations of a loop. The primitives that set the kind (`marks.py`) prove
+    that it does not change the result."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
@@ -38,8 +36,7 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunByInstruction:
-    """The kind of a loop that is executed by one instruction. `name` names the row in
-    `instructions.py` whose semantics equal the loop."""
+    """The kind of a loop that one instruction executes: the row `name` in `instructions.py`."""
 
     name: str
 
@@ -49,8 +46,8 @@ class RunByInstruction:
 
 
 class BufferScope(StrEnum):
-    """Storage of a buffer: an argument, constants packed before the call (`prepacking.py`), the
-    caller's workspace, or registers."""
+    """Storage of a buffer: an argument, constants that are packed before the first call
+    (`prepacking.py`), the caller's workspace, or registers."""
 
     ARGUMENT = "argument"
     PREPACKED = "prepacked"
@@ -60,8 +57,8 @@ class BufferScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense row-major array of `shape`. Indices of register buffers are constants after unrolling
-    and vectorisation."""
+    """A dense row-major array. If it is in registers, indices are constants after unrolling and
+    vectorisation."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,11 +94,10 @@ class StoreElement:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, if every guard
-    holds.
+    """If every guard holds: `buffer[index] = value if first else reducer.op(buffer[index], value)`.
 
-    `first` holds exactly in the first update of each element. It is () if each element is updated
-    once, so that the update is a store. None means that the element was written before.
+    The conditions `first` hold exactly in the first update of each element. They are () if every
+    update is the first, and None if no update is, because another statement writes the element.
     """
 
     buffer: str
@@ -114,8 +110,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchHint:
-    """A hint to load the cache line of `buffer[index]`, into L2 and outer levels if `far`, else
-    into all levels.
+    """A hint to load the cache line of `buffer[index]`: not into L1 if `far`, else into all levels.
 
     It has no effect on results, and its index may be out of bounds.
     """
@@ -129,9 +124,7 @@ class PrefetchHint:
 @dataclass(frozen=True, slots=True)
 class For:
     """`for var in range(extent)` that stops at the first iteration in which `bounds` do not hold.
-
-    `reduce` marks a loop over a reduction axis, whose iterations combine into the same elements.
-    """
+    `reduce`: whether it iterates over a reduction axis."""
 
     var: str
     extent: int
@@ -143,7 +136,7 @@ class For:
 
     @property
     def inside(self) -> Inside:
-        """Index of the loop's subtree, including the loop; cached, because loops are immutable."""
+        """The contents of the loop, computed once."""
         found = self._inside
         if found is None:
             found = Inside.of(self)
@@ -167,10 +160,8 @@ _PARENTS, _LEAVES = (For, Allocate), (StoreElement, Update, PrefetchHint)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Index of a loop's subtree, in program order.
-
-    With the index, a primitive that changes one of hundreds of loops need not traverse the others.
-    """
+    """The statements in a loop, in program order, and the loop itself. With them, a primitive that
+    changes one of hundreds of loops need not traverse the others."""
 
     loops: tuple[For, ...]
     leaves: tuple[Leaf, ...]
@@ -199,8 +190,8 @@ class Inside:
 class Nest:
     """A whole kernel: arguments in ABI order, and its statements.
 
-    Loop variable names are unique in a nest, and so are buffer names. `streamed` names outputs that
-    are written with non-temporal stores if the target has them; results do not depend on it.
+    Loop variable names are unique in a nest, and so are buffer names. `streamed` are the outputs
+    that are written with non-temporal stores if the target has them.
     """
 
     inputs: tuple[Tensor, ...]
@@ -218,7 +209,7 @@ class Nest:
 
 def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Yield every statement, parents first, in program order."""
-    waiting = [iter(stmts)]  # iterative: recursive generators cost time per level
+    waiting = [iter(stmts)]  # recursive generators are slow
     while waiting:
         for stmt in waiting[-1]:
             yield stmt
@@ -260,20 +251,19 @@ def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
 
 
 def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
-    """Return the variables of all loops."""
     names: set[str] = set()
     names.update(*(s.inside.loop_names for s in outermost(stmts) if isinstance(s, For)))
     return names
 
 
 def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """Return the outermost loop that is or contains the loop `name`, or None if there is none."""
+    """Return the outermost loop that is or contains the loop `name`, or None."""
     roots = (stmt for stmt in outermost(stmts) if isinstance(stmt, For))
     return next((root for root in roots if name in root.inside.loop_names), None)
 
 
 def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """Return the loop whose variable is `name`, or None if there is none."""
+    """Return the loop whose variable is `name`, or None."""
     root = root_of(stmts, name)
     return root and next(loop for loop in root.inside.loops if loop.var == name)
 
@@ -289,7 +279,7 @@ def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
 
 
 def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Yield the statements outside all loops, in pre-order through allocations."""
+    """Yield the statements outside all loops, including those in allocations, in program order."""
     waiting = [iter(stmts)]
     while waiting:
         for stmt in waiting[-1]:
@@ -302,10 +292,7 @@ def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
-    """Return `stmt` with another body.
-
-    Several times as fast as `dataclasses.replace`, which would dominate the time of rewriting.
-    """
+    """Return `stmt` with another body, several times as fast as `dataclasses.replace`."""
     if isinstance(stmt, For):
         return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
     return Allocate(stmt.buffer, body)

@@ -4,8 +4,7 @@
     for x: P[x] = W[f(x)]        -> `copies`: run once, read constant inputs only
     for i: ... P[g(i)] ...       -> `rest`: run in every call, reads the packed buffers
 
-One nest represents both parts, so interpreter, verifiers and primitives need not handle prepacking;
-code generation splits the nest.
+One nest represents both parts; only code generation splits it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .loop_ir import (
 
 @dataclass(frozen=True, slots=True)
 class PrepackParts:
-    """The PREPACKED `buffers` of a nest, the statements that fill them, in order, and the other
+    """The PREPACKED `buffers` of a nest, the statements that fill them, and the other
     statements."""
 
     buffers: tuple[Buffer, ...]
@@ -41,7 +40,7 @@ class PrepackParts:
 
 
 def split_prepack(nest: Nest) -> PrepackParts:
-    """Return the two parts of the nest, for which `prepack_problem` must be None."""
+    """Split `nest`, for which `prepack_problem` must return None."""
     buffers: list[Buffer] = []
     copies: list[Stmt] = []
 
@@ -64,7 +63,7 @@ def split_prepack(nest: Nest) -> PrepackParts:
 
 
 def _fillers(stmt: Allocate) -> int:
-    """Count the statements at the start of the body that only fill the buffer."""
+    """Return the number of statements at the start of the body that only fill the buffer."""
     count = 0
     for inner in stmt.body:
         written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, PrefetchHint)}
@@ -77,9 +76,9 @@ def _fillers(stmt: Allocate) -> int:
 def prepack_problem(nest: Nest) -> str | None:
     """Return the reason why a PREPACKED buffer of `nest` cannot be prepacked, or None if all can.
 
-    Requirements: some input is constant. Each such buffer is allocated outside all loops, is filled
-    at the start of its block from constant inputs only, and is not written again. Filling it needs
-    no other buffers than registers.
+    Such a buffer must be allocated outside all loops, filled at the start of its block from
+    constant inputs only (with register buffers at most), and not written again. The nest must have
+    a constant input.
     """
     marked = [b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.PREPACKED]
     if not marked:
@@ -88,7 +87,7 @@ def prepack_problem(nest: Nest) -> str | None:
     outside = {b.name for b in parts.buffers}
     for name in marked:
         if name not in outside:
-            return f"{name!r} is made inside a loop; before a call there is none"
+            return f"{name!r} is allocated inside a loop"
     problem = _filling_problem(nest, parts, outside) or _writing_problem(parts, outside)
     if problem is None and not any(tensor.constant for tensor in nest.inputs):
         return f"{marked[0]!r}: no input is constant, so the kernel has no entry that prepacks"
@@ -105,7 +104,7 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
             if (
                 stmt.buffer.scope is not BufferScope.REGISTER or shared
             ):  # threads do not share registers
-                return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
+                return f"filling it needs another buffer, {stmt.buffer.name!r}"
             registers.add(stmt.buffer.name)
     for leaf in leaves(parts.copies):
         if isinstance(leaf, PrefetchHint):
@@ -115,7 +114,7 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
             seen = {load.tensor for load in loads(leaf.value)}
         for name in sorted(seen - constants - registers):
             known = ", ".join(sorted(constants)) or "none"
-            return f"it depends on {name!r}, which is no constant input; those are: {known}"
+            return f"it depends on {name!r}, which is not a constant input; these are: {known}"
     for name in sorted(packed - filled):
         return f"{name!r} is not filled at the start of its block"
     return None

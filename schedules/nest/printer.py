@@ -1,7 +1,6 @@
 """The printer of loop nests and expressions, for developers, golden tests and `show`.
 
-The text is complete. Computations look like Python; loop kinds and other marks follow a `#`, in one
-column:
+The text is complete. Computations look like Python; loop kinds and other marks follow a `#`:
 
     kernel(A: f32[30, 20], B: f32[20, 10]) -> C: f32[30, 10]
     for i_o in range(8):                                    # parallel
@@ -10,10 +9,9 @@ column:
           for j in range(10):                               # vectorized
             C[4*i_o + i_i, j] += A[4*i_o + i_i, k] * B[k, j]  # first at k == 0
 
-`while` is a bound that ends a loop early, `if` a guard of the lines nested in it. A buffer
-(`alloc`) exists until the end of its block, or for the block nested in it. An update shows its
-reducer (`+=`, `*=`, `max=`, `min=`); `first at` is the condition under which it stores instead of
-combining.
+`while` is a bound that ends a loop early, and `if` a guard of the lines nested in it. A buffer
+(`alloc`) exists until the end of its block, or in the block nested in it. An update shows its
+reducer (`+=`, `*=`, `max=`, `min=`). Under the condition `first at`, it stores without combining.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from .loop_ir import (
 
 INDENT = "  "
 MARK_COLUMN = 56
-"""Column of marks; fixed, so that one long line does not shift all other marks."""
+"""Column of marks: fixed, so that a long line does not shift the marks of other lines."""
 LINE_COLUMNS = 100
 
 Line: TypeAlias = tuple[int, str, str]
@@ -67,8 +65,7 @@ Line: TypeAlias = tuple[int, str, str]
 def to_text(nest: Nest) -> str:
     """Return `nest` as text, one line for each loop, allocation, group of guards and leaf.
 
-    Long lines are wrapped and indented. Equal nests give equal text. The text does not end with a
-    newline.
+    Long lines are wrapped. Equal nests give equal text. The text does not end with a newline.
     """
     lines = [_header(nest)]
     lines += [_joined(*line) for line in _body_lines(nest.body, 0)]
@@ -76,12 +73,11 @@ def to_text(nest: Nest) -> str:
 
 
 def to_scalar_text(scalar: Scalar) -> str:
-    """Return `scalar` as one line, with the fewest parentheses that preserve its meaning."""
+    """Return `scalar` as one line with the fewest parentheses."""
     return _with_spaces(_scalar(scalar)[0])
 
 
 def access_text(name: str, index: tuple[Affine, ...]) -> str:
-    """Return the text `name[index]`; a tensor without axes is `name[]`."""
     return f"{name}[{', '.join(map(str, index))}]"
 
 
@@ -154,10 +150,7 @@ def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
 
 
 def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator[Line]:
-    """Yield the lines of an allocation.
-
-    It opens an indented block only if the buffer ends before the enclosing block.
-    """
+    """Yield the lines of an allocation, indented if the buffer ends before the enclosing block."""
     text, mark = f"alloc {_declared(stmt.buffer)}", _SCOPE_MARK[stmt.buffer.scope]
     yield depth, text if ends_block else f"{text} for:", mark
     yield from _body_lines(stmt.body, depth if ends_block else depth + 1)
@@ -245,8 +238,7 @@ def _scalar(node: Scalar) -> tuple[str, int]:
         case Binary(op, a, b):
             if op not in _INFIX:
                 return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
-            # Operators of equal precedence associate to the left; float arithmetic is not
-            # associative.
+            # Operators of equal precedence associate to the left.
             sign, strength = _INFIX[op]
             return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):

@@ -35,7 +35,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shapes of the buffers in scope."""
 
 MOST_POINTS = 1 << 16
-"""Limit on the points to enumerate if no rule proves a condition: about a millisecond."""
+"""Most points that are enumerated if no rule proves a condition: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,8 @@ class BoundedAccess:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Assumptions at one position in the nest: ranges of variables, and conditions that hold.
-
-    `reachable` is False if the conditions contradict each other; then every condition is proved.
-    """
+    """Ranges and conditions that hold at one position in the nest. `reachable` is False if they
+    contradict each other; then every condition is proved."""
 
     ranges: Mapping[str, Interval]
     conds: tuple[Ge0, ...] = ()
@@ -67,7 +65,6 @@ class Facts:
         return replace(self, ranges={**self.ranges, name: Interval(0, extent - 1)})
 
     def with_conds(self, conds: tuple[Cond, ...]) -> Facts:
-        """Return these assumptions with `conds` added."""
         if not conds:
             return self
         found = (*self.conds, *(g for c in conds for g in _inequalities(c)))
@@ -79,7 +76,7 @@ class Facts:
         return Facts(ranges, kept, self.reachable)
 
     def proves(self, cond: Ge0) -> bool:
-        """Return whether `cond` follows. False means "no proof found", not "wrong"."""
+        """Return whether `cond` follows. False means "not proved"."""
         if not self.reachable or follows(cond, self.conds, self.ranges):
             return True
         goal = negated(cond)
@@ -87,12 +84,10 @@ class Facts:
 
 
 def unproven_accesses(nest: Nest) -> tuple[BoundedAccess, ...]:
-    """Return the reads and writes that are not proved in bounds, in program order; prefetches are
-    exempt.
+    """Return the reads and writes that are not proved in bounds, in program order.
 
-    Proofs use intervals, sums of known conditions, and elimination (`elimination.py`). They are
-    incomplete: an access in bounds may be reported, but no such case is known. The nest must be
-    well formed (`verify`).
+    Proofs use intervals, sums of known conditions, elimination (`elimination.py`) and enumeration.
+    They are incomplete, but no case is known in which they fail. The nest must be well formed.
     """
     return tuple(dict.fromkeys(_unproven(nest)))
 
@@ -153,12 +148,8 @@ def _in_access(
 
 def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
     """Return whether `cond` holds at every point that satisfies the known conditions, by
-    enumeration.
-
-    The points span the variables of `cond` and all variables related to them. Return False if there
-    are too many points. Quotients and remainders of fused loops need the enumeration, because no
-    rule is strong enough for them.
-    """
+    enumeration of the variables that are related to `cond`. Return False if there are too many
+    points. No rule is strong enough for some quotients and remainders of fused loops."""
     names, conds = set(cond.index.vars()), list[Ge0]()
     while True:
         met = [c for c in facts.conds if c not in conds and names & c.index.vars()]
@@ -179,7 +170,7 @@ def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
 
 
 def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
-    """Return the negation of `conds` if they are a single inequality, else ()."""
+    """Return the negation of `conds` if it is a single inequality, else ()."""
     if len(conds) == 1 and isinstance(conds[0], Ge0):
         return (Ge0(-conds[0].index - 1),)
     return ()
@@ -195,10 +186,8 @@ def _is_plain(index: Affine) -> bool:
 
 
 def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[str, Interval] | None:
-    """Return `ranges` tightened by `conds`, or None if the conditions cannot all hold.
-
-    One pass over the conditions: `c*v + rest >= 0` bounds v by the greatest value of rest.
-    """
+    """Return `ranges` tightened by one pass over `conds`, or None if they contradict. Of `c*v +
+    rest >= 0`, the greatest value of rest gives a bound of v."""
     narrow = dict(ranges)
     for cond in conds:
         if interval(cond.index, narrow).hi < 0:

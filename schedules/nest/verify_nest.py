@@ -53,16 +53,13 @@ from .verify_bounds import BoundedAccess, unproven_accesses
 __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
-class MalformedNest(Exception):  # noqa: N818 (the name describes the nest)
+class MalformedNest(Exception):  # noqa: N818
     """A nest that violates a rule of `verify`: a bug in the code that produced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The scope at one position in a nest: buffers, and loop variables with their ranges.
-
-    `inside` contains the kinds of the enclosing loops.
-    """
+    """The scope at one position in a nest. `inside` are the kinds of the enclosing loops."""
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
@@ -79,11 +76,10 @@ def verify(nest: Nest) -> None:
 
     - Names of loops are unique, and so are names of buffers. Extents are >= 1.
     - Every variable has an enclosing loop, every buffer is in scope at its uses, and ranks match.
-    - Types agree: operands with each other, written values with their buffers. An operation is
-      only used on types for which `is_defined` is true (narrow floats are cast to f32 first).
-      Constants fit their type.
+    - Operands have equal types, and written values have the types of their buffers. Operations are
+      defined for these types (`is_defined`). Constants fit their type.
     - No input is written, and every output is written.
-    - Bounds stay false once they are false.
+    - A bound that is false remains false as the loop variable grows.
     - Parallel loops are not nested in each other and are not reductions. The body of a vectorised
       loop has leaves only. A loop executed by an instruction has the semantics of the instruction.
     - Allocated buffers are workspace, registers or prepacked. No buffer has the type bool.
@@ -123,7 +119,7 @@ def _check_arguments(nest: Nest) -> None:
     for tensor in nest.outputs:
         _need(tensor.name in written, f"output {tensor.name} is never written")
     for name in nest.streamed:
-        _need(name in {t.name for t in nest.outputs}, f"{name} is streamed and is no output")
+        _need(name in {t.name for t in nest.outputs}, f"{name} is streamed, but not an output")
 
 
 def _check_shape(buffer: Buffer) -> None:
@@ -180,15 +176,14 @@ def _check_loop(loop: For, place: _Place) -> None:
 
 
 def _stays_false(bound: Cond, name: str) -> bool:
-    """Return whether `bound` cannot become true again as variable `name` grows."""
+    """Return whether a false `bound` remains false as variable `name` grows."""
     if isinstance(bound, Ge0):
         return _never_grows(bound.index, name)
-    # An equation in a changing index may become true again later.
     return name not in bound.index.vars()
 
 
 def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
-    """Return whether `sign * index` is non-increasing in variable `name`."""
+    """Return whether it is proved that `sign * index` does not increase with variable `name`."""
     for atom, c in index.terms:
         match atom:
             case Var():
@@ -254,7 +249,7 @@ def _check_cond(cond: Cond, place: _Place, where: str) -> None:
 
 
 def _unknown(names: frozenset[str], place: _Place, where: str) -> NoReturn:
-    """Raise MalformedNest: `where` uses one of `names` that is not an enclosing loop."""
+    """Raise MalformedNest: `where` uses a variable of `names` without an enclosing loop."""
     unknown = min(names - place.variables)
     known = ", ".join(sorted(place.variables)) or "none"
     raise MalformedNest(f"{where} uses {unknown}, the loops around it are: {known}")
@@ -266,7 +261,7 @@ def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
 
 
 def _check_node(node: Scalar, place: _Place, where: str) -> None:
-    """Check the rules of one node; its children are checked separately."""
+    """Check one node without its children."""
     match node:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")

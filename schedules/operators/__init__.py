@@ -3,7 +3,7 @@
     operators.matmul(M=512, N=512, K=512, epilogue="bias+relu")
     operators.build("conv2d_nhwc", {"h": "56", "w": "56", "ci": 64, "co": 64, "k": 3, "pad": 1})
 
-No later part of the system uses an operator's name: a workload is defined by its expression only.
+Only the expression defines a workload: no later part of the system uses the operator's name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ _OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
 
 
 def operator(name: str) -> Operator:
-    """Return the operator `name`, ignoring case. Raise WorkloadError "unknown_operator" with
-    similar names if there is none."""
+    """Return the operator `name`, ignoring case. Raise WorkloadError if it does not exist."""
     found = OPERATORS.get(name.casefold())
     if found is None:
         near = closest(name, list(OPERATORS))
@@ -43,16 +42,15 @@ def operator(name: str) -> Operator:
 
 
 def build(name: str, params: Mapping[str, object] | None = None, **more: object) -> Workload:
-    """Return the workload of operator `name` with `params`, whose names ignore case and whose
-    numbers may be text.
+    """Return the workload of operator `name` with the parameters `params` and `more`.
 
-    `dtype` is f32 by default. `epilogue` is a chain of operations on the result ("bias+relu").
-    `constant` lists inputs whose values never change ("B", "W+bias"). `allow_error` is the
-    workload's `allowed_error`. Raise WorkloadError if a parameter is unknown, missing or out of
-    range; the message states the accepted values.
+    Case is ignored in names, and numbers may be text. `dtype` is f32 by default. `epilogue` is a
+    chain of operations on the result ("bias+relu"). `constant` lists inputs whose values never
+    change ("B", "W+bias"). `allow_error` is the workload's `allowed_error`. Raise WorkloadError if
+    a parameter is unknown, missing or out of range.
     """
     op = operator(name)
-    numbers, options = _sorted_params(op, {**(params or {}), **more})
+    numbers, options = _split_params(op, {**(params or {}), **more})
     dtype = options.get("dtype", op.dtypes[0]).casefold()
     if dtype not in op.dtypes:
         raise WorkloadError(
@@ -77,11 +75,10 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     )
 
 
-def _sorted_params(
+def _split_params(
     op: Operator, given: Mapping[str, object]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the numbers by canonical name, and the options. Raise WorkloadError for names that the
-    operator does not have."""
+    """Divide `given` into integer parameters, by canonical name, and options."""
     known = {n.casefold(): n for n in (*op.names(), *_OPTIONS)}
     numbers: dict[str, int] = {}
     options: dict[str, str] = {}
@@ -131,7 +128,7 @@ def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
         return ()
     if not op.epilogues:
         raise WorkloadError(
-            f"{op.name} takes no epilogue; those that do:"
+            f"{op.name} takes no epilogue; operators with epilogues:"
             f" {', '.join(o.name for o in OPERATORS.values() if o.epilogues)}",
             code="unknown_epilogue",
         )
@@ -139,8 +136,7 @@ def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
 
 
 def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
-    """Return `core` with `_acc` appended to the name of its output if there are epilogues, whose
-    result has that name."""
+    """Return `core`, with `_acc` appended to the name of its output if there are epilogues."""
     if not epilogues:
         return core
     out = core.output
@@ -158,8 +154,8 @@ def spelling(
     constant: str = "",
     allow_error: float | None = None,
 ) -> str:
-    """Return the canonical spelling: the parameters that differ from their defaults, in declared
-    order."""
+    """Return the canonical text, such as "matmul:M=512,N=512,K=512": all parameters that differ
+    from their defaults, in declared order."""
     parts: list[str] = []
     for param in op.params:
         parts += _spelled(param, sizes)

@@ -58,8 +58,7 @@ def _batch_matmul_nt(p: Sizes, t: Types) -> Draft:
 
 
 def transpose_batch_matmul(p: Sizes, t: Types) -> Draft:
-    """Build C[b,h,i,j] = sum_k Q[b,i,h,k] V[b,j,h,k]: attention scores computed without a transpose
-    of the (seq, heads) layout."""
+    """Build C[b,h,i,j] = sum_k Q[b,i,h,k] V[b,j,h,k], attention scores without a transpose."""
     shape = (p["batch"], p["seq"], p["heads"], p["dim"])
     q, v = placeholder("Q", shape, t.data), placeholder("V", shape, t.weight)
     k = reduce_axis(p["dim"], "k")
@@ -81,7 +80,7 @@ OPERATORS = (
              "2*M*N*K", _MNK, PRODUCTS, _matmul_tn, epilogues=True),
     Operator("gemv", "matrix times vector", "W[N,K] x[K] y[N]", "2*N*K",
              (Param("N"), Param("K")), PRODUCTS, _gemv, epilogues=True),
-    Operator("batch_matmul", "one matrix product a batch entry", "A[B,M,K] B[B,K,N] C[B,M,N]",
+    Operator("batch_matmul", "one matrix product per batch entry", "A[B,M,K] B[B,K,N] C[B,M,N]",
              "2*B*M*N*K", _BMNK, PRODUCTS, _batch_matmul, epilogues=True),
     Operator("batch_matmul_nt", "batch_matmul, B stored transposed", "A[B,M,K] B[B,N,K] C[B,M,N]",
              "2*B*M*N*K", _BMNK, PRODUCTS, _batch_matmul_nt, epilogues=True),

@@ -41,8 +41,8 @@ class ConvolutionWindow:
 
     @property
     def out(self) -> int:
-        """The number of points of the output axis. Raise WorkloadError if the window is larger than
-        the padded input."""
+        """The extent of the output axis. Raise WorkloadError if the window exceeds the padded
+        input."""
         room = self.size + 2 * self.pad - self.dilation * (self.kernel - 1) - 1
         if room < 0:
             raise WorkloadError(
@@ -59,8 +59,7 @@ class ConvolutionWindow:
 
 
 def _windows(p: Sizes, axes: str) -> tuple[ConvolutionWindow, ...]:
-    """Return one window for each letter of `axes`, from parameters such as `K`, `KH`, `pad` and
-    `pad_h`."""
+    """Return the window of each axis, from parameters such as `K`, `KH`, `pad` and `pad_h`."""
 
     def size(general: str, one: str) -> int:
         return p[one] if one in p else p.get(general, 1)
@@ -79,8 +78,7 @@ def _windows(p: Sizes, axes: str) -> tuple[ConvolutionWindow, ...]:
 
 
 def _conv(p: Sizes, t: Types, axes: str) -> Draft:
-    """Build a convolution with any number of window axes: X[N,*axes,CI] W[*kernel,CI/groups,CO]
-    Y[N,*out,CO]."""
+    """Build a convolution: X[N,*axes,CI] W[*kernel,CI/groups,CO] Y[N,*out,CO]."""
     windows = _windows(p, axes)
     groups, ci, co = p["groups"], p["CI"], p["CO"]
     for name, channels in (("CI", ci), ("CO", co)):
@@ -146,8 +144,8 @@ def _depthwise(p: Sizes, t: Types) -> Draft:
 
 
 def _transposed(p: Sizes, t: Types) -> Draft:
-    """Build a transposed convolution as a gather: output h reads input (h + pad - r)/stride for the
-    taps r for which that is an integer."""
+    """Build a transposed convolution as a gather: output h reads input i = (h + pad - r)/stride for
+    each tap r with an integer i."""
     windows = _windows(p, "HW")
     outs = tuple((v.size - 1) * v.stride - 2 * v.pad + v.kernel for v in windows)
     for v, out in zip(windows, outs, strict=True):
@@ -174,8 +172,7 @@ def _transposed(p: Sizes, t: Types) -> Draft:
 
 
 def _useful_taps(v: ConvolutionWindow, out: int) -> int:
-    """Return the number of pairs (input i, tap r) inside the output: 0 <= i*stride - pad + r <
-    out."""
+    """Return the number of pairs (input i, tap r) with 0 <= i*stride - pad + r < out."""
     total = 0
     for tap in range(v.kernel):
         # i*stride >= pad - tap and i*stride <= out - 1 + pad - tap
@@ -232,7 +229,7 @@ def _window_params(axes: str, *, dilation: bool = True) -> tuple[Param, ...]:
         Param("K", per_axis=per_axis("K"), doc="taps of the window"),
         Param("stride", 1, per_axis=per_axis("stride")),
         Param("pad", 0, 0, per_axis=per_axis("pad"), doc="zeros added at both ends"),
-        Param("dilation", 1, per_axis=per_axis("dilation"), doc="distance of two taps"),
+        Param("dilation", 1, per_axis=per_axis("dilation"), doc="distance between taps"),
     )
     return params if dilation else params[:3]
 
@@ -258,11 +255,11 @@ OPERATORS = (
              "2*N*OD*OH*OW*CO*(CI/groups)*KD*KH*KW",
              (Param("N", 1), Param("D"), Param("H"), Param("W"), *_CHANNELS,
               *_window_params("DHW"), _GROUPS), PRODUCTS, _conv3d, epilogues=True),
-    Operator("depthwise_conv2d_nhwc", "each channel with a window of its own",
+    Operator("depthwise_conv2d_nhwc", "each channel with a separate window",
              "X[N,H,W,C] W[KH,KW,C] Y[N,OH,OW,C]", "2*N*OH*OW*C*KH*KW",
              (*_IMAGE, Param("C"), *_window_params("HW")), PRODUCTS, _depthwise, epilogues=True),
     Operator("conv2d_transpose_nhwc", "transposed convolution, O = (I-1)*stride - 2*pad + K",
-             "X[N,H,W,CI] W[KH,KW,CI,CO] Y[N,OH,OW,CO]", "2*N*CI*CO*U(H)*U(W), useful ones only",
+             "X[N,H,W,CI] W[KH,KW,CI,CO] Y[N,OH,OW,CO]", "2*N*CI*CO*U(H)*U(W), U: useful taps",
              (*_IMAGE, *_CHANNELS, *_window_params("HW", dilation=False)), PRODUCTS, _transposed,
              epilogues=True),
     Operator("conv2d_capsule_nhwijc", "convolution of capsules (small matrices)",

@@ -25,8 +25,7 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The operands of an epilogue: the tensor to which it is applied, the index of the element, and
-    the extra inputs."""
+    """The operands of an epilogue: its tensor, the index of the element, and the extra inputs."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
@@ -46,7 +45,7 @@ def _relu6(x: Expr, at: _Context) -> Expr:
 
 
 def _gelu(x: Expr, at: _Context) -> Expr:
-    """Return the tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    """Return 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh approximation of GELU."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
     return 0.5 * x * (1 + tanh(inner))
 
@@ -56,8 +55,7 @@ def _add(x: Expr, at: _Context) -> Expr:
 
 
 def _requant(x: Expr, at: _Context) -> Expr:
-    """Return u8 of scale[co] * x + zero_point, rounded to nearest (halves up) and clipped to
-    0..255."""
+    """Return scale[co] * x + zero_point as u8, rounded to nearest (ties up), clipped to 0..255."""
     scaled = cast(x, "f32") * at.inputs["scale"][at.index[-1]] + at.inputs["zero_point"][0]
     return cast(minimum(maximum(scaled, 0), 255) + 0.5, "u8")
 
@@ -66,8 +64,8 @@ def _requant(x: Expr, at: _Context) -> Expr:
 class Epilogue:
     """An operation on the result of a contraction.
 
-    `apply` computes one element. `extra` holds (name, shape kind) for each extra input. `floats`
-    and `integers` state the types for which the epilogue is defined.
+    `apply` computes one element. `extra` has (name, shape kind) for each extra input; see `_shape`.
+    `floats` and `integers` state whether it is defined for these types.
     """
 
     name: str
@@ -96,8 +94,7 @@ EPILOGUES = {
 
 
 def parse_epilogue(text: str) -> tuple[Epilogue, ...]:
-    """Parse a chain such as `bias+relu` or `bias_relu`, in order. Raise WorkloadError with the
-    choices for an unknown name."""
+    """Parse a chain such as `bias+relu` or `bias_relu`. Raise WorkloadError for an unknown name."""
     found: list[Epilogue] = []
     for name in text.casefold().replace("_", "+").split("+"):
         epilogue = EPILOGUES.get(name)
@@ -122,7 +119,7 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
         if not (epilogue.floats if dtype.is_float else epilogue.integers):
             raise WorkloadError(
                 f"epilogue {epilogue.name} is for {'integers' if dtype.is_float else 'floats'},"
-                f" the value it would get is {dtype}",
+                f" but its operand is {dtype}",
                 code="bad_dtype",
             )
         for extra, kind in epilogue.extra:
@@ -145,11 +142,10 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
 
 
 def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
-    """Return the bytes by the library's convention: the operands, the contraction's result, and a
-    residual.
+    """Return the bytes by the library's convention: operands, result and residual.
 
-    Vectors (bias, scale) do not count. For requantisation, the result that counts is the i32
-    accumulator.
+    Vectors (bias, scale) do not count. The result has the type of the contraction, so it is i32
+    before requantisation.
     """
     operands = sum(t.tensor.bytes for t in draft.inputs) + draft.output.tensor.bytes
     residual = any(e.name == "add" for e in epilogues)
@@ -161,6 +157,4 @@ def _shape(acc: TensorExpr, kind: str) -> tuple[int, ...]:
 
 
 def _extra_type(name: str, dtype: DType) -> str:
-    """Return the type of an extra input: f32 for scale and zero point, else the type of the value
-    to which it is added."""
     return "f32" if name in ("scale", "zero_point") else dtype

@@ -19,10 +19,8 @@ PRODUCTS = (*FLOATS, "u8s8s32", "i32", "i64", "i8", "u8")
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A size of an operator. It has no default if `default` is None.
-
-    `per_axis` are the names that set it for a single axis; they take precedence over `name`.
-    """
+    """A size of an operator. It has no default if `default` is None. `per_axis` are the names that
+    set it for a single axis, such as `stride_h`; they take precedence over `name`."""
 
     name: str
     default: int | None = None
@@ -74,10 +72,8 @@ class Operator:
     epilogues: bool = False
 
     def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
-        """Return all parameters with defaults filled in; `given` has canonical names.
-
-        Raise WorkloadError for a parameter that is missing or out of range.
-        """
+        """Return all parameters, with defaults for those not in `given` (by canonical name). Raise
+        WorkloadError if a parameter is missing or out of range."""
         found: dict[str, int] = {}
         for param in self.params:
             general = given.get(param.name, param.default)

@@ -41,8 +41,7 @@ def _attention_softmax(p: Sizes, t: Types) -> Draft:
 
 
 def _layernorm(p: Sizes, t: Types) -> Draft:
-    """Build layer normalisation in two passes: first the mean, then the variance around it, which
-    avoids cancellation."""
+    """Build layer normalisation. The variance is computed after the mean to avoid cancellation."""
     m, n = p["M"], p["N"]
     a = placeholder("A", (m, n), t.data)
     gamma, beta = placeholder("gamma", (n,), t.weight), placeholder("beta", (n,), t.weight)

@@ -33,5 +33,4 @@ PRIMITIVES: tuple[type[Primitive], ...] = tuple(
     for each in list(globals().values())
     if isinstance(each, type) and issubclass(each, Primitive) and not isabstract(each)
 )
-"""All primitives, which are the steps of a trace in addition to rewrites. Importing a primitive in
-this module registers it."""
+"""All primitives. Importing a primitive in this module registers it."""

@@ -1,7 +1,4 @@
-"""Rectangular regions of tensors, and private buffers for them.
-
-The region that a subtree of a nest accesses is a function of the enclosing loops.
-"""
+"""Rectangular regions of tensors that a body accesses, and private buffers for them."""
 
 from __future__ import annotations
 
@@ -38,23 +35,21 @@ class DimensionSpan:
 
     @property
     def extent(self) -> int:
-        """The number of elements."""
         return self.width // max(self.step, 1) + 1
 
     def local(self, index: Affine) -> Affine:
         """Return the position of the element `index` within the span."""
         offset, step = index - self.base, max(self.step, 1)
-        # If the index has divisions, the offset is a multiple of `step` even if its constant is
-        # not.
+        # With divisions, the offset may be a multiple of `step` although its constant is not.
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 
     def joined(self, other: DimensionSpan, source: object) -> DimensionSpan:
-        """Return the smallest span that contains both. Raise ScheduleError if their distance is not
-        constant."""
+        """Return the smallest span that contains both spans. Raise ScheduleError if the distance of
+        their bases is not constant."""
         offset = other.base - self.base
         if not offset.is_const:
-            problem = f"two reads start at unrelated places, {self.base} and {other.base}"
+            problem = f"the distance of two accesses is not constant: {self.base} and {other.base}"
             raise ScheduleError(source, problem)
         shift, low = offset.const, min(0, offset.const)
         width = max(self.width, shift + other.width) - low
@@ -72,21 +67,19 @@ class TensorRegion:
         return tuple(span.extent for span in self.spans)
 
     def local_index(self, index: Index) -> Index:
-        """Return the index, in a copy of the region, of the tensor element `index`."""
+        """Return the index in a copy of the region for the tensor element `index`."""
         return tuple(span.local(i) for span, i in zip(self.spans, index, strict=True))
 
     def element(self, position: Index) -> Index:
-        """Return the index, in the tensor, of a position of the region."""
+        """Return the index in the tensor for a `position` in a copy of the region."""
         pairs = zip(self.spans, position, strict=True)
         return tuple(span.base + x * max(span.step, 1) for span, x in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferBox:
-    """A private buffer and the loops over it, one for each dimension of more than one element.
-
-    `names` has a name for every dimension.
-    """
+    """A private buffer and the loops over its dimensions. `names` has one name per dimension, but
+    dimensions of one element have no loop."""
 
     buffer: Buffer
     names: tuple[str, ...]
@@ -95,10 +88,8 @@ class BufferBox:
     def of(
         cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
     ) -> BufferBox:
-        """Return a buffer in registers or in the workspace.
-
-        Its loops are named `name`.0, `name`.1, ...; quotes are appended while the name is `taken`.
-        """
+        """Return a buffer in registers or in the workspace, with loops named `name`.0, `name`.1,
+        ... A quote is appended to a name that is `taken`."""
         names = []
         for d in range(len(extent)):
             loop = f"{name}.{d}"
@@ -110,18 +101,17 @@ class BufferBox:
 
     @property
     def loops(self) -> tuple[For, ...]:
-        """The loops over the buffer, with empty bodies."""
         sizes = zip(self.names, self.buffer.shape, strict=True)
         return tuple(For(name, extent, ()) for name, extent in sizes if extent > 1)
 
     def index(self, names: tuple[str, ...]) -> Index:
-        """Return the index by loops named `names`; it is zero in dimensions of one element."""
+        """Return the index with variables `names`; it is zero in dimensions of one element."""
         sizes = zip(names, self.buffer.shape, strict=True)
         return tuple(var(name) if extent > 1 else ZERO for name, extent in sizes)
 
     @property
     def position(self) -> Index:
-        """The index by the loops of this buffer."""
+        """The index with the variables of `loops`."""
         return self.index(self.names)
 
 
@@ -129,11 +119,8 @@ def region_of(
     indices: Iterable[Index], inner: Ranges, outer: Ranges, source: object
 ) -> TensorRegion:
     """Return the smallest region that contains all `indices` for all values of the `inner`
-    variables.
-
-    Raise ScheduleError if an index mixes inner and outer variables in one division, because the
-    region then has no fixed size, or if the distance of two indices is not constant.
-    """
+    variables. Raise ScheduleError if it has no fixed size: if an index divides a sum of inner and
+    outer variables, or the distance of two indices is not constant."""
     ranges = {**outer, **inner}
     first, *others = (tuple(_span(i, inner, ranges, source) for i in index) for index in indices)
     for spans in others:

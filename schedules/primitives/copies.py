@@ -1,7 +1,7 @@
-"""Private copies of regions, and their layout (TransformLayout).
+"""Primitives for private buffers: CacheRead, BlockRead, CacheWrite and TransformLayout.
 
-A copy is filled before it is read (CacheRead, BlockRead), or is accumulated and written back
-(CacheWrite).
+CacheRead and BlockRead fill a buffer before it is read. CacheWrite accumulates in a buffer and
+writes it back. TransformLayout changes the layout of a buffer.
 """
 
 from __future__ import annotations
@@ -66,11 +66,8 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm, Walk
 
 @dataclass(frozen=True, slots=True)
 class _CopyPrimitive(LoopMaker):
-    """Common base of CacheRead and BlockRead: fill a private buffer and redirect reads to it.
-
-    The buffer `name` is filled from `tensor` before the body of `loop`, which then reads from the
-    buffer. Elements outside the tensor are zero in the copy.
-    """
+    """Base of CacheRead and BlockRead: at the start of the body of `loop`, fill the private buffer
+    `name` from `tensor`, and redirect reads to it. Elements outside the tensor are zero."""
 
     tensor: str
     loop: str
@@ -79,7 +76,6 @@ class _CopyPrimitive(LoopMaker):
     WALK = Walk.FILL
 
     def _inside(self, place: LoopPosition, along: str) -> None:
-        """Raise ScheduleError if the loop `along` is not inside `place`."""
         around = find_loop(place.nest, along, self).outer
         inside = self.loop == ROOT or place.loop in around
         require(inside, self, f"{along!r} is not inside {self.loop!r}")
@@ -87,11 +83,8 @@ class _CopyPrimitive(LoopMaker):
     def _readable(
         self, place: LoopPosition, takes: Callable[[Index], bool], words: str
     ) -> tuple[Buffer, list[Load]]:
-        """Return the buffer to copy, and the reads of it at `place` that satisfy `takes`.
-
-        `words` describes these reads in errors. Raise ScheduleError if there is no such buffer or
-        read, if the name is in use, or if the body writes the buffer.
-        """
+        """Return the buffer to copy, and the reads of it at `place` that satisfy `takes`. `words`
+        describes these reads in errors."""
         nest, body, tensor = place.nest, place.loop.body, self.tensor
         source = buffer_called(nest, tensor, self)
         require_free(nest, self.name, self)
@@ -112,11 +105,8 @@ class _CopyPrimitive(LoopMaker):
         element: Index,
         redirect: Callable[[Scalar], Scalar | None],
     ) -> Made:
-        """Return the nest after the step.
-
-        `box` is filled with `element` of the tensor at each position, and `redirect` rewrites the
-        reads in the body at `place`.
-        """
+        """Return the nest in which each position of `box` is filled with `element` of the tensor,
+        and `redirect` rewrites the reads in the body at `place`."""
         source = buffer_called(place.nest, self.tensor, self)
         value: Scalar = Load(source.name, element, source.dtype)
         conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
@@ -130,21 +120,20 @@ class _CopyPrimitive(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class CacheRead(_CopyPrimitive):
-    """Copy the region that a loop's body reads into a private buffer.
-
-    Known as `cache_read` in TVM and `stage_mem` in Exo. With TransformLayout this is packing.
+    """Copy the region that a loop's body reads into a private buffer (`cache_read` in TVM,
+    `stage_mem` in Exo). With TransformLayout, this is packing.
 
         for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
 
-    With `along`, an inner loop, only reads whose index depends on that loop are redirected. A
-    matrix times its own transpose reads one tensor by rows and by columns:
+    If `along` names an inner loop, only reads whose index depends on that loop are redirected, for
+    example one of the two reads of A in a matrix times its own transpose:
 
         for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
 
     Elements of the region outside the tensor are zero in the copy, so conditions that only restrict
-    reads to the tensor are removed: a padded copy. Legal if the region has a fixed size and the
-    body does not write the tensor. If `loop` is "", the copy is made for the whole nest. The buffer
-    is named `name`, its loops `name`.0, `name`.1, ...
+    reads to the tensor are removed (a padded copy). If `loop` is "", the copy is made for the whole
+    nest. The buffer is named `name`, its loops `name`.0, `name`.1, ... Legal if the region has a
+    fixed size and the body does not write the tensor.
     """
 
     register: bool = False
@@ -156,11 +145,7 @@ class CacheRead(_CopyPrimitive):
     )
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest with the copy, and the loops that fill it.
-
-        Raise ScheduleError if there is no such read, if the tensor is written inside, or if the
-        region has no fixed size.
-        """
+        """Return the nest with the copy, and the loops that fill it."""
         place = open_place(nest, self.loop, self)
         if self.along:
             self._inside(place, self.along)
@@ -180,8 +165,7 @@ class CacheRead(_CopyPrimitive):
                 case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
                     other.is_plus_zero and tensor == source.name and takes(index)
                 ):
-                    # Guards have no common factors, but substitution of strided taps introduces
-                    # some.
+                    # Substitution of strided taps introduces common factors.
                     inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                     kept = tuple(c for c in conds if normal_cond(c) not in inside)
                     load = Load(self.name, region.local_index(index), dtype)
@@ -198,25 +182,21 @@ class CacheRead(_CopyPrimitive):
 class BlockRead(_CopyPrimitive):
     """Load the elements that one read needs in a loop's body into registers.
 
-    The block has one element for each iteration of the inner loops on which the index of the read
-    depends, with loop `along` innermost. The read is the one whose last non-unit dimension depends
-    on `along`. With `along` i:
+    The read is selected by `along`: its last non-unit dimension depends on that loop. The buffer
+    has one element for each iteration of the inner loops on which the index of the read depends,
+    with loop `along` as its last dimension. With `along` i:
 
         for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
 
-    The elements need not form a rectangular region, unlike for CacheRead: other reads are not
-    changed, and an index may divide a sum of inner and outer loops. Elements outside the tensor are
-    zero in the copy. Legal if the body does not write the tensor.
+    Unlike for CacheRead, the elements need not form a rectangular region: an index may divide a sum
+    of inner and outer loops. Elements outside the tensor are zero in the copy. Legal if all
+    selected reads are equal and the body does not write the tensor.
     """
 
     along: str
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest with the copy, and the loops that fill it.
-
-        Raise ScheduleError if there is no such read or more than one, or if the tensor is written
-        inside.
-        """
+        """Return the nest with the copy, and the loops that fill it."""
         place = open_loop(nest, self.loop, self)
         self._inside(place, self.along)
         buffer = buffers_in(nest).get(self.tensor)
@@ -228,10 +208,9 @@ class BlockRead(_CopyPrimitive):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        # Compare simplified indices, because loops of one iteration make no difference.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
-        require(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
+        require(same >= set(reads), self, f"several reads of {self.tensor!r}{words}")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
         box = BufferBox.of(self.name, extent, source.dtype, True, names_in(nest))
@@ -241,8 +220,7 @@ class BlockRead(_CopyPrimitive):
         return self._filled(place, box, element, lambda n: new if n in same else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
-        """Return the loops of `body` that enclose `read` and on which its index depends, `along`
-        last."""
+        """Return the loops around `read` on which its index depends, `along` last."""
         own = (leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint))
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
@@ -255,19 +233,17 @@ def _moves(index: Index, loop: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite(LoopMaker):
-    """Accumulate the writes of a part of a loop's body in a private buffer, then write them back
-    once.
-
-    These are register accumulators: `cache_write` in TVM, `stage_mem` with accumulation in Exo.
+    """Accumulate in a private buffer (register accumulators), and write it back once (`cache_write`
+    in TVM, `stage_mem` with accumulation in Exo).
 
         for i:                          for i:
           for k: for j:           ->      for j: W[j] = identity
             C[i, j] += v                  for k: for j: W[j] += v
                                           for j: C[i, j] = W[j]   (+= if an outer loop also reduces)
 
-    The initialising loops and the write-back loops are copies of the body's spatial loops, named
-    with `.init` and `.out`, of the same kinds. Guards on spatial loops move to the write-back and
-    to the reads that need them. Legal if one statement of the body writes the buffer.
+    The loops that initialise and write back are copies of the body's spatial loops, with `.init`
+    and `.out` appended to their names. Guards on spatial loops are copied to both. Legal if exactly
+    one statement of the body writes the buffer, none reads it, and the region has a fixed size.
     """
 
     buffer: str
@@ -278,12 +254,7 @@ class CacheWrite(LoopMaker):
     WALK = Walk.ENDS
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest with the cache, the loops that initialise it (if any) and the write-back
-        loops.
-
-        Raise ScheduleError if the number of statements that write the buffer is not one, if the
-        buffer is also read, or if the region has no fixed size.
-        """
+        """Return the nest with the buffer, and the loops that initialise it and write it back."""
         place = open_place(nest, self.loop, self)
         dtype = buffer_called(nest, self.buffer, self).dtype
         part, leaf, chain = self._written(place)
@@ -311,12 +282,8 @@ class CacheWrite(LoopMaker):
         return Made(still_prepacked(written, self), made | ending)
 
     def _written(self, place: LoopPosition) -> tuple[Stmt, StoreElement | Update, tuple[For, ...]]:
-        """Return the part of the body that writes the buffer, its leaf, and the loops that enclose
-        the leaf.
-
-        Only loops inside the part are returned. Raise ScheduleError if a private buffer is not
-        legal there.
-        """
+        """Return the statement of the body that contains the write, the leaf that writes, and the
+        loops of the statement around the leaf."""
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)
         where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
@@ -325,11 +292,13 @@ class CacheWrite(LoopMaker):
         chain = chain_to(place.loop.body, leaf)
         part = chain[0] if chain else leaf
         own = reads_of((part,), self.buffer) or self.buffer in private_buffers((part,))
-        require(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
+        require(
+            not own, self, f"the statement that writes {self.buffer!r} also reads or allocates it"
+        )
         serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
         require(serial, self, "a parallel loop is inside; cache within it")
         for loop in chain:  # a spatial loop merged with a reduction loop
-            problem = f"{loop.var!r} is of a reduction and moves what is written"
+            problem = f"reduction loop {loop.var!r} indexes the written element"
             require(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
         return part, leaf, chain
 
@@ -337,10 +306,7 @@ class CacheWrite(LoopMaker):
 def _write_back(
     leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
-    """Return the statement that writes a result of `leaf` back from its private buffer.
-
-    The statement runs after the loops `reduced`.
-    """
+    """Return the statement that writes a result of `leaf` back, after the loops `reduced`."""
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)
@@ -364,17 +330,14 @@ class TransformLayout(Primitive):
     dims: tuple[tuple[int, int], ...]
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the new layout.
-
-        Raise ScheduleError if the buffer is an argument or if the parts do not match.
-        """
+        """Return the nest with the new layout."""
         buffer = buffer_called(nest, self.buffer, self)
         own = buffer.scope is not BufferScope.ARGUMENT
-        require(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
+        require(own, self, f"{self.buffer!r} is an argument, so its layout is fixed")
         factors = dict(self.split)
         parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
         wanted = sorted((d, part) for d, own in parts.items() for part in own)
-        require(sorted(self.dims) == wanted, self, f"the new order must be made of {wanted}")
+        require(sorted(self.dims) == wanted, self, f"dims must be a permutation of {wanted}")
         for d, factor in factors.items():
             most = factor_bound(buffer.shape[d]) if d < len(buffer.shape) else 0
             require(1 <= factor <= most, self, f"dimension {d} may be divided by 1..{most}")
@@ -401,12 +364,10 @@ class TransformLayout(Primitive):
 
 
 def _part(index: Affine, part: int, factor: int) -> Affine:
-    """Return the whole `index`, its quotient or its remainder."""
     if part == 0:
         return index
     return index // factor if part == 1 else index % factor
 
 
 def _extent(whole: int, part: int, factor: int) -> int:
-    """Return the number of values of `_part` of an index."""
     return (whole, -(-whole // factor), factor)[part]

@@ -1,4 +1,4 @@
-"""Dependence tests: may iterations be reordered, run in parallel, or run as vector lanes?
+"""Dependence tests for reordered, parallel and vectorised iterations.
 
 Invariant of all primitives: a leaf writes each element of a buffer in at most one iteration of its
 spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. Two
@@ -37,14 +37,12 @@ from ..nest.loop_ir import (
 def check_reorderable(
     before: Sequence[For], after: Sequence[For], source: object, around: Ranges
 ) -> None:
-    """Raise ScheduleError if the perfectly nested loops `before` must not be put into the order
-    `after`.
+    """Raise ScheduleError if the order of the perfectly nested loops `before` must not be `after`.
 
     Each buffer that the body writes, other than its private buffers, must be stored once per
     element or combined by one reducer. If the body also has another access to the buffer, the loops
-    that may carry a dependence between the two accesses must keep their order, so that the
-    dependence keeps its sign. A loop may carry the dependence if its distance in that loop is not
-    proved to be zero.
+    that carry a dependence between the two accesses must keep their relative order. A loop carries
+    the dependence if its distance in that loop is not proved to be zero.
     """
     private = private_buffers(before[-1].body)
     reducers: dict[str, Reducer | None] = {}
@@ -66,11 +64,8 @@ def check_reorderable(
 
 @dataclass(frozen=True, slots=True)
 class _AccessPair:
-    """Two accesses to `buffer` with simplified indices.
-
-    The first access is a write. `reads` is true if the second access is a read; `commutes` is true
-    if both combine by the same reducer.
-    """
+    """Two accesses to `buffer` with simplified indices. `reads`: whether `other` is a read.
+    `commutes`: whether both are updates by the same reducer."""
 
     buffer: str
     write: ElementAccess
@@ -84,11 +79,8 @@ class _AccessPair:
 
 
 def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
-    """Yield pairs of different accesses in `loop`, one of them a write, to buffers not private to
-    its body.
-
-    A leaf is not paired with itself: see the invariant in the module docstring.
-    """
+    """Yield pairs of a write in `loop` and another access to the same buffer, except buffers
+    private to its body. By the invariant of this module, a leaf does not conflict with itself."""
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
     found: dict[_AccessPair, None] = {}
@@ -114,11 +106,9 @@ def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAcc
 
 
 def check_disjoint(loop: For, source: object, around: Ranges) -> None:
-    """Raise ScheduleError if iterations of `loop` may not run in parallel.
-
-    Different iterations must write different elements, and no iteration may read an element that
-    another iteration writes. `around` maps the variables of the enclosing loops to their ranges.
-    """
+    """Raise ScheduleError if iterations of `loop` must not run in parallel: if two may write the
+    same element, or one may read an element that another writes. `around` has the ranges of the
+    enclosing loops."""
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     require(not loop.reduce, source, problem)
     if loop.extent == 1:
@@ -146,16 +136,13 @@ def _reducer(leaf: StoreElement | Update) -> Reducer | None:
 
 
 def _conditions(leaf: StoreElement | Update, chain: tuple[For, ...]) -> tuple[Cond, ...]:
-    """Return the conditions that hold whenever `leaf`, inside the loops `chain`, is executed."""
+    """Return the conditions that hold if `leaf`, inside the loops `chain`, is executed."""
     return (*leaf.guards, *(bound for loop in chain for bound in loop.bounds))
 
 
 def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
-    """Raise ScheduleError if a parallel or vectorised loop of `stmts` is not legal.
-
-    This repeats the proofs of Parallel and Vectorize, because later steps may have changed the
-    leaves.
-    """
+    """Raise ScheduleError if a parallel or vectorised loop of `stmts` is not legal. This repeats
+    the proofs of Parallel and Vectorize, because later steps may have changed the leaves."""
     for loop in loops(stmts):
         if loop.kind is LoopKind.PARALLEL:
             check_disjoint(loop, source, ranges_of(loops_around(stmts, loop)))
@@ -166,10 +153,9 @@ def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
 def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
     """Raise ScheduleError if the iterations of `loop` must not run as lanes of one vector.
 
-    `around` maps the variables of the enclosing loops to their ranges. A reduction loop is legal if
-    every leaf combines all lanes into one element: a horizontal reduction. A spatial loop is legal
-    if its lanes write different elements and no lane reads an element that another lane writes.
-    """
+    A reduction loop is legal if every leaf combines all lanes into one element (a horizontal
+    reduction). A spatial loop is legal if its lanes write different elements, and no lane reads an
+    element that another lane writes. `around` has the ranges of the enclosing loops."""
     innermost = all(isinstance(stmt, StoreElement | Update | PrefetchHint) for stmt in loop.body)
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
     require(innermost, source, problem)

@@ -17,26 +17,21 @@ from .primitive import LoopMaker, Made, Primitive, Walk
 
 @dataclass(frozen=True, slots=True)
 class Split(LoopMaker):
-    """Divide a loop in two (`split` in Halide and TVM, `divide_loop` in Exo).
+    """Split a loop into two nested loops (`split` in Halide and TVM, `divide_loop` in Exo).
 
         for i in 0..n: S(i)    ->    for io in 0..ceil(n / factor):
                                          for ii in 0..factor:
                                              if io*factor + ii < n: S(io*factor + ii)
 
-    The guard is omitted if `factor` divides n. Legal on every serial loop with a factor from 1 to
-    `limits.factor_bound(n)`: each iteration still runs once, in the old order. The new loops are
-    named `loop`o and `loop`i.
+    The guard is omitted if `factor` divides n. The new loops are named `loop`o and `loop`i. Legal
+    for a serial loop and a factor from 1 to `limits.factor_bound(n)`.
     """
 
     loop: str
     factor: int
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest after the split, and the outer and the inner loop.
-
-        Raise ScheduleError if there is no such loop, it is not serial, or the factor is out of
-        range.
-        """
+        """Return the nest after the split, and the outer and the inner loop."""
         place = serial_loop(nest, self.loop, self)
         loop, factor = place.loop, self.factor
         most = factor_bound(loop.extent)
@@ -60,8 +55,8 @@ class Fuse(LoopMaker):
         for i in 0..n:           ->    for f in 0..n*m: S(f // m, f % m)
             for j in 0..m: S(i, j)
 
-    Legal for serial loops that are both spatial or both reduction loops: the order of iterations
-    does not change. The new loop is named `outer`f.
+    Legal for serial loops that are both spatial or both reduction loops, and if the fused loop has
+    at most `limits.MAX_LOOP_EXTENT` iterations. The new loop is named `outer`f.
     """
 
     outer: str
@@ -70,19 +65,15 @@ class Fuse(LoopMaker):
     WALK = Walk.FUSED
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest after fusing, and the fused loop.
-
-        Raise ScheduleError if the loops are not perfectly nested, not serial or of mixed kinds, or
-        if the fused loop is too long.
-        """
+        """Return the nest after fusing, and the fused loop."""
         place = find_loop(nest, self.outer, self)
         outer, inner = place.loop, find_loop(nest, self.inner, self).loop
         require_serial(outer, self)
         require_serial(inner, self)
-        problem = f"{self.inner!r} must be the whole body of {self.outer!r}, and is not"
+        problem = f"{self.inner!r} must be the whole body of {self.outer!r}"
         require(outer.body == (inner,), self, problem)
         same = outer.reduce == inner.reduce
-        require(same, self, "one loop is spatial and the other of a reduction")
+        require(same, self, "one loop is spatial, the other a reduction loop")
         extent = inner.extent
         problem = f"the fused loop would have more than {MAX_LOOP_EXTENT} iterations"
         require(outer.extent * extent <= MAX_LOOP_EXTENT, self, problem)
@@ -98,21 +89,15 @@ class Fuse(LoopMaker):
 class Reorder(Primitive):
     """Put perfectly nested loops into the given order, outermost first (`reorder`).
 
-    The loops must form one chain: each loop after the first is the whole body of the loop before
-    it. Loops of the chain that are not named keep their position. Legal if the loops that carry a
-    dependence, from a write in the body to a read, keep their order relative to each other.
-    Reductions combine by associative, commutative operations whose first update remains first in
-    every order.
+    Other loops between them keep their positions. Legal for serial loops if the loops that carry a
+    dependence between two accesses in the body keep their relative order (`check_reorderable`).
+    Reductions are associative and commutative, so they may be reordered.
     """
 
     order: tuple[str, ...]
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the reordered nest.
-
-        Raise ScheduleError if the loops are not one chain or not serial, or if a dependence forbids
-        the order.
-        """
+        """Return the reordered nest."""
         once = self.order and len(set(self.order)) == len(self.order)
         require(bool(once), self, f"name each loop once, got {list(self.order)}")
         found = [find_loop(nest, name, self) for name in self.order]
@@ -135,15 +120,13 @@ class Reorder(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Partition(LoopMaker):
-    """Split a loop's range in two, each part with a separate body (`peel`, `cut_loop` in Exo).
+    """Split a loop's range into two loops with separate bodies (peeling; `cut_loop` in Exo).
 
         for i in 0..n: S(i)    ->    for i in 0..at: S(i)
                                      for i.t in 0..n-at: S(i.t + at)
 
-    Later cleaning of the nest removes guards that always hold in one part, and shrinks inner loops
-    to the remaining iterations. Legal on every loop that is not vectorised or parallel, for 1 <= at
-    < n. `.t` is appended to the names of loops and buffers in the second part, so that it can be
-    scheduled separately.
+    `.t` is appended to the names of loops and buffers in the second part, so that it can be
+    scheduled separately. Legal for a loop that is neither vectorised nor parallel, and 1 <= at < n.
     """
 
     loop: str
@@ -152,11 +135,7 @@ class Partition(LoopMaker):
     WALK = Walk.REST
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest after the split, and the loops of the second part.
-
-        Raise ScheduleError if there is no such loop, it has the wrong kind, or `at` is out of
-        range.
-        """
+        """Return the nest after the split, and the loops of the second part."""
         place = find_loop(nest, self.loop, self)
         loop = place.loop
         together = loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)

@@ -1,8 +1,5 @@
-"""Primitives that set the execution of a loop (Vectorize, Unroll, Parallel) or the storage of a
-buffer (Stream, PackAhead).
-
-None of them changes the statements.
-"""
+"""Primitives that set a property of a loop (Vectorize, Unroll, Parallel) or of a buffer (Stream,
+PackAhead), without changing statements."""
 
 from __future__ import annotations
 
@@ -31,27 +28,23 @@ each for opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manua
 EVEX)."""
 
 MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
-"""Maximum number of copies of a statement that unrolling may make. A copy is at least one
-instruction, so more copies exceed the L1 instruction cache. A safety limit for untrusted traces:
-sketches stay below a quarter of it (`test_primitives_limits.py`)."""
+"""Most copies of a statement by unrolling. A copy is at least one instruction, so more copies
+exceed the L1 instruction cache. A safety limit for untrusted traces: sketches use less than a
+quarter of it (`test_primitives_limits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vectorize(Primitive):
     """Execute a loop's iterations as the lanes of one vector (`vectorize`).
 
-    Legal for an innermost serial loop of up to 64 iterations. The lanes must write different
-    elements and read no element that another lane writes, or must combine into one element.
+    Legal for an innermost serial loop of up to 64 iterations if its lanes write different elements
+    and read no element that another lane writes, or if they all combine into one element.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the loop marked.
-
-        Raise ScheduleError if the loop is not innermost or is too long, or if lanes depend on each
-        other.
-        """
+        """Return the nest with the kind of the loop set."""
         place = serial_loop(nest, self.loop, self)
         extent = place.loop.extent
         problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
@@ -64,16 +57,13 @@ class Vectorize(Primitive):
 class Unroll(Primitive):
     """Unroll a loop completely (`unroll`).
 
-    Always legal; rejected if the body would be copied more than `MAX_UNROLLED` times in total.
+    Legal for a serial loop if a statement has at most `MAX_UNROLLED` copies in total.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the loop marked.
-
-        Raise ScheduleError if the loop is not serial or the number of copies exceeds the limit.
-        """
+        """Return the nest with the kind of the loop set."""
         place = serial_loop(nest, self.loop, self)
         copies = place.loop.extent * written_out(place.loop)
         for outer in place.outer:
@@ -95,77 +85,61 @@ def written_out(stmt: Stmt) -> int:
 class Parallel(Primitive):
     """Divide a loop's iterations among threads (`parallel`).
 
-    Legal for a serial spatial loop with no enclosing or nested parallel loop, if its iterations
-    provably write different elements and read no element that another iteration writes.
+    Legal for a serial spatial loop in serial loops, without nested parallel loops, if its
+    iterations write different elements and read no element that another iteration writes.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the loop marked.
-
-        Raise ScheduleError if the loop is nested in a parallel loop, is a reduction, is not proved
-        independent, or conflicts with prepacking.
-        """
+        """Return the nest with the kind of the loop set."""
         place = serial_loop(nest, self.loop, self)
         for other in (*place.outer, *loops(place.loop.body)):
             problem = f"parallel loops do not nest, and {other.var!r} is one"
             require(other.kind is not LoopKind.PARALLEL, self, problem)
         plain = all(outer.kind is LoopKind.SERIAL for outer in place.outer)
-        require(plain, self, "a parallel loop may stand in serial loops only")
+        require(plain, self, "a parallel loop may be nested in serial loops only")
         check_disjoint(place.loop, self, place.ranges)
         return still_prepacked(place.marked(LoopKind.PARALLEL), self)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(Primitive):
-    """Write an output with non-temporal stores (`store_nontemporal` in other systems).
+    """Write an output with non-temporal stores.
 
-    A non-temporal store neither loads the cache line first nor evicts other lines, which saves a
-    third of the traffic of an addition. It is profitable for outputs larger than the caches. Legal
-    for outputs that the nest does not read.
+    A non-temporal store neither loads the cache line first nor evicts other lines. It is profitable
+    for outputs larger than the caches. Legal for outputs that the nest does not read.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the output marked.
-
-        Raise ScheduleError if the buffer is not an output, is read by the nest, or is already
-        marked.
-        """
+        """Return the nest with the output marked."""
         outputs = [tensor.name for tensor in nest.outputs]
-        problem = f"{self.buffer!r} is no output; there are {', '.join(outputs)}"
+        problem = f"{self.buffer!r} is not an output; outputs: {', '.join(outputs)}"
         require(self.buffer in outputs, self, problem)
         require(self.buffer not in nest.streamed, self, f"{self.buffer!r} is streamed already")
         read = reads_of(nest.body, self.buffer)
-        require(not read, self, f"{self.buffer!r} is read again, from the caches")
+        require(not read, self, f"{self.buffer!r} is read by the nest")
         return replace(nest, streamed=(*nest.streamed, self.buffer))
 
 
 @dataclass(frozen=True, slots=True)
 class PackAhead(Primitive):
-    """Prepacking: make a private copy of a constant input once, before all calls.
-
-    The C entry point of the copy is `NAME_prepack`.
+    """Prepacking: make a private copy of a constant input once, in the C function `NAME_prepack`.
 
         alloc P        # workspace          alloc P        # prepacked
         for x: P[x] = W[f(x)]         ->    for x: P[x] = W[f(x)]     once
         for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
 
-    Legal for a workspace buffer that is allocated outside all loops (CacheRead with loop "") and is
-    filled at the start of its block only from inputs marked constant. Its layout and the loops that
-    fill it may still be changed.
+    Legal for a workspace buffer that is allocated outside all loops (CacheRead with loop "") and
+    filled at the start of its block from constant inputs only (`prepack_problem`).
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the buffer marked.
-
-        Raise ScheduleError if the buffer is allocated inside a loop or is filled from inputs that
-        are not constant.
-        """
+        """Return the nest with the scope of the buffer set."""
         scope = buffer_called(nest, self.buffer, self).scope
         problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
         require(scope is BufferScope.WORKSPACE, self, problem)

@@ -28,17 +28,15 @@ from .primitive import LoopMaker, Made, Primitive, Walk
 
 @dataclass(frozen=True, slots=True)
 class Merge(Primitive):
-    """Loop fusion: run two loops over the same range as one.
-
-    Known as `compute_with` in Halide and `fuse` in Exo.
+    """Loop fusion: run two loops over the same range as one (`compute_with` in Halide).
 
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    Both loops have the same kind, which is not parallel. `second` may be inside unit-extent loops
-    and may have statements and allocations before it. `first` is moved past these statements;
-    statements that depend on `first` are moved past `second`. Legal if statements that are
-    exchanged are independent, and if iteration i of one loop and iteration j of the other access a
+    Both loops have the same kind, which is not parallel. `second` follows `first` in the same body,
+    or inside allocations and unit-extent loops of that body. Statements between the loops then run
+    before the new loop, or after it if they depend on `first`. Legal if statements whose order
+    changes are independent, and if iteration i of one loop and iteration j of the other access a
     common element only for i == j. The new loop is named `second`; it is a reduction loop if one of
     the two was.
     """
@@ -47,11 +45,7 @@ class Merge(Primitive):
     second: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the fused loop.
-
-        Raise ScheduleError if `second` does not follow `first`, if ranges or kinds differ, or if
-        different iterations depend on each other.
-        """
+        """Return the nest with the fused loop."""
         first = find_loop(nest, self.first, self)
         second = find_loop(nest, self.second, self)
         self._check_alike(first.loop, second.loop)
@@ -85,11 +79,8 @@ class Merge(Primitive):
         require(same, self, kinds)
 
     def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
-        """Return the statements between the loops that must follow the fused loop.
-
-        They depend on `first`. Raise ScheduleError if `second` depends on one of them, or if an
-        allocation between the loops contains one.
-        """
+        """Return the statements between the loops that depend on `first` and therefore must follow
+        the fused loop. Raise ScheduleError if `second` depends on one of them."""
         depth, nest = len(first.outer), first.nest
         inside = first.outer == second.outer[:depth]
         inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
@@ -97,7 +88,7 @@ class Merge(Primitive):
         own = next(block for block in blocks if first.loop in block)
         behind = own[own.index(first.loop) + 1 :]
         between = _before(behind, second.loop) if inside else None
-        problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
+        problem = f"{self.second!r} must follow {self.first!r} in the same body"
         require(between is not None, self, problem)
         later: list[Stmt] = []
         for stmt in between or ():
@@ -105,14 +96,13 @@ class Merge(Primitive):
             if before is None:
                 continue
             after = next(shared((stmt,), (second.loop,)), None)
-            problem = f"what stands between the loops needs {before!r} as {self.first!r} leaves it"
+            problem = f"a statement between the loops needs {before!r}, which {self.first!r} writes"
             require(after is None and second.loop in behind, self, problem)
             later.append(stmt)
         return tuple(later)
 
     def _check_meeting(self, first: For, second: For, around: Ranges) -> None:
-        """Raise ScheduleError if two different iterations of the two loops access a common
-        element."""
+        """Raise ScheduleError if different iterations of the two loops access a common element."""
         one, other = accesses_within(first.body), accesses_within(second.body)
         ranges = {**all_ranges(first.body), **all_ranges((second,))}
         renamed = {first.var: var(second.var)}
@@ -127,11 +117,8 @@ class Merge(Primitive):
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
-    """Return the statements of `stmts` that run before `loop`, or None if `stmts` do not contain
-    it.
-
-    `loop` is one of `stmts`, or is nested in allocations and unit-extent loops among them.
-    """
+    """Return the statements of `stmts` that run before `loop`, or None if `loop` is not one of
+    `stmts`, also inside allocations and unit-extent loops."""
     passed: list[Stmt] = []
     for stmt in stmts:
         if stmt is loop:
@@ -145,16 +132,16 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
 
 
 MAX_CUTS = 16
-"""Limit on the split points of a pipelined loop. Each split point adds a copy of the loop's body
-before and after the loop. Sketches use two."""
+"""Most split points of a pipelined loop. Each one adds a copy of the body before and after the
+loop. Sketches use two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stagger(LoopMaker):
     """Software pipelining: overlap the steps of different iterations of `loop`.
 
-    The body is split into steps before each of the loops `starts`. The first step of a later
-    iteration runs together with the last step of an earlier iteration.
+    The body is split into steps before each of the loops `starts`. The first step of an iteration
+    runs together with later steps of earlier iterations.
 
         for i in 0..n:               A(0)
           A(i)                ->     B(0); A(1)
@@ -162,11 +149,10 @@ class Stagger(LoopMaker):
           C(i)                       C(n-2); B(n-1)
                                      C(n-1)
 
-    Allocations of the body move outside the loop. One copy of each buffer suffices, because a step
-    runs before an earlier step of the next iteration overwrites its data. Adjacent steps keep their
-    order. Legal if steps that are not adjacent share no data that one of them writes, and if the
-    loop has more iterations than split points. `.t` is appended to the names of loops in the
-    copies.
+    Allocations of the body move outside the loop. A step runs before the preceding step of the next
+    iteration overwrites its data, so one copy of each buffer suffices. Legal if steps that are not
+    adjacent share no data that one of them writes, and if the serial loop has more iterations than
+    split points and no bounds. `.t` is appended to the names of loops in the copies.
     """
 
     loop: str
@@ -175,11 +161,7 @@ class Stagger(LoopMaker):
     WALK = Walk.REST
 
     def made(self, nest: Nest) -> Made:
-        """Return the pipelined nest, and the loops of its prologue and epilogue.
-
-        Raise ScheduleError if the loop is not serial, has bounds or has too few iterations, if a
-        split point does not exist, or if steps that are not adjacent depend on each other.
-        """
+        """Return the pipelined nest, and the loops of its prologue and epilogue."""
         place = serial_loop(nest, self.loop, self)
         loop = place.loop
         bounds = [bound for inner in loops(loop.body) for bound in inner.bounds]
@@ -188,13 +170,12 @@ class Stagger(LoopMaker):
         buffers, flat = flattened(loop.body)
         steps = self._steps(flat)
         cuts, count = len(steps) - 1, loop.extent
-        require(cuts <= MAX_CUTS, self, f"at most {MAX_CUTS} cuts are allowed, found {cuts}")
+        require(cuts <= MAX_CUTS, self, f"at most {MAX_CUTS} starts are allowed, found {cuts}")
         require(count > cuts, self, f"{self.loop!r} must have more than {cuts} iterations")
         self._check_order(steps)
         taken, made = names_in(nest), dict[str, str]()
 
         def together(time: int) -> list[Stmt]:
-            """Return the steps of the prologue or epilogue that run at `time`."""
             found: list[Stmt] = []
             for n in range(cuts, -1, -1):
                 if 0 <= time - n < count:
@@ -215,23 +196,19 @@ class Stagger(LoopMaker):
         return Made(still_prepacked(place.with_loop(*whole), self), made)
 
     def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
-        """Return the body split before the statements that contain the loops `starts`."""
         places = [0]
         for name in self.starts:
             found = [n for n, stmt in enumerate(flat) if name in loops_named((stmt,))]
-            problem = f"{name!r} must be in {self.loop!r}, after what the step before it needs"
+            problem = f"{name!r} must be in {self.loop!r}, after the start of the preceding step"
             require(bool(found) and found[0] > places[-1], self, problem)
             places.append(found[0])
-        require(len(places) > 1, self, "there must be at least one cut")
+        require(len(places) > 1, self, "starts must name at least one loop")
         ends = [*places[1:], len(flat)]
         return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
 
     def _check_order(self, steps: list[tuple[Stmt, ...]]) -> None:
-        """Raise ScheduleError if two steps that are not adjacent access common data that one of
-        them writes.
-
-        The earlier step of the next iteration now runs before the later step of this iteration.
-        """
+        """Raise ScheduleError if steps that are not adjacent share data that one of them writes:
+        the earlier step of the next iteration now runs before the later one of this iteration."""
         for (a, one), (b, other) in combinations(enumerate(steps), 2):
             buffer = next(shared(one, other), None) if b - a > 1 else None
             problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"

@@ -26,10 +26,8 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """A loop of a nest and the loops that enclose it, outermost first.
-
-    The whole nest is represented as a loop of one iteration, named ROOT.
-    """
+    """A loop of a nest and the enclosing loops, outermost first. The whole nest is represented as a
+    loop named ROOT of one iteration."""
 
     nest: Nest
     loop: For
@@ -41,7 +39,6 @@ class LoopPosition:
         return ranges_of((*self.outer, self.loop))
 
     def with_loop(self, *new: Stmt) -> Nest:
-        """Return the nest with the loop replaced by `new`."""
         path = {loop.var for loop in self.outer}
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -52,18 +49,16 @@ class LoopPosition:
         return replace(self.nest, body=transform(self.nest.body, change))
 
     def with_body(self, *body: Stmt) -> Nest:
-        """Return the nest with `body` as the loop's body."""
         if self.loop.var == ROOT:
             return replace(self.nest, body=body)
         return self.with_loop(replace(self.loop, body=body))
 
     def marked(self, kind: LoopKind | RunByInstruction) -> Nest:
-        """Return the nest with the kind of the loop set to `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
 
 
 def find_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """Return the loop `name`. Raise ScheduleError with a list of the loops if it does not exist."""
+    """Return the loop `name`. Raise ScheduleError if it does not exist."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
@@ -84,12 +79,10 @@ def serial_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """Return the loop `name`. Raise ScheduleError if it does not exist or is vectorised.
-
-    The body of a vectorised loop consists of leaves only, so nothing may be inserted into it.
-    """
+    """Return the loop `name`. Raise ScheduleError if it does not exist, or is vectorised so that it
+    must contain leaves only."""
     place = find_loop(nest, name, source)
-    problem = f"loop {name!r} is vectorized: nothing goes inside it"
+    problem = f"loop {name!r} is vectorized: nothing can be inserted"
     require(place.loop.kind is not LoopKind.VECTORIZED, source, problem)
     return place
 
@@ -113,5 +106,5 @@ def require_free(nest: Nest, name: str, source: object) -> None:
 def still_prepacked(nest: Nest, source: object) -> Nest:
     """Return `nest`. Raise ScheduleError if a prepacked buffer can no longer be prepacked."""
     problem = prepack_problem(nest)
-    require(problem is None, source, f"what is prepacked must stay so: {problem}")
+    require(problem is None, source, f"a buffer could no longer be prepacked: {problem}")
     return nest

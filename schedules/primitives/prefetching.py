@@ -18,34 +18,33 @@ from .places import open_loop, still_prepacked
 from .primitive import Primitive, SerialisedForm
 
 MOST_PREFETCHES = 32
-"""Limit on the prefetches in one iteration. A prefetch occupies a load port like a load, and an
-iteration of a register tile loads each register at most once. Published: 32 vector registers
-(Intel, Software Developer's Manual, volume 1; Arm, Architecture Reference Manual). A safety limit:
-one of 97,000 feasible settings would exceed it."""
+"""Most prefetches in one iteration. A prefetch occupies a load port like a load, and an iteration
+of a register tile loads each register at most once. Published: 32 vector registers (Intel, Software
+Developer's Manual, volume 1; Arm, Architecture Reference Manual). A safety limit: one of 97,000
+feasible settings would exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch(Primitive):
     """Prefetch data some iterations before it is used (`prefetch`). Results do not change.
 
-    Without `within`: each iteration of `loop` begins with a prefetch of the first element of
+    If `within` is "", each iteration of `loop` begins with a prefetch of the first element of
     `tensor` that the body reads `ahead` iterations later. Legal for every tensor that the loop's
     body reads.
 
-    With `within`, an inner loop: each iteration of `within` prefetches all elements that the same
-    iteration reads `ahead` iterations of `loop` later.
+    If `within` names an inner loop, each iteration of `within` prefetches all elements that the
+    same iteration reads `ahead` iterations of `loop` later.
 
         for t:                             for t:
           for r:                    ->       for r:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
-    There is one prefetch per `step` elements along the last dimension, at each distinct position of
-    the other dimensions. Past the end of a dimension, prefetching wraps to its beginning. `deal`
-    names a loop between `loop` and `within` whose iterations all read the same elements. The
-    prefetches are distributed over the iterations of `deal`: along the last dimension, or by
-    position if there are too many positions. If `deal` is "", each iteration issues all prefetches.
-    Legal if the reads of the tensor in `within` differ only by loops inside `within`, and if the
-    number of prefetches is within the limit.
+    There is one prefetch per `step` elements along the last dimension, at each distinct position
+    (index) in the other dimensions. An index beyond the end of a dimension wraps to its beginning.
+    If `deal` names a loop between `loop` and `within` whose iterations all read the same elements,
+    the prefetches are distributed over its iterations: by element along the last dimension, or by
+    position if there are too many positions. Legal if an iteration issues at most `MOST_PREFETCHES`
+    prefetches.
     """
 
     tensor: str
@@ -61,11 +60,7 @@ class Prefetch(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the prefetches.
-
-        Raise ScheduleError if loops are not nested, the tensor is not read, its index depends on
-        `deal`, a number is not positive, or there are too many prefetches.
-        """
+        """Return the nest with the prefetches."""
         return self._every_line(nest) if self.within else self._first_element(nest)
 
     def _first_element(self, nest: Nest) -> Nest:
@@ -94,13 +89,13 @@ class Prefetch(Primitive):
             require(between, self, f"{self.deal!r} must be between the other two")
         reads = reads_of(body, self.tensor)
         own = self.tensor in private_buffers(body)
-        require(not own, self, f"{self.tensor!r} is made inside {self.within!r}")
+        require(not own, self, f"{self.tensor!r} is allocated inside {self.within!r}")
         legal = bool(reads) and 1 <= self.ahead <= MAX_EXTENT and 1 <= self.step <= MAX_EXTENT
         problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be 1..{MAX_EXTENT}"
         require(legal, self, problem)
         index = reads[0].index
         moved = bool(self.deal) and any(self.deal in i.vars() for i in index)
-        require(not moved, self, f"{self.deal!r} moves {self.tensor!r}")
+        require(not moved, self, f"the index of {self.tensor!r} depends on {self.deal!r}")
         shape, inner = buffers_in(nest)[self.tensor].shape, all_ranges(body)
         ranges = {**place.ranges, **inner}
         shared = ranges[self.deal].hi + 1 if self.deal else 1
@@ -111,12 +106,8 @@ class Prefetch(Primitive):
         return still_prepacked(place.with_body(*dealt, *body), self)
 
     def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
-        """Return the indices of the prefetches of one iteration if `shared` iterations distribute
-        them.
-
-        An iteration issues a part of the prefetches along the last dimension at every position of
-        the other dimensions, or all prefetches along the last dimension at a part of the positions.
-        """
+        """Return the indices that one iteration prefetches if the prefetches are distributed over
+        `shared` iterations."""
         run = PrefetchRun.of(index, extents, self.step)
         require(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
@@ -131,8 +122,8 @@ class Prefetch(Primitive):
         return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
 
     def _turns(self, count: int, shared: int) -> list[Affine]:
-        """Return the numbers, out of `count`, that one iteration issues if `shared` iterations
-        issue all of them."""
+        """Return the part of the numbers 0..count-1 that is assigned to one of `shared` iterations
+        of `deal`."""
         each = -(-count // shared)
         if each == count:
             return [affine(n) for n in range(count)]
@@ -141,11 +132,9 @@ class Prefetch(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRun:
-    """The region that loops of `extents` read at `index`, and its prefetches.
-
-    The loops `moving` index the dimensions other than the last. At each of their positions there
-    are `count` prefetches along the last dimension, with a distance of `step` elements.
-    """
+    """The region that loops of `extents` read at `index`. The loops `moving` index the dimensions
+    other than the last. At each of their positions there are `count` prefetches along the last
+    dimension, with a distance of `step` elements."""
 
     index: Index
     extents: dict[str, int]
@@ -164,7 +153,6 @@ class PrefetchRun:
 
     @property
     def is_forward(self) -> bool:
-        """Whether the last dimension is read in ascending order."""
         last = self.index[-1]
         return all(last.is_linear_in(n) and last.coefficient(n) >= 0 for n in self._along)
 
@@ -180,8 +168,8 @@ class PrefetchRun:
         return prod(self.extents[n] for n in self.moving)
 
     def place(self, setting: Affine) -> Index:
-        """Return the index of the first element for one setting, with loops along the last
-        dimension at zero."""
+        """Return the index in iteration number `setting` of the loops `moving`, with the loops
+        along the last dimension at zero."""
         at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
         return tuple(i.substitute(at) for i in self.index)
 
@@ -192,17 +180,12 @@ class PrefetchRun:
 
     @property
     def deals_places(self) -> bool:
-        """Whether the positions are distributed over iterations.
-
-        They are if a part of the prefetches at every position would exceed the limit.
-        """
+        """Whether positions are distributed instead of prefetches along the last dimension."""
         return self.count * len(self.places) > MOST_PREFETCHES
 
     def prefetches(self, shared: int) -> int:
-        """Return the number of prefetches of one iteration if `shared` iterations distribute them.
-
-        If counting positions is too expensive, the result is an upper bound above the limit.
-        """
+        """Return the number of prefetches of one iteration if they are distributed over `shared`
+        iterations, or a number above the limit if counting takes too long."""
         if self.count > MOST_PREFETCHES or self.settings > MAX_UNROLLED:
             return MOST_PREFETCHES + 1
         if self.deals_places:
@@ -213,12 +196,9 @@ class PrefetchRun:
 def _wrapped(
     index: Index, shape: tuple[int, ...], ranges: dict[str, Interval], within: str
 ) -> Index:
-    """Return `index` with out-of-bounds components wrapped to the beginning of the buffer.
-
-    The first tile follows the last tile. A prefetch of unmapped memory costs a page table walk.
-    Components that change in each iteration of `within` are not wrapped, so that they cost only an
-    addition.
-    """
+    """Return `index` with out-of-bounds components wrapped to the beginning of the buffer, because
+    a prefetch of unmapped memory costs a page table walk. Terms in `within` are not wrapped, so
+    that an iteration needs only an addition."""
     found = []
     for i, extent in zip(index, shape, strict=True):
         inside = i - i.substitute({within: ZERO})
@@ -228,7 +208,7 @@ def _wrapped(
 
 
 def _setting(number: Affine, names: Sequence[str], extents: dict[str, int]) -> dict[str, Affine]:
-    """Return the loop values of iteration `number`, with the last loop varying fastest."""
+    """Return the values of the loops `names` in iteration `number`; the last varies fastest."""
     values = dict[str, Affine]()
     for name in reversed(names):
         values[name] = number % extents[name]

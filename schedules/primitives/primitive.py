@@ -14,10 +14,8 @@ from ..nest.loop_ir import Nest
 
 @dataclass(frozen=True, slots=True)
 class SerialisedForm:
-    """A serialised form of a step: its name and fields.
-
-    Fields that are not in the form have their defaults.
-    """
+    """An encoding of a step as JSON: its name and the fields that it has. Other fields have their
+    default values."""
 
     name: str
     fields: tuple[str, ...]
@@ -27,8 +25,8 @@ class SerialisedForm:
 class Made:
     """The result of a step: the nest, and the loops that the step created, in program order.
 
-    Each loop is mapped to the loop from which it derives or to the buffer that it fills. A new loop
-    may reuse the name of a loop that the step removed.
+    `loops` maps each created loop to the loop from which it derives, or to the buffer that it
+    fills. A created loop may have the name of a loop that the step removed.
     """
 
     nest: Nest
@@ -37,19 +35,20 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Primitive(ABC):
-    """A step of a schedule.
+    """A step of a schedule that transforms a loop nest.
 
-    Steps that create loops derive from `LoopMaker` and implement `made`; others implement `apply`.
-    Fields are strings, integers, booleans and tuples of these types, so that a trace can be
-    serialised as JSON.
+    `apply` and `made` raise ScheduleError if the step is not legal: if a condition in the class
+    docstring is violated, or a named loop or buffer does not exist. Primitives that create loops
+    derive from `LoopMaker` and implement `made`; others implement `apply`. Fields are strings,
+    integers, booleans and tuples of these types.
     """
 
     SPELLINGS: ClassVar[tuple[SerialisedForm, ...]] = ()
-    """Serialised forms in stored traces other than the class name with all fields."""
+    """Encodings in stored traces, in addition to the class name with all fields."""
 
     @abstractmethod
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest after the step. Raise ScheduleError if the step is not legal."""
+        """Return the nest after the step."""
 
     def made(self, nest: Nest) -> Made:
         """Return the result of `apply` with the names of the loops that the step creates."""
@@ -62,8 +61,7 @@ class Primitive(ABC):
 
 
 class Walk(StrEnum):
-    """The iterations of the loops created by a step, relative to the loop or buffer they derive
-    from."""
+    """The iterations of a created loop, relative to the loop or buffer from which it derives."""
 
     PART = "part of the same iterations, or all of them elsewhere"
     FUSED = "the iterations of several loops"
@@ -74,23 +72,18 @@ class Walk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoopMaker(Primitive):
-    """A primitive that creates loops."""
-
     WALK: ClassVar[Walk] = Walk.PART
 
     @abstractmethod
     def made(self, nest: Nest) -> Made: ...
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest of `made`; raises its errors."""
         return self.made(nest).nest
 
 
 def spellings_of(kind: Any) -> tuple[SerialisedForm, ...]:
-    """Return the serialised forms of steps of class `kind`.
-
-    A step uses the first form that has all its non-default fields.
-    """
+    """Return the encodings of steps of class `kind`. A step is encoded by the first one that has
+    all its non-default fields."""
     return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
 
 
@@ -100,6 +93,6 @@ def _with_every_field(kind: Any) -> SerialisedForm:
 
 
 def spelling_of(step: Any) -> SerialisedForm:
-    """Return the serialised form of `step`, a primitive or a rewrite."""
+    """Return the encoding of `step`, a primitive or a rewrite."""
     said = {field.name for field in fields(step) if getattr(step, field.name) != field.default}
     return next(way for way in spellings_of(step.__class__) if said.issubset(way.fields))

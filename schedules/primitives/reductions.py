@@ -1,7 +1,7 @@
 """Primitives for reductions: RFactor, Solve and SkipZeros.
 
-RFactor splits off partial results. Solve eliminates a loop by an equation. SkipZeros skips updates
-that padding makes neutral.
+RFactor computes partial results. Solve eliminates a loop by an equation. SkipZeros skips updates in
+the padding.
 """
 
 from __future__ import annotations
@@ -40,14 +40,11 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
 def _one_reduction(loop: For, source: object) -> tuple[tuple[For, ...], Update]:
-    """Return the perfectly nested loops from `loop` on, and the update in them.
-
-    Raise ScheduleError if they contain any other statement.
-    """
+    """Return `loop` with the loops perfectly nested in it, and the single update in them."""
     chain = perfect_chain(loop)
     leaf, *others = chain[-1].body
     if others or not isinstance(leaf, Update):
-        raise ScheduleError(source, f"loop {loop.var!r} must hold one reduction and nothing else")
+        raise ScheduleError(source, f"loop {loop.var!r} must contain a single reduction")
     return chain, leaf
 
 
@@ -68,11 +65,7 @@ class RFactor(LoopMaker):
     name: str
 
     def made(self, nest: Nest) -> Made:
-        """Return the two nests, and the loops of the second.
-
-        Raise ScheduleError if the loop is not a reduction loop, the nest is not plain, or the name
-        is in use.
-        """
+        """Return the nest with the two parts, and the loops of the second part."""
         place = find_loop(nest, self.loop, self)
         reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
         require(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
@@ -93,9 +86,8 @@ class RFactor(LoopMaker):
         partial = Buffer(self.name, shape, target.dtype, BufferScope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
-        # A guard on a reduction loop may leave partial results without any update (5 elements, a
-        # loop of 8), so it moves into the value. Guards on spatial loops keep writes in bounds and
-        # remain in both nests.
+        # With a guard on a reduction loop, some partial results may have no update (5 elements, a
+        # loop of 8): it becomes a condition of the value.
         reduced = {loop.var for loop in chain if loop.reduce}
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         inner = tuple(g for g in leaf.guards if g not in guards)
@@ -116,30 +108,25 @@ class RFactor(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Solve(Primitive):
-    """Replace a reduction loop by the only value that an equation allows.
-
-    The polyhedral literature calls this equality elimination.
+    """Replace a reduction loop by the only value that an equation allows (equality elimination).
 
         for r in 0..2:                                           ->    C[x] += A[x//2] * B[x%2]
             C[x] += (A[(x - r)//2] if (x - r)%2 == 0 else 0) * B[r]
 
-    In a transposed convolution whose output axis and taps are split by the stride, the taps of one
-    phase remain. Legal for a serial reduction loop around one reduction if every term is guarded by
-    an equation `.. + c*r + .. == 0`, or by a congruence `(.. + c*r + ..) % n == 0` with c coprime
-    to n and at most n iterations. If the guard is false, the term must be the reduction's identity
-    or, in a sum, a product with zero. Such a product is omitted even if its other factor is
-    infinite or NaN. If the solution may be outside the loop's range, conditions for that remain.
+    In a transposed convolution, for example, only the taps of one phase remain. Legal for a serial
+    reduction loop around one reduction if every term is guarded by an equation `.. + c*r + .. ==
+    0`, or by a congruence `(.. + c*r + ..) % n == 0` with c coprime to n and at most n iterations.
+    If the guard is false, the term must be the reduction's identity or, in a sum, a product with
+    zero. Such a product is omitted even if its other factor is infinite or NaN. If the solution may
+    be outside the loop's range, a condition excludes it.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest without the loop.
-
-        Raise ScheduleError if the loop is not of a reduction or no equation determines its value.
-        """
+        """Return the nest without the loop."""
         place = serial_loop(nest, self.loop, self)
-        require(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
+        require(place.loop.reduce, self, f"loop {self.loop!r} is not a reduction loop")
         chain, leaf = _one_reduction(place.loop, self)
         every = (*place.outer, *chain)
         ranges = ranges_of(every)
@@ -174,11 +161,8 @@ class Solve(Primitive):
     def _solution(
         self, leaf: Update, ranges: dict[str, Interval]
     ) -> tuple[Cond, Affine, tuple[Cond, ...]]:
-        """Return the condition that determines the loop's value, that value, and its range
-        conditions.
-
-        The value is in the range of the loop if the range conditions hold.
-        """
+        """Return the condition that determines the loop's value, the value, and the conditions
+        under which the value is in the loop's range."""
         for cond in dict.fromkeys(index_conds(leaf.value)):
             congruence = congruence_of(cond)
             if congruence is None or self.loop not in congruence.index.vars():
@@ -186,12 +170,12 @@ class Solve(Primitive):
             solution = solved(congruence, self.loop, ranges)
             if solution is not None and cond in neutral_conditions(leaf.value, leaf.reducer):
                 return cond, *solution
-        raise ScheduleError(self, f"no equation that every term stands under decides {self.loop!r}")
+        raise ScheduleError(self, f"no equation that guards every term determines {self.loop!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class SkipZeros(Primitive):
-    """Turn conditions of padding into guards of a reduction's updates.
+    """Convert conditions of padding to guards of a reduction's updates.
 
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
@@ -202,12 +186,11 @@ class SkipZeros(Primitive):
         for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
                 ->    for r: if r >= 1: for s: W[i] += (the same select) * F[r, s]
 
-    The select is retained, so that CacheRead can make a padded copy: windows outside the image
-    along an outer axis are skipped, and zeros are read along the rows of a tile.
+    The select remains, so that CacheRead can make a padded copy of the tile's rows.
 
-    A guard on outer loops is tested there, and a guard that partitioning makes constant has no
-    cost. Legal if every update of `buffer` combines with an existing value (after CacheWrite) and
-    the other branch of the select is neutral: zero as a factor of a summand, or the reduction's
+    A guard on outer loops is tested in these loops, and a guard that Partition makes constant has
+    no cost. Legal if every update of `buffer` combines with an existing value (after CacheWrite)
+    and the other branch of the select is neutral: zero as a factor of a summand, or the reduction's
     identity as the whole value. Products of a padding zero with an infinity or NaN are skipped too.
     """
 
@@ -220,15 +203,11 @@ class SkipZeros(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with guards.
-
-        Raise ScheduleError if there is no such update, no update can be skipped, or `loop` does not
-        contain an update.
-        """
+        """Return the nest with the guards. Raise ScheduleError if none is added."""
         buffer_called(nest, self.buffer, self)
-        require(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
+        require(bool(self._updates(nest.body)), self, f"no update writes {self.buffer!r}")
         begun = all(update.first is None for update in self._updates(nest.body))
-        require(begun, self, f"an update begins {self.buffer!r}; cache it first")
+        require(begun, self, f"an update initialises {self.buffer!r}; CacheWrite it first")
         inside, decided = nest.body, None
         nothing = f"no update of {self.buffer!r} has padding to skip"
         if self.loop:
@@ -236,7 +215,7 @@ class SkipZeros(Primitive):
             inside = place.loop.body
             once = [loop for loop in loops(inside) if loop.extent == 1]
             decided = {loop.var for loop in (*place.outer, *once)}
-            nothing = f"nothing around {self.loop!r} decides about padding"
+            nothing = f"no condition of padding depends only on loops around {self.loop!r}"
         new = {old: self._guarded(old, decided) for old in self._updates(inside)}
         require(any(update != old for old, update in new.items()), self, nothing)
 
@@ -249,11 +228,8 @@ class SkipZeros(Primitive):
         return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
 
     def _guarded(self, update: Update, decided: set[str] | None) -> Update:
-        """Return `update` guarded by its conditions of padding.
-
-        If `decided` is given, only conditions on the loops `decided` become guards, and the selects
-        are retained.
-        """
+        """Return `update` guarded by its conditions of padding. If `decided` is given, these are
+        only the conditions on the loops `decided`, and the selects remain."""
         conds = neutral_conditions(update.value, update.reducer)
         value = update.value
         if decided is None:

@@ -1,4 +1,4 @@
-"""Primitives that move a stage that is still a separate plain nest: ComputeAt and Inline."""
+"""Primitives that move a stage whose nest is still unscheduled: ComputeAt and Inline."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAt(LoopMaker):
-    """Compute a stage inside a loop of its consumer, restricted to the region needed there.
-
-    Known as `compute_at`.
+    """Compute a stage inside a loop of its consumer, restricted to the region needed there
+    (`compute_at`).
 
         for x: T[x] = f(x)              for i:
         for i: ... T[g(i, j)] ...   ->    for x: T[x] = f(base(i) + x)
@@ -76,11 +75,7 @@ class ComputeAt(LoopMaker):
     register: bool = False
 
     def made(self, nest: Nest) -> Made:
-        """Return the nest with the stage moved, and its new loops.
-
-        Raise ScheduleError if the stage is already scheduled or is read outside `loop`, or if the
-        region has no fixed size.
-        """
+        """Return the nest with the stage moved, and its new loops."""
         producer = _producer(nest, self.buffer, self)
         old = buffers_in(nest)[self.buffer]
         place = open_loop(nest, self.loop, self)
@@ -113,7 +108,7 @@ def _producer(nest: Nest, buffer: str, source: object) -> Producer:
     require(bool(writes), source, f"no stage computes {buffer!r}")
     leaf = writes[0]
     roots = [s for s in flattened(nest.body)[1] if isinstance(s, For) and leaf in s.inside.leaves]
-    problem = f"{buffer!r} must still be a plain nest of its own, and was scheduled already"
+    problem = f"the stage of {buffer!r} must be unscheduled"
     require(len(roots) == len(writes) == 1, source, problem)
     chain = perfect_chain(roots[0])
     plain = all(loop.kind is LoopKind.SERIAL for loop in chain) and chain[-1].body == (leaf,)
@@ -149,11 +144,7 @@ class Inline(Primitive):
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest without the stage.
-
-        Raise ScheduleError if the stage is a reduction, is an output or is already scheduled, or if
-        a reader would exceed the limits.
-        """
+        """Return the nest without the stage."""
         producer = _producer(nest, self.buffer, self)
         value = producer.leaf.value
         plain = isinstance(producer.leaf, StoreElement) and not producer.leaf.guards
@@ -170,8 +161,7 @@ class Inline(Primitive):
         return still_prepacked(outlived(replace(nest, body=body)), self)
 
     def _require_room(self, reader: Scalar, value: Scalar) -> None:
-        """Raise ScheduleError if `reader`, with `value` in place of every read of the stage,
-        exceeds the limits."""
+        """Raise ScheduleError if `reader` with `value` inlined exceeds the limits."""
         uses = sum(ld.tensor == self.buffer for ld in loads(reader))
         if not uses:
             return
@@ -185,8 +175,7 @@ class Inline(Primitive):
 
 
 def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
-    """Return `stmts` without the stage, the allocation of its buffer, and prefetches of the
-    buffer."""
+    """Return `stmts` without the stage, and without allocation and prefetches of its buffer."""
     buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:

@@ -15,27 +15,21 @@ from .primitive import Primitive
 
 @dataclass(frozen=True, slots=True)
 class Tensorize(Primitive):
-    """Execute a loop and its body by one instruction.
-
-    Known as `tensorize` in TVM and as `replace` with an `@instr` in Exo.
+    """Execute a loop by one instruction (`tensorize` in TVM, `replace` with `@instr` in Exo).
 
         for j in 0..16:                                ->    C[0..16] = vpdpbusd(C[0..16], ...)
             for k in 0..4: C[j] += A[k] * B[4*j + k]
 
     Legal for a serial loop that equals the semantics of the instruction named `instruction`
-    (`nest/instructions.py`), with operands in the layout that the instruction requires; pack them
-    first. Code generation rejects targets without the instruction (`check_target`).
+    (`nest/instructions.py`). Operands must have the layout that the instruction requires, for
+    example after packing. Code generation rejects targets without the instruction (`check_target`).
     """
 
     loop: str
     instruction: str
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest with the loop marked.
-
-        Raise ScheduleError if the loop is not serial, has other semantics, or has operands in
-        another layout.
-        """
+        """Return the nest with the kind of the loop set."""
         place = serial_loop(nest, self.loop, self)
         marked = place.marked(RunByInstruction(self.instruction))
         check_instructions(marked, self)
@@ -43,8 +37,7 @@ class Tensorize(Primitive):
 
 
 def check_target(nest: Nest, target: Target) -> None:
-    """Raise ScheduleError if a loop of `nest` is executed by an instruction that `target` does not
-    have."""
+    """Raise ScheduleError if a loop of `nest` needs an instruction that `target` does not have."""
     for loop in loops(nest.body):
         if isinstance(loop.kind, RunByInstruction):
             form = BY_NAME[loop.kind.name].form_for(loop.extent)
@@ -54,10 +47,8 @@ def check_target(nest: Nest, target: Target) -> None:
 
 
 def check_instructions(nest: Nest, source: object) -> None:
-    """Raise ScheduleError if a loop executed by an instruction does not equal its semantics.
-
-    This repeats the proof of Tensorize, because later steps may have changed the loop.
-    """
+    """Raise ScheduleError if a loop does not equal the instruction that executes it. This repeats
+    the proof of Tensorize, because later steps may have changed the loop."""
     for loop in loops(nest.body):
         if not isinstance(loop.kind, RunByInstruction):
             continue

@@ -1,2 +1,1 @@
-"""The reference: a workload's exact results, computed with NumPy, and bounds on the error of a
-correct kernel."""
+"""The reference: expected outputs by NumPy, and bounds on the error of a correct kernel."""

@@ -1,11 +1,9 @@
-"""The active part of an iteration space: the iterations whose terms of a reduction may differ from
-the reducer's neutral value.
+"""Active iterations of a reduction: iterations whose term may differ from the neutral value.
 
 A guard such as `where(k <= j, x, 0)`, padding, or a window written as an index (`W[y + p - 2*i]`)
-makes most terms of a sum zero. This module splits the space into boxes along its output axes. In
-each box it clips the ranges of the reduction axes by interval arithmetic on the conditions, so that
-few neutral terms are evaluated. Neutral terms that remain in a clipped box are evaluated like all
-other terms.
+makes most terms of a sum zero. This module splits the iteration space into boxes along its output
+axes. In each box it clips the ranges of the reduction axes by interval arithmetic on the
+conditions. A clipped box may still contain neutral terms.
 """
 
 from __future__ import annotations
@@ -38,12 +36,11 @@ from .reads import IterationBox, leading_tiles
 _SMALLEST_POINTS = 1 << 15
 """Boxes with fewer points are not split: the overhead of NumPy calls would dominate."""
 _GAIN = 0.75
-"""A box is split if both clipped halves together have at most this fraction of its clipped points.
+"""A box is split if its clipped halves together have at most this fraction of its clipped points.
 """
 _LOOKED_AT = 1 << 14
 _WASTE, _LEAST_SHARE = 1.5, 1e-3
-"""Estimated ratio of points in the active boxes to active points, and a share added to the estimate
-so that it is never zero."""
+"""Estimated points in active boxes per active point, and the minimum of `active_share`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ class Active:
     """The boxes of an iteration space in which terms may be active.
 
     The caller evaluates and reduces `boxes`. Each output in the boxes `partial` also has terms
-    outside `boxes`; each of these terms has the value `neutral`. `disjoint` is true if no two of
-    `boxes` contribute to the same output element.
+    outside `boxes`, all with the value `neutral`. `disjoint`: whether no two of `boxes` contribute
+    to the same output element.
     """
 
     boxes: list[IterationBox]
@@ -64,12 +61,9 @@ class Active:
 def active_boxes(
     stage: Stage, whole: IterationBox, max_points: int, finite: Callable[[], bool]
 ) -> Active:
-    """Return the active boxes of `whole`, each with at most `max_points` points if its output axes
-    can be split that far.
-
-    `finite` returns whether all tensors that the body reads are finite: only then is a product with
-    zero neutral.
-    """
+    """Return the active boxes of `whole`, split along output axes to at most `max_points` points if
+    possible. `finite` returns whether all tensors that the body reads are finite: only then is a
+    product with zero neutral."""
     conds, neutral = _conditions(stage, finite)
     outer = len(stage.axes)
     if neutral is None:
@@ -86,11 +80,8 @@ def active_boxes(
 
 
 def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> float:
-    """Estimate the fraction of the points of `whole` that `active_boxes` covers, from a random
-    sample of points.
-
-    `finite` states whether all tensors that the body reads are finite.
-    """
+    """Return an estimate of the fraction of the points of `whole` that `active_boxes` covers, from
+    a random sample. `finite` states whether all tensors that the body reads are finite."""
     conds, neutral = _conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
@@ -111,7 +102,7 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
 
 def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
     """Return the conditions that must all hold for a term to be active, and the value of a term if
-    one of them fails; the value is None if there are no such conditions."""
+    one of them fails, or () and None."""
     match stage.kind:
         case Reduction(Reducer.SUM | Reducer.MAX | Reducer.MIN as reducer, axes):
             pass
@@ -131,12 +122,9 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
 def _chosen(
     node: Scalar, reducer: Reducer, known: Const | None
 ) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
-    """Split `node` into the value under its outer index guards, the conditions of these guards, and
-    the constant that is selected if a condition fails.
-
-    A guard is removed only if its constant is neutral for `reducer` and equals `known` (None: any
-    constant).
-    """
+    """Return `node` without its outer index guards, the conditions of these guards, and the
+    constant that they select if a condition fails. Only guards are removed whose constant is
+    neutral for `reducer` and equals `known` (if not None)."""
     match node:
         case Select(All(conds), on_true, Const(value, _) as other):
             counts = value != 0 if reducer is Reducer.SUM else isnan(value)
@@ -149,7 +137,7 @@ def _chosen(
 
 
 def _is_finite_for_finite(node: Scalar) -> bool:
-    """Return whether `node` is finite in float64 for all finite operands."""
+    """Return whether `node` has only operations that are finite in float64 for finite operands."""
     allowed = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MAX, BinaryOp.MIN)
     return all(
         isinstance(part, Load | Const | Select | All | Cast)
@@ -161,8 +149,8 @@ def _is_finite_for_finite(node: Scalar) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """The condition `const + sum(factor * axis) >= 0`, or `== 0` if `equal`. `terms` holds pairs
-    (axis position, factor)."""
+    """The condition `const + sum(factor * axis) >= 0`, or `== 0` if `equal`. `terms` are pairs of
+    an axis position and a factor."""
 
     const: int
     terms: tuple[tuple[int, int], ...]
@@ -170,8 +158,7 @@ class _Linear:
 
 
 def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
-    """Return the conditions without divisions and remainders, with each axis given by its position
-    in `names`."""
+    """Return those conditions that have no divisions and remainders. `names` are the axes."""
     found = []
     for cond in conds:
         terms = cond.index.terms
@@ -184,8 +171,8 @@ def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
 def _cut(
     whole: IterationBox, conds: Sequence[Cond], outer: int, max_points: int
 ) -> Iterator[tuple[IterationBox, IterationBox | None]]:
-    """Split `whole` into boxes, and yield each box together with its part that may be active, or
-    None if no point of the box is active."""
+    """Split `whole` into boxes. Yield each box with its part that may be active, or with None if
+    no point is active."""
     linear = _linear(conds, whole.names)
     places = sorted({p for cond in linear for p, _ in cond.terms if p < outer})
     stack = [whole]
@@ -210,8 +197,8 @@ def _best_halves(
     outer: int,
     places: Sequence[int],
 ) -> tuple[IterationBox, IterationBox] | None:
-    """Return the halves of `box` along the axis of `places` that leaves the fewest active points,
-    or None if no axis reduces the points to `_GAIN`."""
+    """Return the halves of `box` along the axis of `places` for which the clipped halves have the
+    fewest points, or None if they have more than the fraction `_GAIN` for every axis."""
     best: tuple[float, tuple[IterationBox, IterationBox]] | None = None
     for place in places:
         if box.extents[place] < 2:
@@ -225,8 +212,7 @@ def _best_halves(
 
 
 def _any_halves(box: IterationBox, outer: int) -> tuple[IterationBox, IterationBox] | None:
-    """Return the halves of `box` along its first output axis with more than one point, or None if
-    there is no such axis."""
+    """Return the halves of `box` along its first output axis with more than one point, or None."""
     place = next((p for p in range(outer) if box.extents[p] > 1), None)
     return None if place is None else _halves(box, place)
 

@@ -12,12 +12,10 @@ import numpy as np
 from .reads import IterationBox
 
 MAX_BOX_POINTS = 1 << 18
-"""Maximum number of points of a box that is evaluated in one step. Temporaries of two megabytes
-stay in a shared cache, and each NumPy call is long enough for threads not to contend for the
-interpreter lock."""
+"""Most points of a box. Temporaries of two megabytes fit a shared cache, and each NumPy call takes
+long enough that threads do not contend for the interpreter lock."""
 PARALLEL_POINTS = 1 << 21
-"""Number of points from which starting threads is profitable: a few hundredths of a second of work.
-"""
+"""Fewest points for which threads are started: a few hundredths of a second of work."""
 MOST_WORKERS = 8
 
 T = TypeVar("T")
@@ -26,11 +24,10 @@ T = TypeVar("T")
 def over_boxes(
     work: Callable[[IterationBox], T], boxes: Sequence[IterationBox], *, disjoint: bool
 ) -> list[T]:
-    """Return the results of `work` for each box, in the order of `boxes`.
+    """Return the result of `work` for each box, in the order of `boxes`.
 
-    `disjoint` states that the boxes write no common element; they are then evaluated on several
-    threads, since NumPy releases the interpreter lock. All threads have ended when this function
-    returns, so a caller may fork.
+    If `disjoint`, the boxes write no common element and are evaluated on several threads, since
+    NumPy releases the interpreter lock. All threads end before the return, so a caller may fork.
     """
 
     def quietly(box: IterationBox) -> T:

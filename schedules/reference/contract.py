@@ -1,7 +1,7 @@
 """Sums of products by matrix multiplication: the fast path of the reference.
 
-`recognise` matches a stage that sums a product by its structure. The product is split into two
-factors that each depend on a subset of the axes, and the factors are contracted with `np.matmul`.
+`recognise` matches a stage that sums a product. The product is split into two factors that each
+depend on a subset of the axes, and the factors are contracted with `np.matmul`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
-"""Maximum number of elements of both factors of one piece together: 64 MB of float64."""
+"""Most elements of both factors of a piece together: 64 MB of float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of the summed products: `node` if all of its conditions hold, else 0.
+    """One factor of the summed products, with conditions that are evaluated together with it.
 
-    `given` holds conditions of the product: if one fails, the expression selects zero and there is
-    no product. `lent` holds conditions of the *other* factor: if one fails, the other factor is
-    zero. They are evaluated with this factor because the other factor does not depend on their
-    axes. They matter if this factor is NaN or infinite, since zero times such a value is NaN.
+    If one of the conditions `given` fails, there is no product: the expression selects zero. If one
+    of the conditions `lent` fails, the *other* factor is zero; the product is then NaN if this
+    factor is NaN or infinite.
     """
 
     node: Scalar
@@ -64,15 +63,12 @@ def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A stage that computes `sum(left * right)`, with a role for every axis.
+    """A stage that computes `sum(left * right)`. In `stage`, some axes of the matched stage are
+    split in two; the elements of its tensor and their order are unchanged.
 
-    `stage` is the matched stage with some axes split in two. The elements of its tensor and their
-    order are unchanged.
-
-    `batch` and `inner` axes index both factors; the `inner` axes are summed. `rows` axes index only
-    the left factor and `columns` axes only the right one. `left_sums` and `right_sums` axes are
-    summed and index only the left or only the right factor. `repeats` is the number of iterations
-    of the summed axes that index neither factor, which repeat each term.
+    Output axes: `batch` axes index both factors, `rows` only the left one, `columns` only the right
+    one. Summed axes: `inner` axes index both factors, `left_sums` only the left one, `right_sums`
+    only the right one. Other summed axes have `repeats` iterations, which repeat each term.
     """
 
     stage: Stage
@@ -106,11 +102,10 @@ class Contraction:
 def recognise(
     stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
 ) -> Contraction | None:
-    """Match `stage` as a contraction, or return None if it is not one or a contraction is not
-    profitable.
+    """Return `stage` as a contraction, or None if it is not one or this is not profitable.
 
-    A contraction is profitable if each factor has `gain` times fewer points than the sum has terms;
-    with `gain` 1, a matrix-vector product is a contraction too. Axes in `whole` are not split.
+    It is profitable if each factor has `gain` times fewer points than the sum has terms; with
+    `gain` 1, a matrix-vector product is a contraction too. Axes in `whole` are not split.
     """
     if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
@@ -128,12 +123,9 @@ def recognise(
 
 
 def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
-    """Return `stage` with each axis `i` that occurs in `i // q` or `i % q` split into `i_o * q +
-    i_i`, except the axes in `whole`.
-
-    A grouped convolution reads channel `f // q * n + c`: after the split, only `f_o` indexes that
-    factor.
-    """
+    """Return `stage` with each axis i that occurs in i // q or i % q split into i_o * q + i_i,
+    except axes in `whole`. A factor X[f // q * n + c] of a grouped convolution then depends on f_o
+    only."""
     body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
     taken = {a.name for a in stage.all_axes}
     for axis in stage.all_axes:
@@ -162,7 +154,7 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
 
 
 def _divisors(body: Scalar, axis: str) -> set[int]:
-    """Return the divisors q of all `axis // q` and `axis % q` in `body`."""
+    """Return each q for which `axis // q` or `axis % q` occurs in `body`."""
     found = set[int]()
 
     def look(index: Affine) -> Affine:
@@ -176,8 +168,7 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
 
 def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
-    """Return the value under the outer guards of `node` that select zero otherwise, and the
-    conditions of these guards."""
+    """Return `node` without outer guards that select zero otherwise, and their conditions."""
     match node:
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
             return _unconditional(x)  # the reference does not round: the cast is the identity
@@ -211,8 +202,8 @@ def _points(node: Scalar, extents: Mapping[str, int]) -> int:
 
 
 def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked, _Masked] | None:
-    """Multiply the factors until two remain, in each step the pair whose product has the fewest
-    points; return None if there are fewer than two factors."""
+    """Multiply the pair of factors whose product has the fewest points until two factors remain.
+    Return None if there are fewer than two."""
     factors = list(factors)
     while len(factors) > 2:
         pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
@@ -225,12 +216,8 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Attach every condition to the factor that has fewer points if it is evaluated with the
-    condition.
-
-    The conditions are `given`, which guard the product, and the conditions of each factor. A
-    condition of one factor that is attached to the other one is stored in its `lent`.
-    """
+    """Return both factors with their conditions and the conditions `given` of the product. Each
+    condition is evaluated with the factor that then has fewer points."""
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]
@@ -255,7 +242,7 @@ def _placed(
 
 
 def _multiply(a: Scalar, b: Scalar) -> Scalar:
-    # Factors of one product differ in type only if all are floats, and every float is float64 here.
+    # Types differ only if both are floats, and every float is float64 here.
     wide = max(a.dtype, b.dtype, key=lambda t: t.bits)
     return Binary(BinaryOp.MUL, *(x if x.dtype is wide else Cast(x, wide) for x in (a, b)))
 
@@ -283,11 +270,8 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
 
 def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator[IterationBox]:
     """Split the iteration space into pieces whose two factors together have at most
-    `MAX_FACTOR_POINTS` elements.
-
-    `places` holds the coordinates of sampled axes. Axes that index neither factor are not part of
-    the pieces.
-    """
+    `MAX_FACTOR_POINTS` elements. `places` has the coordinates of sampled axes. Pieces do not have
+    the axes that index neither factor."""
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
     every = plan.stage.all_axes
     axes = [a for a in every if a.name in used]
@@ -315,7 +299,7 @@ def side_box(axes: Sequence[Axis], piece: IterationBox) -> IterationBox:
 def contract(plan: Contraction, piece: IterationBox, left: Array, right: Array) -> Array:
     """Return `sum(left * right)` over `piece`, an array with one dimension per output axis.
 
-    `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to `piece`.
+    The dimensions of `left` and `right` are `plan.left_axes` and `plan.right_axes` within `piece`.
     Output axes that index neither factor have extent 1. Integers wrap modulo 2**bits.
     """
     result = matmul(flat_left(plan, piece, left), flat_right(plan, piece, right))
@@ -359,17 +343,17 @@ def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
 
 
 def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
-    """Return the slices of the output that the result of `contract` fills; an axis that is not in
-    `piece` has a full slice."""
+    """Return the slices of the output for the result of `contract`, full for axes not in
+    `piece`."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 
 
 def _integer_matmul(a: Array, b: Array) -> Array:
-    """Return `a @ b` modulo 2**bits of their type, computed by exact float64 products.
+    """Return `a @ b` modulo 2**bits, computed in float64, which is a hundred times as fast in
+    NumPy.
 
-    NumPy multiplies integer matrices a hundred times slower than float64 matrices. Sums below 2**53
-    are exact in float64, in any order; larger numbers are split into 16-bit limbs.
+    Sums below 2**53 are exact in float64, in any order; larger numbers are split into 16-bit limbs.
     """
     depth = a.shape[-1]
     if depth * _magnitude(a) * _magnitude(b) < 1 << 53:

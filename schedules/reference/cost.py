@@ -1,8 +1,7 @@
 """Predict the run time of the reference from operation counts.
 
-Times are seconds on one core, by rates measured for elementwise chains, reductions and products on
-a Zen 5 core, rounded up. Callers use the predictions to decide whether to sample the outputs and
-how large a sample to evaluate; the predictions are not accurate timings.
+Times are seconds on one core, by rates measured on a Zen 5 core and rounded up. They determine
+whether outputs are sampled, and the size of the sample.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ class ReferenceCosts:
     """Seconds per point for each kind of node.
 
     `node`: an operation, a strided read or a term of a reduction. `gather`: a read with a computed
-    index. `rounded`: an addition, subtraction or division, whose result the error bound tests for
-    exactness. `function`: a unary function. `product`: one product of a float64 matrix
-    multiplication.
+    index. `rounded`: an addition, subtraction or division of floats. `function`: a unary function.
+    `product`: one product of a float64 matrix multiplication.
     """
 
     node: float
@@ -51,9 +49,9 @@ _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 def predicted_secs(
     workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
 ) -> float:
-    """Return the seconds to evaluate `workload`, or only the elements `sample` of it.
+    """Return the seconds to evaluate `workload`, or only its elements `sample`.
 
-    `bounded` includes the error bound. `finite` states that the inputs have no NaN and no
+    `bounded`: whether the error bound is included. `finite`: whether the inputs have no NaN and no
     infinities, so that products with zero can be skipped.
     """
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
@@ -76,8 +74,7 @@ def kernel_secs(workload: Workload) -> float:
 
 
 def handling_secs(workload: Workload) -> float:
-    """Return the seconds to draw one set of inputs, to store it in buffers and to compare the
-    outputs."""
+    """Return the seconds to draw and store one set of inputs and to compare the outputs."""
     tensors = (*workload.inputs, *workload.output_tensors)
     return _ELEMENT_SECS * sum(t.elements for t in tensors)
 
@@ -122,8 +119,8 @@ def _node_secs(
     sampled: Collection[str],
     rates: ReferenceCosts,
 ) -> float:
-    """Return the seconds for `node` and its subexpressions, each evaluated once per point of the
-    axes that it depends on."""
+    """Return the seconds for `node`. Each subexpression is evaluated once per point of the axes on
+    which it depends."""
     own = rates.node
     if isinstance(node, Unary):
         own = rates.function

@@ -1,11 +1,11 @@
 """Bounds on the error of a correct kernel, for each output element.
 
-This is a running error analysis, stage by stage: every value carries a bound on the distance
-between the result of any legal schedule and the exact value. A legal schedule may reorder and
-regroup sums, use partial sums, and fuse multiplication and addition; each operation rounds once in
-its node's type. Inputs are exact.
+This is a running error analysis, stage by stage. Every value has a bound on the distance between
+the result of any legal schedule and the exact value. A legal schedule may reorder and regroup sums,
+use partial sums, and fuse multiplication and addition; each operation rounds once in its node's
+type. Inputs are exact.
 
-Rules, with u the unit roundoff of the node's type and e(x) the bound carried by x:
+Rules, with u the unit roundoff of the node's type and e(x) the bound of x:
 
 - a + b, a * b, a / b: the propagated error plus u |result|. A chain of three or more additions may
   be regrouped, so it is bounded like a sum.
@@ -13,10 +13,9 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
   Numerical Algorithms", 2nd ed., section 4.2.
 - A monotone function f: the larger change of f at x - e and x + e, or the largest slope in that
   interval times e, plus `allowed_ulps` of the result (`algebra/functions.py`). Floor, truncation
-  and rounding to narrow floats are monotone too: their bound is the size of the jump if an integer
-  (or a tie) is within e of x, else zero.
-- A comparison is undecided if its operands are closer than their errors. A select on an undecided
-  comparison is bounded by the distance to the branch not taken.
+  and rounding to narrow floats are monotone too.
+- A comparison is undecided if its operands are closer than their errors. The bound of a select on
+  an undecided comparison is the distance to the other branch.
 - No rounding error is added if an operation, a function or a sum is exact for the actual values,
   see `error_exact`. Sparse sums count only nonzero terms, and sums of continuous inputs have a
   probabilistic bound, see `error_sums`.
@@ -105,13 +104,12 @@ def bounded_outputs(
     """Return `(values, bound)` for every output: each element y of a correct kernel satisfies |y -
     values| <= bound.
 
-    `inputs` and `sample` are defined as for `evaluate.evaluate`, and `values` equal its results up
-    to float64 rounding. A bound is a float64 array of the same shape, or None if it is zero
-    everywhere. `exact_stages` names stages that do not round for these inputs, see
-    `exactness.value_ranges`. `continuous` states that the inputs were drawn from continuous
-    distributions: long sums then have a probabilistic bound, see `error_sums`. An infinite bound
-    means that any value is accepted (overflow, a root of a possibly negative value). Integer values
-    are exact modulo 2**bits; their bound is zero unless they are computed from floats.
+    `inputs` and `sample` have the same meaning as for `evaluate.evaluate`, and `values` equal its
+    results up to float64 rounding. A bound is a float64 array of the same shape, or None if it is
+    zero everywhere. It is infinite if any value is accepted (overflow, a root of a possibly
+    negative value). `exact_stages` are stages that do not round for these inputs
+    (`exactness.value_ranges`). If `continuous`, the inputs were drawn from continuous
+    distributions, so that long sums have a probabilistic bound (`error_sums`).
     """
     signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
@@ -146,8 +144,7 @@ def _stage(
 
 
 def _given(errors: Array) -> Array:
-    """Return `errors` enlarged to cover the roundings of the comparison itself, which are far below
-    u; NaN becomes infinite."""
+    """Return `errors`, enlarged to cover the roundings of the comparison, with infinity for NaN."""
     errors = np.asarray(errors * (1 + 2.0**-30))
     if not np.isnan(errors.max(initial=0.0)):
         return errors
@@ -163,7 +160,7 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
-    """Evaluate the body and its bound box by box; see `evaluate._by_boxes`."""
+    """Evaluate the body and its bound box by box, as `evaluate._by_boxes` does."""
     whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
@@ -183,7 +180,6 @@ def _by_boxes(
 
 
 def _stored(stage: Stage, active: Active, env: BoundedTensors) -> Bounded:
-    """Evaluate the body of an elementwise stage over its boxes."""
     shape = stage.tensor.shape
     values, errors = np.empty(shape, value_dtype(stage.tensor.dtype)), np.zeros(shape)
 
@@ -231,7 +227,7 @@ def _reduced(
 
     steps = over_boxes(fill, active.boxes, disjoint=active.disjoint)
     for box in active.partial:
-        assert active.neutral is not None, "what is left out is known"
+        assert active.neutral is not None
         rest = constant(active.neutral.value, dtype)
         for total in (values, *parts):
             combine(box.slices[:outer], total, rest.astype(total.dtype))
@@ -247,7 +243,6 @@ def _contracted(
     env: BoundedTensors,
     measured: float | None,
 ) -> Bounded:
-    """Compute the values and the bound of a contraction by matrix multiplications."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
@@ -298,10 +293,10 @@ def _contracted(
 class _BoundedFactor:
     """A factor over one piece, with its errors.
 
-    `size` holds the magnitudes of its finite values. `errors` holds the errors at the points at
-    which the factor is part of a product; None means zero. `doubtful` marks points at which the
-    factor may not be finite and a condition makes the other factor zero: a kernel may compute or
-    omit that product.
+    `size` are the magnitudes of its finite values. `errors` are the errors at points with a
+    product; None means zero. `doubtful` is a mask of the points at which the factor may not be
+    finite and the other factor is zero because of a condition: a kernel may compute or omit that
+    product.
     """
 
     side: FactorValues
@@ -310,8 +305,6 @@ class _BoundedFactor:
     doubtful: Array | None
 
     def marked(self, box: IterationBox) -> Marked:
-        """Return the data of the factor over `box` that decides whether sums are NaN or
-        infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
         errors = None if self.errors is None else self.errors.raw
@@ -319,8 +312,8 @@ class _BoundedFactor:
 
     @property
     def reach(self) -> FactorValues:
-        """Upper bounds of the magnitudes; defined only if the factor has errors."""
-        assert self.errors is not None, "asked where there are errors"
+        """Upper bounds of the magnitudes. The factor must have errors."""
+        assert self.errors is not None
         return replace(self.side, raw=self.size + self.errors.raw)
 
     @property
@@ -331,8 +324,7 @@ class _BoundedFactor:
 
 
 def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedFactor:
-    """Evaluate `factor` and its error at every point of `box` into contiguous arrays, in small
-    boxes."""
+    """Return `factor` and its error at every point of `box` in contiguous arrays."""
     node = masked(factor.node, factor.given)
     values = np.empty(box.extents, value_dtype(node.dtype))
     errors: Errors = None

@@ -1,14 +1,13 @@
 """Detect results that are exact for the actual values, in any order of evaluation.
 
-`exactness` proves exactness for ranges of inputs. Here the values are known. An operation with
-exact operands whose result is representable does not round. Functions have points at which every
-implementation is exact. A sum of multiples of 2**s is exact in any order if its magnitude is at
-most 2**(s + bits of the significand). The bound of such a result is zero, so that inputs of such
-values reveal the smallest mistake.
+(`exactness` proves exactness for ranges of values.) An operation with exact operands whose result
+is representable does not round. Functions have points at which every implementation is exact. A sum
+of multiples of 2**s is exact in any order if its magnitude is at most 2**(s + bits of the
+significand). The bound of such a result is zero, so that the smallest mistake is detected.
 
-A result must never be classified as exact if a correct kernel could round it. Missing an exact
-result only widens the bound, so expensive tests run only if a sample of the values suggests that
-they succeed.
+A result must never be classified as exact if a correct kernel could round it. An exact result that
+is not detected only has a wider bound. Expensive tests therefore run only if they succeed for a
+sample of the values.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def sample(values: Array) -> Array:
     """Return up to about 64 elements of `values`, evenly spread, as a vector."""
     if values.size <= _SAMPLE:
         return values.reshape(-1)
-    # An odd stride samples every phase of values whose period is a power of two.
+    # An odd stride samples every phase of a period that is a power of two.
     return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
 
 
@@ -46,10 +45,10 @@ def is_number_of(values: Array, dtype: DType) -> Array:
 
 
 def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Return a mask of the elements of `values`, the float64 sums a + b, that are exact and
-    representable in `dtype`, or None if a sample suggests that there are none.
+    """Return a mask of the float64 sums a + b in `values` that are exact and representable in
+    `dtype`, or None if a sample suggests that there are none.
 
-    Exactness is tested with Knuth's TwoSum: its error term must be zero.
+    The test is that the error term of Knuth's TwoSum is zero.
     """
     if not dtype.is_float or not is_number_of(sample(values), dtype).any():
         return None
@@ -59,8 +58,8 @@ def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
 
 
 def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Return the mask of `exact_sum` for the products a * b; the product of two f32 numbers is
-    exact in float64."""
+    """Return the mask of `exact_sum` for the products a * b in `values`. The product of two f32
+    numbers is exact in float64."""
     if not dtype.is_float:
         return None
     if dtype is not DType.F64:
@@ -73,8 +72,8 @@ def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | No
 
 
 def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Return the mask of `exact_sum` for the quotients a / b, which a kernel may compute as a * (1
-    / b): exact if b is a power of two or a is zero."""
+    """Return the mask of `exact_sum` for the quotients a / b in `values`. A kernel may compute them
+    as a * (1 / b), so b must be a power of two or a must be zero."""
     if not dtype.is_float:
         return None
     if not (_is_power(sample(b), dtype).any() or (sample(a) == 0).any()):
@@ -92,10 +91,10 @@ def _is_power(values: Array, dtype: DType) -> Array:
 
 
 def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array | None:
-    """Return a mask of the exact points of `op`, at which every implementation returns `values`,
-    the float64 results; None if there are none.
+    """Return a mask of the arguments `x` at which every implementation of `op` returns the float64
+    results `values`, or None if there are none.
 
-    docs/math.md promises the exact points; tests/tuner/test_mathlib.py checks every implementation.
+    docs/math.md lists these points, and tests/tuner/test_mathlib.py checks the implementations.
     """
     points = op.function.exact
     if points is None:
@@ -106,23 +105,20 @@ def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The `FloatType` of `dtype`, passed to the exact points of functions."""
+    """The `FloatType` of `dtype`."""
 
     dtype: DType
 
     def is_power(self, values: Array) -> Array:
-        """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
-        in `dtype`."""
         return _is_power(values, self.dtype)
 
     def has_square(self, values: Array) -> Array:
-        """Return a mask of the numbers of `dtype` whose square is representable in float64."""
         return is_number_of(values, DType.F32 if self.dtype is DType.F64 else self.dtype)
 
 
 def common_step(values: Array, dtype: DType) -> int | None:
-    """Return the largest s such that all `values` are multiples of 2**s, or None if sums of them
-    could round; `NO_STEP` if all values are zero."""
+    """Return an s such that all `values` are multiples of 2**s, `NO_STEP` if all are zero, or None
+    if s is so small that sums could round."""
     some = sample(values)
     some = some[some != 0]
     if not some.size:
@@ -143,10 +139,7 @@ def common_step(values: Array, dtype: DType) -> int | None:
 
 def exact_sums(step: int | None, magnitude: Array, errors: Errors, dtype: DType) -> Array | None:
     """Return a mask of the sums that are exact in any order, or None if none is known to be exact.
-
-    The terms of a sum are multiples of 2**step, with total magnitude `magnitude` and total error
-    `errors`.
-    """
+    The terms are multiples of 2**step; `magnitude` and `errors` are their total size and error."""
     if step is None or not dtype.is_float:
         return None
     small = magnitude <= 2.0 ** min(step + dtype.binary.precision, 1000)

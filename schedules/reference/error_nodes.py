@@ -73,7 +73,7 @@ from .reads import IterationBox, Stored, read
 
 
 class BoundedTensors:
-    """The tensors computed so far and their errors. `signed` names the tensors whose zeros have the
+    """The tensors computed so far and their errors. `signed` are the tensors whose zeros have the
     same sign in every correct kernel."""
 
     def __init__(
@@ -138,8 +138,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
         distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # inf - inf is NaN, which counts as an infinite bound.
-        # If one branch is huge (-1e30), rounding of the difference would hide the other branch.
+        # inf - inf is NaN, which counts as an infinite bound. The factor covers the rounding of the
+        # difference if one branch is huge (-1e30).
         distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, distance + other), errors)
@@ -147,8 +147,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
 
 
 def _comparison(op: CompareOp, a: Bounded, b: Bounded) -> Bounded:
-    """Return the result of a comparison, and an error of 1 at points at which a correct kernel may
-    return the other result. A certain NaN operand decides a comparison."""
+    """Return the result of a comparison, with an error of 1 at points at which a correct kernel may
+    return the other result. A comparison with a NaN in every kernel is decided."""
     (left, left_errors), (right, right_errors) = a, b
     truth = compare(op, left, right)
     close = plus(left_errors, right_errors)
@@ -198,8 +198,8 @@ def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
 
 
 def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
-    """Return a mask of the NaN or infinite sums that are certain: a term is certainly NaN or
-    infinite, and the finite terms do not overflow."""
+    """Return a mask of the NaN or infinite sums that are certain: the sum of the certainly NaN or
+    infinite terms is NaN, or it is infinite and the finite terms do not overflow."""
     given = special_total(terms)
     reach = np.asarray(sum(finite_size(v) for _, (v, _) in terms))
     fits = np.isfinite(or_overflow(dtype, reach, as_array(errors)))
@@ -207,8 +207,7 @@ def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType)
 
 
 def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
-    """Return the `common_step` of all `operands` of type `dtype`, or None if one of them has no
-    step."""
+    """Return the `common_step` of all `operands` of type `dtype`, or None if one has none."""
     steps = []
     for values in operands:
         step = common_step(values, dtype) if dtype.is_float else None
@@ -219,8 +218,8 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
 
 
 def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
-    """Return the maximum or minimum and its error. With `keeps_nan`, a NaN and a constant give NaN;
-    a NaN and a computed value give either operand."""
+    """Return the maximum or minimum and its error. If an operand is NaN, the result is NaN if
+    `keeps_nan`, else either operand."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
     if ex is None and ey is None:
@@ -268,11 +267,10 @@ def _scaled(
     b: Bounded,
     dtype: DType,
 ) -> Errors:
-    """Return the bound of a product or quotient of `a` and `b` with propagated errors `errors`."""
+    """Return the bound of a product or quotient of `a` and `b` with the propagated `errors`."""
     fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
-        # `errors` already includes the operands' errors, such as zero times an uncertain value.
         exact = exact & (as_array(a[1]) == 0) & (as_array(b[1]) == 0)
     return rounded(dtype, values, errors, fresh, exact)
 
@@ -324,8 +322,7 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
     """Return the largest change of a function if its argument changes by up to `error`.
 
-    The function's own formula is used if it has one, as evaluating both ends takes three times as
-    long.
+    `ScalarFunction.change` is three times as fast as an evaluation of both ends.
     """
     change = op.function.change
     found = None if change is None else change(np, x, values, error)
@@ -336,15 +333,14 @@ def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
 
 
 def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:
-    """Return `value - error` and `value + error`, rounded outwards; both are `value` if `error` is
-    zero."""
+    """Return `value - error` and `value + error`, rounded outwards unless `error` is zero."""
     low, high = np.nextafter(value - error, -np.inf), np.nextafter(value + error, np.inf)
     return np.where(error > 0, low, value), np.where(error > 0, high, value)
 
 
 def _change(values: Array, low: Array, high: Array) -> Array:
-    """Return the largest distance of `values` to a monotone function's values at the ends of an
-    interval."""
+    """Return the largest distance from `values` to `low` and `high`, the values of a monotone
+    function at the ends of an interval."""
     wide, low, high = (x.astype(np.float64) for x in (values, low, high))
     below = np.where(low == wide, 0.0, np.abs(wide - low))
     return np.maximum(below, np.where(high == wide, 0.0, np.abs(high - wide)))
@@ -373,8 +369,7 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
 
 
 def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
-    """Return the error of rounding `values`, which have the error `error`, to the float type
-    `dtype`."""
+    """Return the error of `values`, which have the error `error`, after rounding to `dtype`."""
     if not dtype.is_float:
         return error
     size = np.abs(values.astype(np.float64))
@@ -395,8 +390,8 @@ def _is_given(x: Bounded) -> Array:
 
 
 def term_of_sum(term: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
-    """Return `bounded_value` of a term of a sum. A kernel may compute or omit the term's products
-    with padding, so the bound is infinite at points at which that changes the value."""
+    """Return `bounded_value` of a term of a sum. The bound is infinite at points at which the value
+    changes if products with padding are omitted: a kernel may compute or omit them."""
     values, errors = bounded_value(term, box, env)
     if np.isfinite(values).all() and not is_open(errors).any():
         return values, errors

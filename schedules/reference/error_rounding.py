@@ -18,22 +18,21 @@ Errors: TypeAlias = Array | None
 
 
 def unit_roundoff(dtype: DType) -> float:
-    """Return the unit roundoff of `dtype`: half the distance from 1 to the next number; 0 for
+    """Return the unit roundoff of `dtype`, half the distance from 1 to the next number, or 0 for
     integers."""
     return 2.0**-dtype.binary.precision if dtype.is_float else 0.0
 
 
 def rounding_growth(dtype: DType, roundings: int) -> float:
-    """Return (1 + u)**roundings - 1, where u includes the kernel's rounding and the reference's
-    rounding."""
+    """Return (1 + u)**roundings - 1, where u is the sum of the unit roundoffs of the kernel and of
+    the reference."""
     if not dtype.is_float:
         return 0.0
     return expm1(roundings * log1p(unit_roundoff(dtype) + 2.0**-52))
 
 
 def smallest_step(dtype: DType) -> float:
-    """Return the largest error of one product that underflows: the distance between adjacent
-    denormal numbers."""
+    """Return the distance between adjacent denormal numbers: the largest error of underflow."""
     return 2.0**dtype.binary.step_exponent if dtype.is_float else 0.0
 
 
@@ -45,11 +44,8 @@ def rounded(
     dtype: DType, values: Array, errors: Errors, fresh: Array, exact: Array | None = None
 ) -> Errors:
     """Return the propagated `errors` plus the rounding error `fresh` of one operation, infinite on
-    overflow.
-
-    `exact` marks results that are not rounded if no error is propagated. The bound has no meaning
-    at NaN and infinite values.
-    """
+    overflow. Results in the mask `exact` are not rounded if no error is propagated. The bound has
+    no meaning at NaN and infinite values."""
     if exact is not None:
         exact = exact if errors is None else exact & (errors == 0)
         if exact.all():
@@ -69,10 +65,8 @@ def sum_errors(
     exact: Array | None = None,
 ) -> Array:
     """Return the bound of a sum of terms with total magnitude `magnitude` and total error `errors`.
-
-    Rounding adds `growth` times both totals, and `tiny` for underflow. `exact` marks sums that are
-    not rounded.
-    """
+    Rounding adds `growth` times both totals, and `tiny` for underflow. Sums in the mask `exact` are
+    not rounded."""
     if not dtype.is_float:
         return dense(or_wrapped(dtype, magnitude, errors), magnitude.shape)
     total = errors + growth * (magnitude + errors)

@@ -1,11 +1,10 @@
 """NaN and infinities in the error analysis: detect those that every correct kernel returns.
 
-A NaN or infinity has error 0 if every correct kernel returns the same value (an infinity of that
-sign, or any NaN), and an infinite error if a correct kernel may return another value. For any
-value, an infinite or NaN error means that the value is undetermined: a NaN may have been lost in a
-maximum, a product with padding may have been omitted, or a sum may overflow in only one order. A
-result is certain if no undetermined operand can change it: NaN plus any value is NaN, and an
-infinity times a factor of known sign is an infinity of known sign. `docs/math.md`, "Special
+A NaN or infinity is certain, and has error 0, if every correct kernel returns it (or any NaN). Else
+it has an infinite error. A value with an infinite or NaN error is undetermined: a NaN may have been
+lost in a maximum, a product with padding may have been omitted, or a sum may overflow in only one
+order. A result is certain if no undetermined operand can change it: NaN plus any value is NaN, and
+an infinity times a factor of known sign is an infinity of known sign. `docs/math.md`, "Special
 values", states the guarantees.
 """
 
@@ -57,7 +56,7 @@ def is_sure_nan(bounded: Bounded) -> Array:
 
 
 def is_nonzero(bounded: Bounded) -> Array:
-    """Return a mask of the values, finite or infinite, that have a known sign and are not zero."""
+    """Return a mask of the nonzero values, finite or infinite, with a known sign."""
     value, errors = bounded
     return np.asarray(np.abs(value) > as_array(errors))
 
@@ -68,8 +67,7 @@ def is_zero(bounded: Bounded) -> Array:
 
 
 def finite_size(values: Array) -> Array:
-    """Return the magnitudes of finite values, and 0 for others; roundings and overflow depend on
-    these."""
+    """Return the magnitudes of finite values, and 0 for other values."""
     sizes = np.abs(values.astype(np.float64, copy=False))
     return sizes if np.isfinite(sizes).all() else np.where(np.isfinite(sizes), sizes, 0.0)
 
@@ -83,12 +81,8 @@ def same(a: Array, b: Array) -> Array:
 def at_specials(
     values: Array, errors: Errors, sure: Callable[..., Array], *operands: Bounded
 ) -> Errors:
-    """Return `errors` at finite values; at NaN and infinite values return 0 if `sure` is true, else
-    infinity.
-
-    `sure` is evaluated only at NaN and infinite values, on vectors of the `operands` at these
-    points.
-    """
+    """Return `errors` with new errors at NaN and infinite values: 0 if `sure` is true, else
+    infinity. `sure` is called with vectors of the `operands` at these points."""
     special = ~np.isfinite(values)
     if not special.any():
         return errors
@@ -103,11 +97,10 @@ def at_specials(
 
 
 def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
-    """Return the values of `own` with bounds that accept the results of both of two forms of a
-    workload.
+    """Return the values of `own` with bounds that accept the results of two forms of a workload.
 
-    The reference values of the two forms differ by at most the sum of their bounds. If one value is
-    NaN or infinite and the other differs from it, every value is accepted.
+    The reference values of the two forms differ by at most the sum of their bounds. If they differ
+    and one of them is NaN or infinite, every value is accepted.
     """
     found = []
     for (values, a), (others, b) in zip(own, other, strict=True):
@@ -132,10 +125,8 @@ def sure_product(a: Bounded, b: Bounded) -> Array:
 
 
 def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
-    """Return the mask of `sure_product` for a / b, which a kernel may compute as a * (1 / b).
-
-    `signed_zeros` states that zeros of b have a certain sign.
-    """
+    """Return a mask of the NaN or infinite quotients a / b that are certain, also if computed as a
+    * (1 / b). `signed_zeros` states that zeros of b have a certain sign."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey)
     by_zero = is_zero(b) & (is_zero(a) | (is_nonzero(a) & signed_zeros))
@@ -146,8 +137,8 @@ def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
 def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_zero: bool) -> Array:
     """Return a mask of the NaN or infinite function values that are certain.
 
-    A value is certain for a NaN or infinite argument, at a pole, and if the function is undefined
-    on all of `low`..`high`, the range of the possible arguments. `signed_zero` states that a zero
+    A value is certain if the argument is certainly NaN or infinite, at a pole, and if the function
+    is NaN at the ends of the argument's range `low`..`high`. `signed_zero` states that a zero
     argument has a certain sign.
     """
     value, errors = x
@@ -162,8 +153,7 @@ def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_ze
 
 
 def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
-    """Return the sum of the terms that are certainly NaN or infinite; it is NaN only if the sum of
-    all terms is certainly NaN."""
+    """Return the sum of the terms that are certainly NaN or infinite."""
     total = np.asarray(0.0)
     for sign, (value, errors) in terms:
         if not np.isfinite(value).all():
@@ -173,8 +163,8 @@ def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
 
 
 def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
-    """Return whether zeros of `node` have their IEEE signs in every correct kernel, provided that
-    zeros of `tensors` do: `node` has no addition and no maximum."""
+    """Return whether zeros of `node` have their IEEE signs in every correct kernel if zeros of
+    `tensors` do: `node` must not have additions or maxima."""
     match node:
         case Const():
             return node.dtype.is_float
@@ -207,10 +197,10 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 class Marked:
     """The data of a factor over `box` that is needed to find NaN and infinite sums.
 
-    `bounded` holds the factor's values, which are zero if one of its conditions fails, and their
-    errors. `there` marks points at which the conditions of the other factor hold; None means
-    everywhere. `doubtful` marks points at which a condition of the other factor fails and this
-    factor may not be finite: a kernel may compute or omit these products.
+    `bounded` are the factor's values and errors. `there` is a mask of the points with a product
+    that no condition makes zero; None means everywhere. `doubtful` is a mask of the points at which
+    a condition makes the other factor zero and this factor may not be finite: a kernel may compute
+    or omit these products.
     """
 
     box: IterationBox
@@ -226,11 +216,8 @@ class Marked:
 
 
 class ProductTerms:
-    """An accumulator that finds the sums of a contraction that are certainly NaN or infinite.
-
-    `shape` is the shape of the sums. `add` adds the terms of one piece; `bound` returns the errors
-    of the sums.
-    """
+    """An accumulator that finds the sums of a contraction that are certainly NaN or infinite, and
+    the undetermined sums. `shape` is the shape of the sums."""
 
     def __init__(
         self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Stored]
@@ -244,7 +231,6 @@ class ProductTerms:
         self._any = False
 
     def add(self, piece: IterationBox, left: Marked, right: Marked) -> None:
-        """Add the terms of `piece`."""
         if left.is_clear and right.is_clear:
             return
         self._any = True
@@ -269,7 +255,8 @@ class ProductTerms:
         piece: IterationBox,
         boxes: tuple[IterationBox, IterationBox],
     ) -> bool:
-        """Add the number of marked products to `total`; return whether there is any."""
+        """Add to `total` the number of products with factors in a pair of masks of `terms`. Return
+        whether there is any."""
         found = False
         for pair in terms:
             a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
@@ -280,16 +267,15 @@ class ProductTerms:
         return found
 
     def _outside(self, conds: tuple[Scalar, ...], box: IterationBox) -> Array:
-        """Return a mask of the points of `box` at which the factor is padding, because one of its
-        conditions fails."""
+        """Return a mask of the points of `box` at which one of `conds` fails (padding)."""
         outside = np.asarray(False)
         for cond in conds:
             outside = outside | ~value_of(cond, box, self._tensors)
         return outside
 
     def bound(self, values: Array, errors: Array) -> Array:
-        """Return the `errors` of the sums `values`, with infinity for sums with an undetermined
-        term."""
+        """Return `errors`, the errors of the sums `values`, with the errors of `at_specials`, and
+        with infinity for sums with an undetermined term."""
         if not self._any:
             return errors
         errors = np.where(self._open > 0, np.inf, errors)
@@ -305,13 +291,13 @@ def _everywhere(factor: Marked) -> Array:
 
 
 def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Array, Array]:
-    """Return a pair of masks restricted to points at which both factors have products."""
+    """Return a pair of masks restricted to the points `Marked.there`."""
     return pair[0] & _everywhere(left), pair[1] & _everywhere(right)
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Return pairs of masks of factors whose products are undetermined, unless one of the factors
-    is NaN."""
+    """Return pairs (mask of `left`, mask of `right`) of factors whose products are undetermined.
+    `out_left` and `out_right` are masks of padding."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:
@@ -325,8 +311,8 @@ def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array
 
 
 def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Return pairs of masks of factors whose products are certainly NaN, without products with
-    padding."""
+    """Return pairs as `_open_terms` does, of factors outside padding whose products are certainly
+    NaN."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:
@@ -343,11 +329,10 @@ def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array)
 
 
 def sure_factors(bounded: Bounded) -> tuple[Array, Array]:
-    """Return two arrays about the factors of a product reduction.
+    """Return two arrays for the factors of a product reduction.
 
-    The first holds the factors that are certainly 0, NaN or infinite, and 1 for others; its product
-    is NaN only if the product of all factors is certainly NaN. The second is 1 for each factor that
-    is zero, NaN or has a known sign, else 0.
+    The first has the factors that are certainly 0, NaN or infinite, and 1 for others. The second is
+    1.0 for each factor that is certainly zero, certainly NaN or of known sign, else 0.0.
     """
     value, errors = bounded
     given = (~np.isfinite(value) & (as_array(errors) == 0)) | is_zero(bounded)

@@ -4,13 +4,13 @@ The worst case of a sum of K terms is gamma_K = (1 + u)**K - 1 times the sum of 
 tighter bounds are used:
 
 - No error if the terms are multiples of a power of two and small enough (`error_exact`).
-- The worst case of the nonzero terms only, since adding zero is exact.
-- For inputs drawn from continuous distributions, an error that grows with sqrt(K), as roundings
-  have both signs. The assumption fails for equal terms and for terms below the last place of the
-  sum, so the terms of sampled elements are summed in the stage's type, in order and sorted by
-  size. The bound is the larger of `MARGIN` times the largest error measured and `DEVIATIONS` *
-  sqrt(K) * u times the sum of magnitudes. The latter is the form of the probabilistic bound of
-  Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3.
+- The worst case for the nonzero terms only, since adding zero is exact.
+- For inputs drawn from continuous distributions, an error that grows with sqrt(K), since roundings
+  have both signs: `DEVIATIONS` * sqrt(K) * u times the sum of magnitudes. This is the probabilistic
+  bound of Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3. It
+  does not hold for equal terms or terms below the last place of the sum. The terms of sampled
+  elements are therefore summed in the stage's type, in order and sorted by size, and the bound is
+  at least `MARGIN` times the largest error measured.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ DEVIATIONS = 8.0
 FEW_TERMS = 256
 """Sums with fewer terms use the worst-case bound."""
 _SPARSE = 0.75
-"""Fraction of zeros in a sample of the terms from which the nonzero terms are counted."""
+"""Nonzero terms are counted if at least this fraction of a sample of the terms is zero."""
 _SAMPLED_TERMS = 1 << 19
 _MOST_SAMPLED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The properties of a sum's terms that are computed: their common step, and the number of
-    nonzero terms."""
+    """Which properties of a sum's terms are computed: the common step, the number of nonzero
+    terms."""
 
     steps: bool
     counts: bool
@@ -65,8 +65,8 @@ class Terms:
 def terms_to_look_for(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors
 ) -> Terms:
-    """Return the properties that are profitable to compute in all boxes of a reduction, decided
-    from the terms in `box`."""
+    """Return the properties to compute in all boxes of a reduction, judged by the terms in
+    `box`."""
     if reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
     parts = [v for _, (v, _) in _terms(stage, box, env)]
@@ -75,7 +75,7 @@ def terms_to_look_for(
 
 
 def is_sparse(left: Array, right: Array) -> bool:
-    """Return whether most products of two factors are zero, judged from a sample of each factor."""
+    """Return whether most products of two factors are zero, judged by a sample of each factor."""
     return max(float(np.mean(sample(x) == 0)) for x in (left, right)) >= _SPARSE
 
 
@@ -99,13 +99,11 @@ def _terms(
 def box_parts(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """Evaluate the body over `box`; return the values, the arrays needed to bound its reduction by
-    `reducer`, and the common step.
+    """Return the values of the body over `box`, arrays for `combined_errors`, and the common step.
 
-    Each array is reduced by `reducer` as well. For a sum, the arrays are the magnitudes, the
-    errors, the counts of nonzero terms, and the NaN or infinite terms. For a product: |t|, |t| + e,
-    max(|t| + e, 1) and both results of `sure_factors`. For max and min: t + e and t - e. None means
-    zero.
+    The caller reduces each array by `reducer`, too. For a sum, they are the magnitudes, the errors,
+    the counts of nonzero terms, and the NaN or infinite terms. For a product: |t|, |t| + e, max(|t|
+    + e, 1) and both results of `sure_factors`. For max and min: t + e and t - e. None means zero.
     """
     if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
@@ -132,9 +130,7 @@ def box_parts(
         case Reducer.MAX | Reducer.MIN:
             if errors is None:
                 return value, [exact, exact], None
-            errors = np.where(
-                is_open(errors), np.nan, errors
-            )  # an infinity with an unknown error is undetermined
+            errors = np.where(is_open(errors), np.nan, errors)  # undetermined
             return value, [exact + errors, exact - errors], None
         case _:
             assert_never(reducer)
@@ -149,11 +145,8 @@ def combined_errors(
     step: int | None,
     measured: float | None,
 ) -> Array:
-    """Return the bound of a stage's elements.
-
-    `parts` holds the arrays of `box_parts` combined over all boxes, `step` is the common step of
-    all terms, and `measured` is the growth returned by `measured_growth`.
-    """
+    """Return the bound of a stage's elements. `parts` are the arrays of `box_parts`, reduced over
+    all boxes; `step` is the common step of all terms; `measured` is the `measured_growth`."""
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
     match reducer:
@@ -187,7 +180,7 @@ def combined_errors(
 
 
 def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array]) -> Array:
-    """Return the bound of products of `count` factors from the combined arrays of `box_parts`."""
+    """Return the bound of products of `count` factors from the reduced arrays of `box_parts`."""
     exact_size, reach, partial, special, clear = parts
     growth = rounding_growth(dtype, count)
     errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
@@ -202,7 +195,7 @@ def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array])
 
 
 def growth_of(dtype: DType, roundings: Array) -> Array:
-    """Return `rounding_growth` for an array of numbers of roundings."""
+    """Return `rounding_growth` for an array `roundings`."""
     if not dtype.is_float:
         return np.zeros(np.shape(roundings))
     return np.asarray(np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52)))
@@ -211,11 +204,10 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 def measured_growth(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
-    """Return the error of a sum of terms from continuous distributions, relative to the sum of
-    magnitudes and measured on samples, or None if the worst-case bound must be used.
+    """Return the bound for continuous distributions (see the module docstring) relative to the sum
+    of magnitudes, or None if the worst-case bound must be used.
 
-    The sums of up to 24 elements, with half a million terms in total, are computed in the stage's
-    type.
+    Up to 24 elements, with half a million terms in total, are sampled.
     """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
@@ -223,9 +215,7 @@ def measured_growth(
     if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return (
-            None  # small terms may not change the sum, so rounding errors need not have both signs
-        )
+        return None  # terms may be below the last place of the sum
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):
@@ -236,8 +226,8 @@ def measured_growth(
 
 
 def _met(terms: Array, dtype: DType) -> float:
-    """Return the largest error of `terms` summed in two orders, relative to the sum of magnitudes;
-    infinite if a term is not finite."""
+    """Return the largest error of `terms` summed in two orders, relative to the sum of magnitudes,
+    or infinity if a term is not finite."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return np.inf
@@ -252,8 +242,8 @@ def _met(terms: Array, dtype: DType) -> float:
 def _sampled_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], count: int
 ) -> list[IterationBox]:
-    """Return boxes of `count` single output elements, evenly spread over the output, each with all
-    terms of its element."""
+    """Return up to `count` boxes, each with all terms of one output element; the elements are
+    evenly spread over the output."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
     spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))

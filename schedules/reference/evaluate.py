@@ -1,7 +1,6 @@
 """The reference semantics of a workload: evaluation with NumPy, directly from the expression.
 
-Every kernel is checked against the reference. The reference depends on stages, expressions and
-index arithmetic only, not on loop nests, primitives or lowering, so that it shares no mistake with
+The reference does not use loop nests, primitives or lowering, so that it shares no mistake with
 them. Floats are computed in float64, integers exactly modulo 2**bits.
 """
 
@@ -72,12 +71,11 @@ def evaluate(
 ) -> list[Array]:
     """Return the outputs of `workload` for `inputs`, both in argument order.
 
-    `inputs` are arrays of the tensors' shapes and buffer types (narrow floats as stored). Float
-    outputs are returned as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
-    even. Integer outputs are returned in their own NumPy type. Temporaries need less than about 200
-    MB, in addition to the tensors of the stages. With a `sample` returned by `sample.demanded`,
-    only the elements of the sample are evaluated and returned. Raise WorkloadError if the inputs do
-    not match the workload.
+    `inputs` are arrays of the tensors' shapes and buffer types (`DType.numpy`). Float outputs are
+    float64: f32 and f64 values unrounded, narrow floats rounded to nearest even. Integer outputs
+    have their own NumPy type. Temporaries need less than about 200 MB, in addition to the tensors
+    of the stages. If `sample`, a result of `sample.demanded`, is given, only its elements are
+    evaluated and returned. Raise WorkloadError if the inputs do not match the workload.
     """
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
@@ -88,10 +86,9 @@ def evaluate(
 
 
 def stored_sample(values: Array, stage: Stage, grid: Grid) -> Stored:
-    """Return `values`, the elements `grid` of `stage`, in the form that later stages read."""
-    return (
-        values if all(p is None for p in grid) else SampledTensor(values, grid, stage.tensor.shape)
-    )
+    """Return `values`, the elements `grid` of `stage`, as later stages read them."""
+    complete = all(p is None for p in grid)
+    return values if complete else SampledTensor(values, grid, stage.tensor.shape)
 
 
 def values_in(tensor: Stored) -> Array:
@@ -100,8 +97,8 @@ def values_in(tensor: Stored) -> Array:
 
 
 def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
-    """Return `inputs` by tensor name: checked, contiguous, and with narrow floats widened to
-    float32."""
+    """Return `inputs` by name, contiguous and with narrow floats as float32. Raise WorkloadError if
+    shapes or types do not match."""
     if len(inputs) != len(workload.inputs):
         raise WorkloadError(
             f"{workload.name or 'workload'} takes {len(workload.inputs)} inputs, got {len(inputs)}",
@@ -135,7 +132,7 @@ def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | Non
 def _by_boxes(
     stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, AxisCoordinates]
 ) -> Array:
-    """Evaluate the body over boxes of all axes and reduce it box by box: the general path."""
+    """Return the elements of `stage`, evaluated and reduced box by box: the general path."""
     active = active_boxes(
         stage,
         full_box(stage.all_axes, places),
@@ -152,7 +149,6 @@ def _by_boxes(
 
 
 def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Array:
-    """Evaluate the body of an elementwise stage over its boxes."""
     result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
 
     def fill(box: IterationBox) -> None:
@@ -165,7 +161,6 @@ def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Arra
 def _reduced(
     stage: Stage, reducer: Reducer, active: Active, tensors: Mapping[str, Stored]
 ) -> Array:
-    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`."""
     dtype, outer = stage.tensor.dtype, len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     result = np.full(stage.tensor.shape, reducer.identity(dtype), value_dtype(dtype))
@@ -179,14 +174,13 @@ def _reduced(
 
     over_boxes(fill, active.boxes, disjoint=active.disjoint)
     for box in active.partial:
-        assert active.neutral is not None, "what is left out is known"
+        assert active.neutral is not None
         combine(box.slices[:outer], constant(active.neutral.value, dtype))
     return result
 
 
 def are_finite(tensors: Iterable[Stored | None]) -> bool:
-    """Return whether all elements of `tensors` are finite numbers; None stands for a tensor without
-    elements."""
+    """Return whether all elements of `tensors` are finite; None has no elements."""
     return all(t is None or bool(np.isfinite(values_in(t)).all()) for t in tensors)
 
 
@@ -196,8 +190,7 @@ def _contracted(
     tensors: Mapping[str, Stored],
     places: Mapping[str, AxisCoordinates],
 ) -> Array:
-    """Evaluate two factors over subsets of the axes and multiply them as matrices: the fast
-    path."""
+    """Return the elements of `stage` as matrix products of its two factors: the fast path."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
     left = _LastFactor(plan.left_factor, tensors)
     right = _LastFactor(plan.right_factor, tensors)
@@ -209,8 +202,7 @@ def _contracted(
 
 
 class _LastFactor:
-    """An evaluator of a factor over boxes that caches the result for the last box, which
-    neighbouring pieces share."""
+    """An evaluator of a factor. It caches the last box, which successive pieces may share."""
 
     def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
         self._factor = factor
@@ -232,8 +224,8 @@ def side_over(factor: Factor, box: IterationBox, tensors: Mapping[str, Stored]) 
 
 
 def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | None]:
-    """Return masks over `box` of the conditions `given` and `lent` of `factor`; None if there are
-    none."""
+    """Return masks over `box` of the conditions `given` and `lent` of `factor`, or None for no
+    conditions."""
     given, lent = (
         np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
         for conds in (factor.given, factor.lent)
@@ -242,7 +234,7 @@ def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | N
 
 
 def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
-    """Evaluate `node` at every point of `box` into a contiguous array, in small boxes."""
+    """Return `node` at every point of `box` in a contiguous array, evaluated in small boxes."""
     if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
         values = np.broadcast_to(value_of(node, box, tensors), box.extents)
         return np.ascontiguousarray(values)

@@ -1,9 +1,8 @@
-"""Value ranges of a workload by abstract interpretation, and input ranges for which no value is
-rounded.
+"""Value ranges of a workload by abstract interpretation, and inputs for which no value is rounded.
 
-A `ValueRange` has the least and greatest value of a node and a power of two that divides all its
-values. A float whose magnitude is at most 2**precision steps is exactly representable, so sums of
-small integers are exact in any order.
+A `ValueRange` has the least and greatest value of a node and a power of two (the step) that divides
+all its values. A float whose magnitude is at most 2**precision steps is exactly representable, so
+sums of small integers are exact in any order.
 """
 
 from __future__ import annotations
@@ -39,14 +38,13 @@ from .math import cast as cast_array
 from .math import constant
 
 MAX_INPUT = 4
-"""The largest magnitude of integer inputs. With larger inputs, fewer workloads stay exact in f32.
-"""
+"""The largest magnitude of integer inputs. With larger inputs, fewer workloads are exact in f32."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """The values `lo..hi`, all multiples of 2**step and computed without rounding. If step is None,
-    they may be rounded."""
+    """Values in `lo..hi` that are multiples of 2**step and computed without rounding. If `step` is
+    None, they may be rounded."""
 
     lo: float
     hi: float
@@ -61,9 +59,9 @@ class ValueRange:
 class Ranges:
     """Properties of a workload for given ranges of its inputs.
 
-    `tensors` holds the value ranges of inputs and stages. `defined`: no log, root or division has
-    an argument for which it has no finite value. `bounded`: the magnitude of every float is at most
-    a quarter of the largest number of its type. `exact`: no output depends on a rounded value.
+    `tensors` has the value ranges of inputs and stages. `defined`: all functions and divisions have
+    finite values for their arguments. `bounded`: the magnitude of every float is at most a quarter
+    of the largest number of its type. `exact`: no output depends on a rounded value.
     """
 
     tensors: Mapping[str, ValueRange]
@@ -103,8 +101,7 @@ def full_span(dtype: DType) -> ValueRange:
 
 
 def value_ranges(workload: Workload, inputs: Mapping[str, ValueRange]) -> Ranges:
-    """Return the value ranges of all tensors of `workload` if its inputs have the ranges
-    `inputs`."""
+    """Return the ranges of all tensors of `workload` if its inputs have the ranges `inputs`."""
     analysis = _Analysis(dict(inputs))
     for stage in workload.stages:
         analysis.add_stage(stage)
@@ -252,7 +249,7 @@ class _Analysis:
             return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # The value is equal in all schedules and is rounded once, so it stays exact.
+        # The rounded value is equal in all schedules, so it counts as exact.
         wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False
@@ -292,8 +289,6 @@ def _or_inf(compute: Callable[[], float]) -> float:
 
 
 def _or_inf_beyond(x: float) -> float:
-    """Return `x`, an integer of any length or a float, or infinity if it is beyond the largest f64.
-
-    Without this limit, repeated squaring would give integers of 2**n digits.
-    """
+    """Return `x`, or infinity if it is beyond the largest f64. `x` may be a long integer: repeated
+    squaring would give integers of 2**n digits."""
     return x if abs(x) <= DType.F64.binary.largest else math.copysign(math.inf, 1 if x > 0 else -1)

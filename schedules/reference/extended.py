@@ -1,10 +1,9 @@
 """Sums of products by matrix multiplication if some factors are NaN or infinite.
 
 A sum of IEEE products, in any order, is NaN if one product is NaN or if two are infinities of
-different signs. Otherwise it is the sum of the finite products and the infinities. The classes of
-the factors determine which products are NaN or infinite. These products are therefore counted by
-multiplying matrices of zeros and ones, restricted to the few summed indices at which a factor is
-not finite.
+different signs. The classes of the two factors (zero, positive, infinite, NaN, ...) determine
+whether a product is NaN or infinite. Sums with such a product are found by multiplying matrices of
+zeros and ones.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Mask = npt.NDArray[np.bool_]
 class FactorValues:
     """One factor at every point of a piece.
 
-    `raw` is the factor at points marked by `given`, else zero. `given` marks the points at which
-    there is a product. `met` marks the points at which the other factor's conditions that are
-    evaluated here (`Factor.lent`) hold. None means everywhere.
+    `given` is a mask of the points at which there is a product (`Factor.given`); elsewhere, `raw`
+    is zero. `met` is a mask of the points at which the conditions `Factor.lent` hold. None means
+    everywhere.
     """
 
     raw: Array
@@ -37,16 +36,15 @@ class FactorValues:
 
     @property
     def values(self) -> Array:
-        """The factor, or zero at points without a product or with a condition that makes the
-        product zero."""
-        return (
-            self.raw if self.met is None else np.where(self.met, self.raw, self.raw.dtype.type(0))
-        )
+        """The factor, with zeros at points at which the product is zero because of a condition."""
+        if self.met is None:
+            return self.raw
+        return np.where(self.met, self.raw, self.raw.dtype.type(0))
 
     @property
     def meets_zero(self) -> Mask | None:
-        """A mask of the points at which this factor is not finite and a condition makes the other
-        factor zero, or None if there are none."""
+        """A mask of the points at which this factor is not finite and the other factor is zero
+        because of a condition, or None if there are none."""
         if self.met is None or self.raw.dtype.kind != "f":
             return None
         found = ~self.met & ~np.isfinite(self.raw)
@@ -73,8 +71,8 @@ def contract_sides(
 def _by_classes(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """Return `contract_sides` as the sum of the finite products, with NaN and infinities set from
-    counts of the other products."""
+    """Return `contract_sides` as the sum of the products of finite factors, with NaN and infinities
+    set by the classes of the factors."""
     ours, theirs = _SpecialPoints.of(left), _SpecialPoints.of(right)
 
     finite = matmul(flat_left(plan, piece, ours.finite), flat_right(plan, piece, theirs.finite))
@@ -97,11 +95,8 @@ def _by_classes(
 
 @dataclass(frozen=True, slots=True)
 class _SpecialPoints:
-    """Masks of the classes of one factor.
-
-    `present` marks points at which no condition makes the factor zero; `meets_zero` is defined in
-    `FactorValues`.
-    """
+    """Masks of the classes of one factor. At the points `present`, no condition makes it zero;
+    `meets_zero` is defined in `FactorValues`. `finite` are its values, with zero for others."""
 
     finite: Array
     present: Mask
@@ -130,14 +125,15 @@ class _SpecialPoints:
 
 
 def _infinite(a: _SpecialPoints, b: _SpecialPoints, sign: int) -> Iterator[tuple[Mask, Mask]]:
-    """Return pairs of masks of factors whose products are infinities of sign `sign`."""
+    """Yield pairs (mask of `a`, mask of `b`): the product of a factor in the first mask and a
+    factor in the second mask is an infinity of sign `sign`."""
     for own in (1, -1):
         yield a.infinities[own], b.signs[own * sign]
         yield a.signs[own], b.infinities[own * sign]
 
 
 def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, Mask]]:
-    """Return pairs of masks of factors whose products are NaN."""
+    """Yield pairs of masks as `_infinite` does, for products that are NaN."""
     yield a.not_a_number, b.present
     yield a.present, b.not_a_number
     yield a.infinities[1] | a.infinities[-1], b.zero
@@ -147,12 +143,9 @@ def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, 
 
 
 def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
-    """Set each element of `total`, shape [batch, rows, columns], of which a product has factors in
-    both classes.
-
-    The class masks are `left`, shape [batch, rows, inner, sums], and `right`, shape [batch, inner,
-    columns, sums].
-    """
+    """Set each element of `total`, shape [batch, rows, columns], if the sum has a product of a
+    factor in the mask `left`, shape [batch, rows, inner, sums], and a factor in the mask `right`,
+    shape [batch, inner, columns, sums]."""
     a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:

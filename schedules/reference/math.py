@@ -1,8 +1,8 @@
-"""The semantics of scalar operations on NumPy arrays, as used by the reference.
+"""Scalar operations of the reference on NumPy arrays.
 
-Float nodes of every type are float64 arrays. They are never rounded to the node's own type, except
-by a cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic
-wraps modulo 2**bits as the project's integer types do. Callers silence floating-point warnings.
+Values of every float type are float64 arrays, rounded only by a cast to a narrow float. Values of
+an integer type are arrays of that type, whose arithmetic wraps modulo 2**bits. Callers silence
+floating-point warnings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
-"""The values of one node: float64, or the node's own integer or bool type."""
+"""The values of one node: float64, or the integer or bool type of the node."""
 
 
 def value_dtype(dtype: DType) -> np.dtype[np.generic]:
@@ -36,8 +36,7 @@ def constant(value: int | float, dtype: DType) -> Array:
 
 
 def unary(op: UnaryOp, x: Array) -> Array:
-    """Return `op(x)`. Raise ValueError if `op` is defined for floats only and `x` is not a float
-    array."""
+    """Return `op(x)`. Raise ValueError if `op` is for floats only and `x` is not a float array."""
     whole = op is UnaryOp.FLOOR and x.dtype.kind in "iu"
     if x.dtype.kind == "b" or not (x.dtype.kind == "f" or whole or op.function.on_integers):
         raise ValueError(f"{op} is defined for floats, got values of type {x.dtype}")

@@ -1,7 +1,7 @@
 """Products with padding: terms of a sum that a correct kernel may compute or omit.
 
 `where(cond, X[i], 0) * W[r]` is a product with zero if `cond` fails. It changes a sum only if W[r]
-is NaN or infinite; docs/math.md, "Products with zeros nobody stored", then allows both results.
+is NaN or infinite; docs/math.md then allows both results.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from ..algebra.scalar import (
 
 
 def without_padding(node: Scalar) -> Scalar:
-    """Replace each product in `node` that is zero if a condition fails by a select on its
-    conditions; return `node` itself if there is no such product.
-
-    If a condition fails, the select is zero for all values of the other factors, including NaN.
-    """
+    """Return `node` with a select around each product that is zero if a condition fails, so that it
+    is zero even if another factor is NaN. Return `node` itself if there is no such product."""
 
     def leaf(part: Scalar) -> Scalar | None:
         if not (isinstance(part, Binary) and part.op is BinaryOp.MUL):
@@ -42,8 +39,8 @@ def without_padding(node: Scalar) -> Scalar:
 def needed(node: Scalar) -> tuple[Scalar, ...]:
     """Return the conditions of selects that must all hold for `node` to be nonzero.
 
-    Below casts, negations, absolute values and sums, only index conditions are returned: kernels
-    test conditions on data at their place in the expression.
+    Inside casts, negations, absolute values and sums, conditions on data are ignored, because
+    kernels test them only where they occur.
     """
     match node:
         case Select(cond, on_true, Const(0)):

@@ -33,26 +33,21 @@ class AxisCoordinates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledTensor:
-    """A sample of the elements of a tensor of shape `shape`.
-
-    `values[i, j, ...]` is the element at the `i`-th coordinate of `places[0]`, the `j`-th
-    coordinate of `places[1]`, and so on. None means all coordinates of a dimension.
-    """
+    """A sample of the elements of a tensor of shape `shape`: `values[i, j, ...]` is the element at
+    the coordinates (places[0].values[i], places[1].values[j], ...). The coordinates of a dimension
+    without places are 0, 1, ..."""
 
     values: Array
     places: tuple[AxisCoordinates | None, ...]
     shape: tuple[int, ...]
 
     def position(self, dim: int, coordinates: Array) -> Array:
-        """Return the positions in `values`, along dimension `dim`, of the elements at
-        `coordinates`."""
+        """Return the positions of `coordinates` along dimension `dim` of `values`."""
         places = self.places[dim]
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(
-            found, len(places) - 1
-        )  # clamp the positions of elements that are never used
+        return np.minimum(found, len(places) - 1)  # positions beyond it are never used
 
 
 Stored: TypeAlias = "Array | SampledTensor"
@@ -81,8 +76,7 @@ class IterationBox:
         return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
 
     def restricted(self, names: Sequence[str]) -> IterationBox:
-        """Return the box with the same ranges, restricted to the axes `names` and in their
-        order."""
+        """Return the box with the axes `names` only, in this order."""
         at = [self.names.index(n) for n in names]
         return IterationBox(
             tuple(names),
@@ -141,8 +135,7 @@ def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
 
 
 def index_values(index: Affine, box: IterationBox) -> Array:
-    """Return `index` at every point of `box`, int64, in the smallest shape that broadcasts to the
-    box."""
+    """Return `index` at every point of `box`, int64, in a shape that broadcasts to the box."""
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
         if isinstance(atom, Var):
@@ -156,8 +149,8 @@ def index_values(index: Affine, box: IterationBox) -> Array:
 
 
 def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
-    """Return a mask of the points at which all of `conds` hold, in the smallest shape that
-    broadcasts to `box`."""
+    """Return a mask of the points at which all of `conds` hold, in a shape that broadcasts to
+    `box`."""
     result = np.asarray(True)
     for cond in conds:
         values = index_values(cond.index, box)
@@ -166,12 +159,11 @@ def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
 
 
 def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
-    """Return `tensor[index]` at every point of `box`, in the smallest shape that broadcasts to the
-    box.
+    """Return `tensor[index]` at every point of `box`, in a shape that broadcasts to the box.
 
-    If the index is out of bounds, the value is unspecified but finite (0 or an element of the
-    array): an enclosing `Select` takes its other branch at such points. Arrays are C-contiguous.
-    The result may be a view of an array and must not be written.
+    If the index is out of bounds, the value is 0 or any element of the array: an enclosing `Select`
+    takes its other branch at such points. `tensor` must be C-contiguous. The result may be a view
+    and must not be written.
     """
     if isinstance(tensor, SampledTensor):
         return _gather(tensor.values, index, box, tensor)
@@ -199,8 +191,7 @@ def _span(index: Affine, box: IterationBox) -> tuple[int, int]:
 
 
 def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
-    """Return a copy of `array` at the indices `spans`, both ends included, with zeros out of
-    bounds."""
+    """Return a copy of `array` at the indices `spans` (ends included), with zeros out of bounds."""
     region = np.zeros([hi - lo + 1 for lo, hi in spans], array.dtype)
     inside, source = [], []
     for (lo, hi), n in zip(spans, array.shape, strict=True):
@@ -214,8 +205,7 @@ def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
 
 
 def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: IterationBox) -> Array:
-    """Return `array[index - origin]` over `box` as a strided view; every index must be in
-    bounds."""
+    """Return `array[index - origin]` over `box` as a strided view. Indices must be in bounds."""
     shape, strides = [], []
     offset = 0
     for i, stride, first in zip(index, array.strides, origin, strict=True):

@@ -1,8 +1,7 @@
-"""Samples: for each stage of a workload, the elements to evaluate, either all or a grid of them.
+"""Samples: for each stage of a workload, the elements to evaluate.
 
-A sample selects coordinates along every dimension of the outputs and contains all combinations of
-them. The samples of producers follow from the outputs' samples: each reduction includes all of its
-terms, and of each producer only the elements that are read are computed.
+The sample of an output is a grid: all combinations of selected coordinates along each dimension.
+The sample of another stage contains all elements that its consumers read for their samples.
 """
 
 from __future__ import annotations
@@ -26,16 +25,14 @@ Grid: TypeAlias = tuple[AxisCoordinates | None, ...]
 Sample: TypeAlias = Mapping[str, Grid]
 """The grid of each stage by name; other stages are evaluated completely."""
 _MOST_LOOKED_AT = 1 << 20
-"""Maximum number of points to enumerate for one index; with more points, every value of the index
-is assumed to occur."""
+"""Most points that are enumerated for one index. With more, the whole dimension is evaluated."""
 _WHOLE = 0.75
-"""Fraction of a dimension above which the complete dimension is evaluated, since reads are then
-views instead of gathers."""
+"""Fraction of a dimension from which the whole dimension is evaluated: reads are then views."""
 
 
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
-    """Return the `coordinates` within `0..extent-1`, or None if they are at least the fraction
-    `_WHOLE` of the extent."""
+    """Return the `coordinates` within `0..extent-1`, or None (all) if they are at least the
+    fraction `_WHOLE` of the extent."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
     if not found.size:  # all reads are out of bounds: any element suffices
@@ -44,7 +41,7 @@ def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinate
 
 
 def demanded(workload: Workload, outputs: Sample) -> Sample:
-    """Return the sample of every stage on which the elements `outputs` of the outputs depend."""
+    """Return the sample of every stage that is needed for the elements `outputs` of the outputs."""
     wanted: dict[str, list[set[int] | None]] = {}
     for name in workload.outputs:
         shape = workload.stage(name).tensor.shape
@@ -98,7 +95,6 @@ def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordi
 
 
 def grid_of(sample: Sample | None, stage: Stage) -> Grid:
-    """Return the grid of `stage` in `sample`."""
     everything: Grid = (None,) * len(stage.axes)
     return everything if sample is None else sample.get(stage.name, everything)
 

@@ -15,12 +15,11 @@ from .validate import validate
 
 
 class TensorSource(Protocol):
-    """A tensor and its stages, as a front end represents them.
+    """A tensor of a front end, compared by identity: two objects may have the same name.
 
-    Two different objects are two tensors, even if they have the same name. `stages` compute the
-    tensor: the last stage writes it, and the earlier stages were split off from its expression. An
-    input has no stages. `reads` are the tensors in the expression as the user wrote it; `stages`
-    may read fewer of them, because simplification can remove a read.
+    The last of `stages` writes the tensor; the earlier ones were split off from its expression. An
+    input has no stages. `reads` are the tensors in the expression of the user. `stages` may read
+    fewer tensors, because simplification can remove reads.
     """
 
     @property
@@ -55,8 +54,7 @@ def assembled(
 
 
 def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
-    """Return every tensor that the outputs need, in order of first use, each after the tensors it
-    reads."""
+    """Return every tensor that the outputs need, in order of first use, after those it reads."""
     order: list[TensorSource] = []
     done: set[int] = set()
     pending = [(t, False) for t in reversed(outputs)]
@@ -72,8 +70,7 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input stays an argument even if simplification removed all of its reads, including the
-        # reads through a stage without readers.
+        # An input remains an argument even if simplification removed all of its reads.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order

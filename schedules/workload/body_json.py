@@ -33,8 +33,7 @@ _T = TypeVar("_T")
 
 
 class BodyReader:
-    """Parser of one expression. The type of a load is the type of its tensor, which is an input or
-    an earlier stage."""
+    """Parser of one expression, which may read the tensors `known`."""
 
     def __init__(self, known: Mapping[str, Tensor]) -> None:
         self._known = known

@@ -1,7 +1,7 @@
 """A computation as plain data; `workload.py` adds a normal form, a key and a JSON document.
 
-The modules of this package that validate, count, normalise or serialise a computation take this
-class as their argument. None of them depends on `Workload`, which is built on top of them.
+The modules that validate, count, normalise or serialise a computation depend on this class, not on
+`Workload`, which uses them.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from ..errors import WorkloadError
 from .tensors import Stage, Tensor
 
 C = TypeVar("C", bound="Computation")
-"""Type variable of functions that return the class of their argument: a subclass of
-`Computation`."""
+"""The class of a function's argument and result."""
 
 
 @dataclass(frozen=True)
 class Computation:
     """Inputs in argument order, and stages in topological order.
 
-    `outputs` names the stages whose tensors are returned to the caller, in argument order. `name`
-    is a label for users and is not part of the identity. `declared_flops` and `declared_min_bytes`
-    are counts from the operator library if the operator follows a convention, or None if the
-    expression is to be counted. `allowed_error` permits rewrites (`tilewright.schedules.rewrites`)
-    with a proven error of at most this value. The error of one element of a float sum of products
-    a*b, rounding included, is relative to max|a| times the largest sum of |b| over one element.
-    None, the default, permits no rewrite.
+    `outputs` are the names of the stages whose tensors are returned, in argument order. `name` is a
+    label for users and not part of the key. `declared_flops` and `declared_min_bytes` are counts by
+    the conventions of the operator library, or None if the expression is to be counted.
+
+    `allowed_error` permits rewrites (`tilewright.schedules.rewrites`) with a proven error of at
+    most this value; None permits no rewrite. The error of an element of a float sum of products a*b
+    includes rounding. It is relative to max|a| times the largest sum of |b| over one element.
     """
 
     inputs: tuple[Tensor, ...]
@@ -84,10 +83,9 @@ class Computation:
 
 
 def with_constants(computation: C, names: Iterable[str], source: str = "constant") -> C:
-    """Return `computation` with the inputs `names` (case-insensitive) also marked constant.
+    """Return `computation` with the inputs `names` (case-insensitive) marked constant, too.
 
-    Raise WorkloadError with a list of the inputs if one of `names` is not an input; the message
-    begins with `source`.
+    Raise WorkloadError if one of `names` is not an input; the message begins with `source`.
     """
     wanted = {name.casefold(): name for name in names}
     inputs = {t.name.casefold() for t in computation.inputs}

@@ -34,16 +34,14 @@ _MAX_NAME = 200
 
 
 def read_text(text: bytes | str) -> Computation:
-    """Return the computation of a JSON text. Raise WorkloadError with the mistake and its
-    position."""
+    """Return the computation of a JSON text. Raise WorkloadError if it is not valid."""
     return read_document(parse_json_text(text))
 
 
 def read_document(document: object) -> Computation:
-    """Return the computation of a parsed document.
+    """Return the computation of a parsed, untrusted document.
 
-    Raise WorkloadError with a JSON pointer if the document is not valid. The document is untrusted:
-    its size and depth are checked against limits before it is parsed.
+    Raise WorkloadError with a JSON pointer if it is too large or not valid.
     """
     check_size(document)
     fields = json_fields(
@@ -99,8 +97,7 @@ def _allowed_error(value: object) -> float | None:
 
 
 def check_size(document: object) -> None:
-    """Raise WorkloadError if `document` has too many values; iterative, so that a deep document
-    does not overflow the call stack."""
+    """Raise WorkloadError if `document` has too many values. Not recursive: it may be deep."""
     pending, count = [document], 0
     while pending:
         item = pending.pop()
@@ -152,7 +149,6 @@ def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
 
 
 def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
-    """Return the kind of a stage, derived from its optional fields."""
     reducer = None
     if "reducer" in fields:
         reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")
@@ -161,7 +157,7 @@ def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
         return Reduction(reducer, axes)
     if reducer is not None or axes:
         raise WorkloadError(
-            f"stage {stage!r}: a reducer needs reduction axes and they need a reducer",
+            f"stage {stage!r}: a reducer and reduction axes need each other",
             code="bad_reduction",
             pointer=f"{pointer}/reduce_axes",
         )

@@ -21,7 +21,7 @@ from .tensors import Elementwise, Reduction, Stage
 if TYPE_CHECKING:
     import numpy as np
 
-# If a connected group of axes has more points, the guards on it are ignored in the count.
+# Guards on a connected group of axes with more points are ignored in the count.
 _MAX_COUNTED_POINTS = 1 << 22
 
 
@@ -39,9 +39,8 @@ def counted_flops(computation: Computation) -> int:
 def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
-    If the declared count is smaller, it is returned: the convention of transposed convolution
-    already excludes these operations. A group of axes with more than 2**22 points is counted in
-    full.
+    A smaller declared count is returned instead: the operator library excludes these operations for
+    transposed convolutions. A group of axes with more than 2**22 points is counted in full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -64,8 +63,8 @@ def _per_point(stage: Stage) -> int:
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """Count the points at which no factor of the body is a guarded zero; `stages` are in program
-    order."""
+    """Return the number of points at which no factor of the body is zero because of a guard.
+    `stages` are in program order."""
     match stage.kind:
         case Elementwise():
             return _points(stage)
@@ -86,10 +85,8 @@ def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
-    """Count the points of a box at which every condition holds.
-
-    A group of axes with more than 2**22 points is counted in full.
-    """
+    """Return the number of points of a box at which every condition holds. A connected group of
+    axes with more than 2**22 points is counted in full."""
     if not conds:
         return prod(extents.values())
     points = 1
@@ -101,8 +98,7 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
     """Return `_zero_guards` of each stage of `stages`, which are in program order.
 
-    The guards of a stage are computed once and limited to `MAX_ALL_CONDS` conditions, because the
-    number of conditions multiplies along chains of readers.
+    At most `MAX_ALL_CONDS` conditions are kept, because they multiply along chains of readers.
     """
     found: dict[str, tuple[Cond, ...]] = {}
     for name, stage in stages.items():
@@ -114,11 +110,8 @@ def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
 def _zero_guards(
     node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
 ) -> list[Cond]:
-    """Return the conditions under which a product in the body is not zero by construction.
-
-    The conditions of the elementwise stages that the body reads are included; `before` maps a stage
-    to its conditions.
-    """
+    """Return conditions without which `node` is zero, those of elementwise stages that it reads
+    included. `before` maps earlier stages to their conditions."""
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
@@ -138,10 +131,7 @@ def _zero_guards(
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Return the connected groups of axes with the conditions that relate them.
-
-    The number of points is the product of the counts of the groups.
-    """
+    """Return the groups of axes that are connected by conditions, with these conditions."""
     groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
     for cond in conds:
         meeting = [g for g in groups if g[0] & cond.index.vars()]

@@ -16,8 +16,7 @@ def wrong(message: str, pointer: str, code: str = "bad_document") -> WorkloadErr
 
 
 def shown(value: object) -> str:
-    """Return a short text for an invalid value: the type of a container, "a huge number" for a long
-    integer, or its repr."""
+    """Return a short text for an invalid value in a message."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):

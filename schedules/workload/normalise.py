@@ -1,4 +1,4 @@
-"""The normal form of a computation: equal for all spellings of the same computation.
+"""The normal form of a computation, which is equal for all notations of the computation.
 
 Names and orders in the normal form do not depend on the names in the source:
 
@@ -8,16 +8,15 @@ position.
 2. Operands of commutative operations are sorted by their text. In this text inputs are named i0,
 i1, ... and a stage is named by the digest of its own canonical text.
 
-3. Reduction axes are sorted by their use in the body: one axis after the other is marked while all
-others are anonymous, and the texts are compared. All orders of axes with equal texts are tried, and
-the lexicographically smallest text of the stage is selected.
+3. Reduction axes are sorted by the text of the body in which one axis is named `@` and all others
+`?`. All orders of axes with equal texts are tried, and the lexicographically smallest text of the
+stage is selected.
 
 4. Stages are numbered s0, s1, ... in post-order from the outputs. Stages with equal text are
 merged. Stages that no output needs are removed.
 
-If more than `_MAX_ORDERS` orders of equal axes exist, only the first ones are tried. Two spellings
-of one computation may then have different keys, which costs a database miss but never gives a wrong
-answer.
+If more than `_MAX_ORDERS` orders of equal axes exist, only the first ones are tried. Two notations
+of a computation may then have different keys: a database miss, but never a wrong answer.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class NormalForm(Generic[C]):
 
 
 def normalised(computation: C) -> C:
-    """Return the normal form of a valid computation; see the module docstring."""
+    """Return the normal form of a valid computation."""
     return normal_form(computation).computation
 
 
@@ -120,8 +119,7 @@ class _Canonical:
 
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
-    """Return `stage` with canonical axes and operand order; loads name inputs and digests of
-    stages."""
+    """Return `stage` with canonical axes and operand order. Its loads use the canonical `names`."""
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
@@ -143,10 +141,8 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
 
 
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
-    """Return a name derived from the content of a stage.
-
-    The name includes the position of an output, so two outputs never merge.
-    """
+    """Return a name derived from the content of a stage. For an output, the content includes its
+    position, so that two outputs never merge."""
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
@@ -155,10 +151,7 @@ def _digest(found: _Canonical, computation: Computation, name: str) -> str:
 
 
 def _kind_text(kind: StageKind) -> str:
-    """Return the part of a digest that identifies the kind of a stage.
-
-    A change of this text may reorder stages and so change keys.
-    """
+    """Return the text for the kind of a stage in its digest. Changing it may change keys."""
     match kind:
         case Elementwise():
             return "None"
@@ -171,8 +164,8 @@ def _kind_text(kind: StageKind) -> str:
 def _reduction_orders(
     body: Scalar, spatial: Mapping[str, str], axes: tuple[Axis, ...]
 ) -> Iterable[tuple[Axis, ...]]:
-    """Return the orders of the reduction axes to try: one order if the body uses every axis
-    differently."""
+    """Return the orders of the reduction axes to try. It is a single order if the body uses every
+    axis differently."""
     if len(axes) < 2:
         return [axes]
     keyed = sorted(
@@ -186,8 +179,7 @@ def _reduction_orders(
 def _use(
     body: Scalar, spatial: Mapping[str, str], axis: Axis, axes: tuple[Axis, ...]
 ) -> tuple[int, str, int]:
-    """Return a sort key for the use of `axis` in `body`, independent of the axis's name and
-    position."""
+    """Return a sort key for `axis` that does not depend on its name and position in `axes`."""
     names = dict(spatial) | {a.name: _MARKED if a is axis else _ANONYMOUS for a in axes}
     _, text = _ordered(substitute(body, {old: var(new) for old, new in names.items()}))
     return text.find(_MARKED), text, axis.extent
@@ -195,11 +187,7 @@ def _use(
 
 def _ordered(node: Scalar) -> tuple[Scalar, str]:
     """Return `node` with commutative operands sorted by text and conditions in normal form, and its
-    text.
-
-    The tree is rebuilt; that is cheap, because it happens a few times per stage and for about ten
-    nodes.
-    """
+    text."""
     match node:
         case Const():
             return node, f"{node.value!r}:{node.dtype}"

@@ -1,7 +1,6 @@
-"""Find reads outside the bounds of a tensor, which give zero.
+"""Find reads outside the bounds of a tensor, so that they can be reported to the user.
 
-Index notation pads every read with zeros (docs/workload.md). An off-by-one mistake in an index is
-therefore not an error, so reads in the padding are reported to the user.
+Index notation pads every read with zeros (docs/workload.md), so a wrong index is not an error.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from .workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PaddedRead:
-    """A read of dimension `dim` of `tensor` at indices `first..last`.
-
-    The dimension has the indices `0..extent - 1`; elements outside them are zero.
-    """
+    """A read of dimension `dim` of `tensor` at indices `first..last`, not all in `0..extent -
+    1`."""
 
     tensor: str
     dim: int

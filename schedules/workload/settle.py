@@ -1,8 +1,7 @@
-"""Simplify the body of a stage to one form, equal for Python, notation and documents.
+"""Simplify the body of a stage, so that it is equal for Python, notation and documents.
 
-Differences between front ends are removed: casts of index values, casts to the type that a value
-already has, and guards that always or never hold. Validation follows simplification, so a read that
-never happens need not be in bounds.
+Casts of index values, casts that have no effect, and guards that always or never hold are removed.
+Validation follows simplification, so a read that never happens need not be in bounds.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from ..algebra.values import const
 from ..dtypes import DType
 
 _EXACT_BELOW = {DType.F32: 1 << 24, DType.F64: 1 << 53, DType.I32: 1 << 31, DType.I64: 1 << 31}
-"""Index values below this limit are exact in the type, so a cast of such a value is equal to the
-index value in the target type."""
+"""Index values up to this magnitude are exact in the type, so a cast of such a value is equal to an
+index value of the target type."""
 
 
 def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
     """Return the simplified body of a stage; idempotent.
 
-    Simplification may remove the last use of a reduction axis (one of `reduced`): every read is in
-    the padding, or a guard always holds. A condition on the axis that always holds is then added,
-    because a reduction must use each of its axes.
+    A reduction must use each of its axes `reduced`. If simplification removes the last use of an
+    axis, a condition on the axis that always holds is added.
     """
     found = tidy(_plain_numbers(node, ranges), ranges, labels=_labels(ranges, reduced))
     lost = sorted(reduced - vars_of(found))
@@ -34,11 +32,8 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
 
 
 def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
-    """Return the labels to sort by: the position of a spatial axis, or the extent of a reduction
-    axis.
-
-    The position of a reduction axis has no meaning.
-    """
+    """Return labels to sort by: the position of a spatial axis, or the extent of a reduction axis,
+    whose position has no meaning."""
     found: dict[str, Affine] = {}
     for name, values in ranges.items():
         found[name] = var(f"a_{values.hi}" if name in reduced else f"d{len(found)}")

@@ -10,7 +10,7 @@ from .computation import Computation
 
 
 def footprint_bytes(computation: Computation) -> int:
-    """Return the total bytes of all tensors of `computation`, arguments and intermediate stages."""
+    """Return the bytes of all tensors of `computation`, intermediate stages included."""
     return sum(t.bytes for t in computation.tensors.values())
 
 
@@ -22,12 +22,8 @@ def iterations(computation: Computation) -> int:
 def check_limits(
     computation: Computation, *, max_bytes: int, max_iterations: int | None = None
 ) -> None:
-    """Check the size of the tensors and the number of points; allocates nothing, so it can run
-    first.
-
-    Raise WorkloadError "too_large" if the tensors need more than `max_bytes` or a call evaluates
-    more than `max_iterations` points.
-    """
+    """Raise WorkloadError "too_large" if the tensors need more than `max_bytes` or a call evaluates
+    bodies more than `max_iterations` times. Nothing is allocated."""
     found = footprint_bytes(computation)
     if found > max_bytes:
         largest = max(computation.tensors.values(), key=lambda t: t.bytes)
@@ -45,8 +41,7 @@ def check_limits(
 
 
 def json_nodes(node: Scalar) -> int:
-    """Return the number of JSON values (objects, arrays and leaves) that `node` has in a
-    document."""
+    """Return the number of JSON values (objects, arrays, leaves) of `node` in a document."""
     total = 0
     for n in walk(node):
         total += 2

@@ -1,4 +1,4 @@
-"""Parse untrusted JSON text within limits; errors state the position and the reason.
+"""Parse untrusted JSON text within limits.
 
 Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. The depth is
 counted on the text before parsing, so the call stack cannot overflow.
@@ -24,12 +24,11 @@ _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 def parse_json_text(
     text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_NODES
 ) -> object:
-    """Return the value of `text`. Raise WorkloadError "bad_json" or "too_large" if it is not
-    accepted.
+    """Return the value of `text`.
 
-    Rejected: more than `max_bytes`, 64 levels or `max_values` values, repeated keys, NaN and
-    infinities, numbers of more than 40 digits or outside the range of f64, and text that is not
-    UTF-8.
+    Raise WorkloadError "too_large" if the text has more than `max_bytes`, 64 levels or `max_values`
+    values. Raise WorkloadError "bad_json" if it is not JSON in UTF-8, or contains a repeated key,
+    NaN, an infinity, or a number of more than 40 digits or outside the range of f64.
     """
     if len(text) > max_bytes:
         raise WorkloadError(
@@ -69,14 +68,13 @@ def _decoded(text: bytes | str) -> str:
 
 
 def _check_nesting(bare: str, max_values: int) -> None:
-    """Check the nesting depth and size of JSON text from which the strings were removed."""
+    """Check the nesting depth and number of values of JSON text without its strings."""
     brackets = _NO_BRACKET.sub("", bare)
     if max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0) > MAX_JSON_DEPTH:
         raise WorkloadError(
             f"JSON may be {MAX_JSON_DEPTH} levels deep, this is deeper", code="too_large"
         )
-    # Every value of a container except the first follows a comma, so this count is within a factor
-    # of 2 of the number of values.
+    # Every value of a container but the first follows a comma: correct within a factor of 2.
     values = bare.count(",") + brackets.count("[") + brackets.count("{")
     if values > max_values:
         raise WorkloadError(f"JSON may hold {max_values} values, this holds more", code="too_large")
@@ -92,8 +90,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_strings(document: object) -> None:
-    """Raise WorkloadError if a string has a lone surrogate (an escape such as \\ud800), which UTF-8
-    cannot encode."""
+    """Raise WorkloadError if a string has a lone surrogate (\\ud800), which is not UTF-8."""
     pending = [document]
     while pending:
         item = pending.pop()

@@ -20,7 +20,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A dense row-major array. `constant` is true if its values do not change between calls."""
+    """A dense row-major array. `constant`: whether its values never change between calls."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,24 +38,22 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Kind of a stage whose elements each equal the body at their own indices."""
+    """The kind of a stage in which each element is the value of the body at its indices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Kind of a stage whose elements each combine the values of the body over `axes`.
-
-    `axes` has at least one axis. `reducer` combines the values in any order and grouping.
-    """
+    """The kind of a stage in which each element combines the values of the body over `axes` (at
+    least one) by `reducer`, in any order and grouping."""
 
     reducer: Reducer
     axes: tuple[Axis, ...]
 
 
 StageKind: TypeAlias = Elementwise | Reduction
-"""The rule that computes the elements of a stage from its body. The union is closed: code that
-depends on the kind matches every member and ends in `assert_never`, so that a new kind is a type
-error there. Code that handles one kind tests for that kind, never for the absence of another."""
+"""The rule that computes the elements of a stage from its body. Code that depends on the kind
+matches every member and ends in `assert_never`, so that mypy finds it if a kind is added. Code for
+one kind tests for that kind, never for the absence of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Stage:
 
     @property
     def reduce_axes(self) -> tuple[Axis, ...]:
-        """The axes over which values of the body are combined into one element."""
+        """The reduction axes, empty for an elementwise stage."""
         match self.kind:
             case Elementwise():
                 return ()
@@ -92,8 +90,7 @@ class Stage:
         return (*self.axes, *self.reduce_axes)
 
     def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
-        """Return the stage with the reduction axes `axes`, which are empty for an elementwise
-        stage."""
+        """Return the stage with the reduction axes `axes`, empty for an elementwise stage."""
         match self.kind:
             case Elementwise():
                 assert not axes, "an elementwise stage reduces over nothing"

@@ -1,7 +1,6 @@
-"""Validation of a computation: `validate` proves every rule or raises an error.
+"""Validation of a computation, including a proof that every read is in bounds.
 
-Every read is proved in bounds from the ranges of the axes and the guards that enclose it. The JSON
-pointers in errors refer to the JSON document of the workload.
+The JSON pointers in errors refer to the JSON document of the workload.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ def validate(computation: Computation) -> None:
 
 
 def settled(computation: C) -> C:
-    """Return `computation` with simplified bodies (`settle.py`), validated.
+    """Return `computation` with simplified bodies (`settle.py`), validated as by `validate`.
 
-    Raise WorkloadError as `validate` does. Reads that simplification removes need not be in bounds.
+    Reads that simplification removes need not be in bounds.
     """
     return replace(computation, stages=_stages(computation, settle=True))
 
 
 def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
-    """Return the validated stages, simplified if `settle`; check all other rules too."""
+    """Validate `computation`. Return its stages, simplified if `settle` is true."""
     _check_counts(computation)
     found: list[Stage] = []
     known: dict[str, Tensor] = {}
@@ -133,8 +132,7 @@ def _check_new(tensor: Tensor, known: Mapping[str, Tensor], pointer: str) -> Non
 
 
 def check_depth(node: Scalar, pointer: str = "") -> None:
-    """Raise WorkloadError if `node` is deeper than `MAX_BODY_DEPTH`; iterative, so that a deep tree
-    does not overflow the call stack."""
+    """Raise WorkloadError if `node` is deeper than `MAX_BODY_DEPTH`. Not recursive."""
     level, depth = [node], 0
     while level:
         depth += 1
@@ -153,17 +151,14 @@ def stage_ranges(stage: Stage) -> dict[str, Interval]:
 
 
 def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
-    """Raise WorkloadError if `stage` is not well formed; `known` maps names to the tensors it may
-    read."""
+    """Raise WorkloadError if `stage` is not well formed. It may read the tensors `known`."""
     _check_form(stage, known, pointer)
     check_reads(stage, stage.body, known, stage_ranges(stage), pointer)
 
 
 def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
-    """Return `stage` with its body simplified. Raise WorkloadError if it is not well formed.
-
-    The original body must be well typed. The reads in the simplified body must be in bounds.
-    """
+    """Return `stage` with its body simplified. Raise WorkloadError if the original body is not well
+    typed, or a read in the simplified body is not in bounds."""
     _check_form(stage, known, pointer)
     ranges = stage_ranges(stage)
     body = settled_body(stage.body, ranges, frozenset(a.name for a in stage.reduce_axes))
@@ -200,7 +195,7 @@ def _check_kind(stage: Stage, pointer: str) -> None:
         case Reduction(_, axes):
             if not axes:
                 raise WorkloadError(
-                    f"stage {stage.name!r}: a reducer needs reduction axes and they need a reducer",
+                    f"stage {stage.name!r}: a reducer and reduction axes need each other",
                     code="bad_reduction",
                     pointer=f"{pointer}/reduce_axes",
                 )

@@ -31,10 +31,7 @@ from .tensors import Stage, Tensor
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
     """Raise WorkloadError if a node of the body, evaluated or not, has invalid types, names or
-    ranks.
-
-    `pointer` is the JSON pointer of the body.
-    """
+    ranks. `pointer` is the JSON pointer of the body."""
     _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
 
 
@@ -43,8 +40,8 @@ def check_reads(
 ) -> None:
     """Raise WorkloadError if a read of `body` is not proved in bounds under its guards.
 
-    `body` is the simplified `stage.body` and shares its load nodes; the JSON pointers in errors
-    refer to the original. `pointer` is the JSON pointer of the stage.
+    `body` is the simplified `stage.body`, with the same load objects. JSON pointers in errors refer
+    to `stage.body`. `pointer` is the JSON pointer of the stage.
     """
     for load, given in _reads(body, ()):
         extents = known[load.tensor].shape
@@ -64,7 +61,7 @@ def check_reads(
 
 
 def _reads(node: Scalar, given: tuple[Cond, ...]) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
-    """Yield every read with the index conditions known to hold at its evaluation."""
+    """Yield every read with the index conditions that hold when it is evaluated."""
     if isinstance(node, Load):
         yield node, given
     if not isinstance(node, Select):
@@ -89,8 +86,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
-    """Return the JSON pointer of the node `wanted`, compared by identity, or None if `node` does
-    not contain it."""
+    """Return the JSON pointer of `wanted`, compared by identity, in `node`, or None."""
     if node is wanted:
         return pointer
     for name in _FIELDS.get(type(node), ()):
@@ -101,8 +97,7 @@ def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
 
 
 class _NodeChecker:
-    """Check of the nodes of one body. Index values must fit their type over the `ranges` of the
-    axes."""
+    """Check of the nodes of one body, whose axes have the `ranges`."""
 
     def __init__(self, stage: str, known: Mapping[str, Tensor], ranges: Ranges) -> None:
         self._stage = stage

@@ -1,4 +1,4 @@
-"""Workload: a computation with a normal form and a key that are equal for all its spellings.
+"""Workload: a computation with a normal form and a key that are equal for all its notations.
 
 A workload is a list of input tensors and a list of stages. A stage computes one tensor: each
 element is the value of a scalar expression, or the reduction of that expression over further axes.
@@ -24,23 +24,20 @@ from .normalise import normalised
 
 @dataclass(frozen=True)
 class Workload(Computation):
-    """A computation with an identity: a normal form, a key, and a document.
+    """A computation with a normal form, a key and a JSON document.
 
     Build a workload with `tilewright.schedules.frontend.expr` or
-    `tilewright.schedules.frontend.notation`; `normalised()` gives the form with canonical names, in
-    which two spellings of one computation are equal.
+    `tilewright.schedules.frontend.notation`.
     """
 
     @classmethod
     def of(
         cls, *outputs: TensorSource, inputs: Sequence[TensorSource] | None = None, name: str = ""
     ) -> Self:
-        """Return the workload that computes `outputs`, tensors built by
-        `tilewright.schedules.frontend.expr.compute`.
+        """Return the workload that computes `outputs`, which `compute` returned.
 
-        `inputs` fixes the argument order and must name every placeholder that is read; without it,
-        the placeholders are in order of first use. Raise WorkloadError if the computation is not
-        valid.
+        `inputs` are all placeholders that are read, in argument order; by default, in order of
+        first use. Raise WorkloadError if the computation is not valid.
         """
         return cls._on(assembled(outputs, inputs, name))
 
@@ -50,15 +47,14 @@ class Workload(Computation):
 
     @cached_property
     def flops(self) -> int:
-        """Arithmetic operations of one call: the declared count, or the count by the rule of
-        `flops.py`."""
+        """Arithmetic operations of one call, declared or counted by the rule of `flops.py`."""
         return published_flops(self)
 
     def normalised(self) -> Self:
-        """Return the computation with canonical names and order; equal for equal computations.
+        """Return the normal form, which is equal for equal computations.
 
-        Inputs are i0, i1, ... in argument order, stages s0, s1, ..., axes d0, ... and r0, ...; the
-        original names and declared counts are removed. `normalise.py` describes the order.
+        Inputs are named i0, i1, ..., stages s0, s1, ..., and axes d0, ... and r0, ...; labels and
+        declared counts are removed. `normalise.py` describes the order.
         """
         return self._normalised
 
@@ -75,24 +71,20 @@ class Workload(Computation):
 
     @cached_property
     def key(self) -> str:
-        """sha256 of `canonical_bytes` in hex, equal for every spelling of one computation."""
+        """SHA-256 of `canonical_bytes` in hex, equal for all notations of the computation."""
         return hashlib.sha256(self.canonical_bytes).hexdigest()
 
     def named(self, name: str) -> Self:
-        """Return the computation with the name `name`."""
         return replace(self, name=name)
 
     def allowing(self, error: float | None) -> Self:
-        """Return the computation with rewrites allowed up to this error; see `allowed_error`.
-
-        The result is a different workload with a different key. Raise WorkloadError if `error` is
-        not between 0 and 1.
-        """
+        """Return the computation with `allowed_error` set to `error`, which changes the key. Raise
+        WorkloadError if `error` is neither None nor between 0 and 1."""
         check_allowed_error(error)
         return replace(self, allowed_error=error)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `from_json` reads; `docs/workload.md` describes the format."""
+        """Return the JSON document that `docs/workload.md` describes."""
         return to_json(self)
 
     @classmethod
@@ -101,16 +93,14 @@ class Workload(Computation):
 
         Raise WorkloadError with a JSON pointer if the document is not valid.
         """
-        # Start-up: a query that names an operator reads no document, so it does not load the
-        # parser.
+        # Start-up: a query that names an operator does not need the parser.
         from .document_reader import read_document
 
         return cls._on(read_document(document))
 
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
-        """Return the workload of a JSON text. Raise WorkloadError with the mistake and its
-        position."""
+        """Return the workload of a JSON text. Raise WorkloadError if it is not valid."""
         from .document_reader import read_text  # Start-up: as in `from_json`
 
         return cls._on(read_text(text))

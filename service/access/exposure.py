@@ -16,7 +16,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.A
 
 
 def keys_required(settings: Settings) -> bool | None:
-    """Return whether requests need a key; None: as soon as a key exists."""
+    """Return whether requests need a key. None means: after the first key was created."""
     if settings.require_keys is not None:
         return settings.require_keys
     if settings.loopback or settings.allow_unauthenticated:
@@ -25,23 +25,23 @@ def keys_required(settings: Settings) -> bool | None:
 
 
 def check_exposure(settings: Settings, store: Store) -> None:
-    """Raise CannotServe for an address on which other machines could submit jobs without a key, and
-    for invalid names, origins and networks."""
+    """Raise CannotServe if other machines could reach the service and submit jobs without a key, or
+    if a name, origin or network is invalid."""
     _check_names(settings)
     if settings.loopback or settings.allow_unauthenticated:
         return
     if settings.require_keys is False:
         raise CannotServe(
-            f"--host {settings.host} can be reached from other machines, and --no-require-keys "
-            "would let anybody submit jobs",
-            advice="Leave --no-require-keys out, or accept the risk with --allow-unauthenticated.",
+            f"--host {settings.host} can be reached from other machines, and with "
+            "--no-require-keys anybody could submit jobs",
+            advice="Omit --no-require-keys, or accept the risk with --allow-unauthenticated.",
         )
     if not store.keys().by_id:
         raise CannotServe(
             f"--host {settings.host} can be reached from other machines, and there is no key yet: "
             "nobody could use the service",
-            advice="Make one with `tilewright keys create`, or accept that anybody may submit jobs "
-            "with --allow-unauthenticated.",
+            advice="Create a key with `tilewright keys create`, or use --allow-unauthenticated to "
+            "let anybody submit jobs.",
         )
 
 
@@ -50,8 +50,8 @@ def _check_names(settings: Settings) -> None:
         if not is_origin(origin):
             raise CannotServe(
                 f"--allow-origin {origin}: not an origin",
-                advice="Name scheme and host as a browser does, such as https://ci.example.org; "
-                "all origins cannot be allowed.",
+                advice="Give scheme and host, such as https://ci.example.org; it is not possible "
+                "to allow all origins.",
             )
     for network in settings.trusted_proxy:
         try:
@@ -59,10 +59,10 @@ def _check_names(settings: Settings) -> None:
         except ValueError as error:
             raise CannotServe(
                 f"--trusted-proxy {network}: {error}",
-                advice="Name an address (127.0.0.1) or a network (10.0.0.0/8).",
+                advice="Give an address (127.0.0.1) or a network (10.0.0.0/8).",
             ) from error
 
 
 def is_origin(text: str) -> bool:
-    """Return whether `text` is an origin as browsers write it: only scheme, host and port."""
+    """Return whether `text` is an origin in a browser's format: only scheme, host and port."""
     return _ORIGIN.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The API keys in memory: a new key is valid immediately, a revoked one becomes invalid within a
+"""The API keys in memory. A new key is valid immediately; a revoked key becomes invalid within a
 second."""
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ READERS = 4
 
 
 class Keyring:
-    """Authenticates requests. If `required` is None, keys are required as soon as one exists.
+    """Authenticates requests. If `required` is None, keys are required after the first one was
+    created.
 
     All keys are read together, at most once in `fresh_secs`. An unknown key causes one more read,
-    as it may just have been made: requests with invented keys wait for each other and cost the
-    database at most `1 / UNKNOWN_KEY_READ_SECS` reads per second.
+    because it may be new. Requests with unknown keys wait for each other, and cause at most `1 /
+    UNKNOWN_KEY_READ_SECS` reads per second.
 
-    While the database cannot be read, the known keys stay valid for `KEYS_WITHOUT_DATABASE_SECS`:
-    routes that need no database (`/metrics`) answer, and others report the outage themselves.
+    While the database cannot be read, the known keys remain valid for `KEYS_WITHOUT_DATABASE_SECS`.
+    Routes that need no database (`/metrics`) then respond, and others report the outage.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Keyring:
         self._threads = anyio.CapacityLimiter(READERS)
 
     async def principal(self, text: str | None) -> Principal:
-        """Return the caller who sends `text` as a key (None: no key). Raise NotAuthenticated for an
-        invalid key, StoreError if the keys cannot be read."""
+        """Return the caller who sends `text` as a key (None: no key). Raise NotAuthenticated if the
+        key is invalid, StoreError if the keys cannot be read."""
         if self._required is False and text is None:
             return ANYBODY
         now = self._clock()
@@ -76,7 +77,7 @@ class Keyring:
             stored = await self._keys(now)
         key = stored.by_id.get(key_id) if key_id is not None else None
         if not matches_key(text, key) or key is None:
-            raise NotAuthenticated("this is no key of this service", code="bad_key")
+            raise NotAuthenticated("this is not a key of this service", code="bad_key")
         return self._checked(key)
 
     def _checked(self, key: ApiKey) -> Principal:
@@ -88,15 +89,14 @@ class Keyring:
         return Principal(key.owner, key.id, known)
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
-        """Return the result of `_keys`, or the last known keys if the database cannot be read
-        now."""
+        """Return the result of `_keys`, or the last known keys if the database cannot be read."""
         if (
             self._stored is None
             or self._clock() - self._read_at > timeouts.KEYS_WITHOUT_DATABASE_SECS
         ):
             return await self._keys(not_before)
         if self._read_at >= not_before or self._failed_at >= not_before:
-            return self._stored  # the last read failed: another would make the caller wait again
+            return self._stored  # the last read failed; another would delay the caller again
         try:
             with anyio.fail_after(timeouts.KEY_READ_SECS):
                 return await self._keys(not_before)
@@ -105,7 +105,7 @@ class Keyring:
             return self._stored
 
     async def _keys(self, not_before: float) -> StoredKeys:
-        """Return the keys as they were at `not_before` or later."""
+        """Return the keys, read at `not_before` or later."""
         if self._stored is None or self._read_at < not_before:
             async with self._reading:
                 if self._stored is None or self._read_at < not_before:
@@ -121,9 +121,9 @@ class Keyring:
 
         def read() -> StoredKeys:
             stored = self._store.keys()
-            if self._stored is None or started >= self._read_at:  # the caller may have left
+            if self._stored is None or started >= self._read_at:  # this thread may be abandoned
                 self._stored, self._read_at = stored, started
             return stored
 
-        # Dedicated threads: in an outage the shared ones all wait for the database.
+        # Dedicated threads, because in an outage all shared threads wait for the database.
         return await run_sync(read, limiter=self._threads, abandon_on_cancel=True)

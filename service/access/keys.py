@@ -1,7 +1,7 @@
 """API keys as text: creation, parsing, comparison. Only the owner of a key has its text.
 
-`tw_ID_SECRET`: ID (50 random bits) identifies the row, SECRET has 256 random bits. The text is
-hashed once with SHA-256: a secret of this length cannot be guessed, so a slow hash adds nothing.
+In `tw_ID_SECRET`, ID (50 random bits) identifies the row, and SECRET has 256 random bits. The text
+is hashed once with SHA-256: a secret of this length cannot be guessed, so a slow hash adds nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.db.values.jobs import ApiKey
 from tilewright.service.errors import InvalidField
 
 SECRET_BYTES = 32
-ID_BYTES = 7  # 56 bits, of which ten letters keep 50
+ID_BYTES = 7  # 56 bits; ten letters contain 50 of them
 ID_LETTERS = 10
 _KEY = re.compile(r"tw_([a-z2-7]{10})_[a-z2-7]{52}", re.ASCII)
 _LENGTH = re.compile(r"([1-9]\d{0,4})(h|d|w|y)", re.ASCII)
@@ -44,7 +44,7 @@ DEFAULT_SCOPES = (KeyScope.SUBMIT, KeyScope.READ)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller. `owner` None is an anonymous caller of a service without keys."""
+    """The caller. `owner` is None for an anonymous caller of a service without keys."""
 
     owner: str | None
     key_id: str
@@ -71,8 +71,8 @@ def new_key(
     expires_at: datetime | None,
     entropy: Callable[[int], bytes],
 ) -> tuple[str, ApiKey]:
-    """Create a key; return its text, to be shown once, and the row to store. Without an `owner`,
-    the key's id is the owner."""
+    """Create a key. Return its text, which is shown only once, and the row to store. Without an
+    `owner`, the key's id is the owner."""
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"
     key = ApiKey(
@@ -94,25 +94,24 @@ def id_of(text: str) -> str | None:
 
 
 def digest_of(text: str) -> str:
-    """Return the stored digest of a key's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def matches_key(text: str, key: ApiKey | None) -> bool:
-    """Return whether `text` is the text of the key. Takes the same time for unknown keys."""
+    """Return whether `text` is the text of the key. An unknown key takes the same time."""
     stored = key.secret_sha256 if key is not None else "0" * 64
     return hmac.compare_digest(digest_of(text), stored) and key is not None
 
 
 def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
-    """Return the idempotency key as stored: separate for each owner."""
+    """Return the idempotency key as stored; it differs between owners."""
     if caller.owner is None or idempotency_key is None:
         return idempotency_key
     return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()
 
 
 def expiry_of(text: str, now: datetime) -> datetime:
-    """Return the moment that is `text` (90d, 12h, 2w, 1y) after `now`. Raise InvalidField for other
+    """Return the time that is `text` (90d, 12h, 2w, 1y) after `now`. Raise InvalidField for other
     text."""
     try:
         return now + duration_of(text)
@@ -133,18 +132,18 @@ def _no_duration(text: str) -> InvalidField:
 
 
 def scopes_of(text: str) -> tuple[KeyScope, ...]:
-    """Parse scopes such as `submit,read`. Raise InvalidField for an unknown scope."""
+    """Parse scopes such as `submit,read`. Raise InvalidField if a scope is unknown."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in list(KeyScope)]
     if unknown or not names:
         raise InvalidField(
-            f"scopes {text[:80]!r}: of {', '.join(KeyScope)} one or more, with commas between"
+            f"scopes {text[:80]!r}: must be one or more of {', '.join(KeyScope)}, with commas"
         )
     return tuple(sorted({KeyScope(name) for name in names}))
 
 
 def checked_owner(text: str) -> str:
-    """Return `text` if it is a valid name of an owner. Raise InvalidField otherwise."""
+    """Return `text` if it is a valid name of an owner. Raise InvalidField if not."""
     if not _OWNER.fullmatch(text):
         raise InvalidField(
             f"owner {text[:70]!r}: must be 1 to 64 letters, digits, dots, dashes, underscores or @"
@@ -153,7 +152,7 @@ def checked_owner(text: str) -> str:
 
 
 def checked_note(text: str) -> str:
-    """Return `text` if it is a valid comment on a key. Raise InvalidField otherwise."""
+    """Return `text` if it is a valid comment on a key. Raise InvalidField if not."""
     if len(text) > 200 or not (text.isprintable() or text == ""):
         raise InvalidField(f"note {text[:40]!r}: must be at most 200 printable characters")
     return text

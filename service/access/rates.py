@@ -20,11 +20,8 @@ class _Bucket:
 
 
 class RateLimiter:
-    """Token buckets: `per_sec` requests per second for each owner, with bursts of up to `burst`
-    requests.
-
-    Each process counts separately: with several replicas an owner has this rate at each.
-    """
+    """A token bucket per owner: `per_sec` requests per second, with bursts of up to `burst`
+    requests. Each process counts separately, so an owner has this rate at each replica."""
 
     def __init__(
         self, per_sec: float, burst: int, *, clock: Callable[[], float] = time.monotonic
@@ -35,7 +32,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, owner: str) -> float:
-        """Admit a request of `owner` and return 0.0, or return the seconds until the next one is
+        """Admit a request of `owner` and return 0.0, or return the seconds after which one is
         admitted."""
         now = self._clock()
         bucket = self._buckets.get(owner)
@@ -53,7 +50,7 @@ class RateLimiter:
 
 
 class OwnerConcurrencyLimits:
-    """Counts the simultaneous requests of each owner, up to `limit`."""
+    """Limits the simultaneous requests of each owner to `limit`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -62,7 +59,7 @@ class OwnerConcurrencyLimits:
 
     @contextmanager
     def admitted(self, owner: str) -> Iterator[bool]:
-        """Admit one more request until the end of the block; yields whether it was admitted."""
+        """Admit one more request until the end of the block. Yield whether it was admitted."""
         with self._lock:
             there = self._open.get(owner, 0)
             enters = there < self.limit
@@ -79,5 +76,5 @@ class OwnerConcurrencyLimits:
 
 
 def retry_after_secs(wait_secs: float) -> int:
-    """Return whole seconds for `Retry-After`, at least one."""
+    """Return `wait_secs` as whole seconds, at least one, for `Retry-After`."""
     return max(1, math.ceil(wait_secs))

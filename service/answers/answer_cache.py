@@ -1,13 +1,13 @@
 """A cache of answers, which makes a repeated request cheap.
 
-An answer depends on the rows it was made from and on the installed toolchain. The cache holds the
-bytes of the response and a digest of those rows, and returns the bytes
+An answer depends on the stored rows from which it was made, and on the installed toolchain. The
+cache holds the bytes of the response and a digest of those rows, and returns the bytes
 
-- immediately, while nothing was committed to the database (`Store.change_token`);
-- else after reading the rows again, if they are the same byte by byte.
+- without a query, if nothing was committed to the database since (`Store.change_token`);
+- otherwise after reading the rows again, if they have not changed.
 
-The rows had correct hashes when the answer was made. A changed row has other bytes, so it is read
-and checked again, and is not served if it is damaged.
+The hashes of the rows are checked when an answer is made. If a row is damaged later, its bytes
+differ from the digest, so the answer is made and checked again.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ CACHE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request: the lowest acceptable grade for a workload on a target, by their keys.
-
-    `target` is the description in the request; if there is none, the stored one is used.
-    """
+    """A request for an answer of at least grade `minimum`. Workload and target are given by their
+    keys. `target` is the description in the request; if it is None, the stored description is
+    used."""
 
     workload_key: str
     target_key: str
@@ -55,18 +54,19 @@ class Question:
 
     @property
     def identity(self) -> tuple[str, str, Grade, int]:
-        """A value that is equal for requests with equal answers. It has `vector_bits`, which is not
-        part of a target's key."""
+        """A value that is equal for requests with equal answers. It contains `vector_bits`, which
+        is not part of a target's key."""
         bits = self.target.vector_bits if self.target is not None else 0
         return self.workload_key, self.target_key, self.minimum, bits
 
 
 @dataclass(frozen=True, slots=True)
 class FoundAnswer:
-    """An answer as bytes. `rest` is its JSON without the workload, which callers may name
-    differently; `summary` is the stored workload. `etag` covers both.
+    """An answer as bytes: `summary` is the JSON of the stored workload, `rest` the JSON of all
+    other fields. They are separate because requests may name the workload differently. `etag`
+    covers both.
 
-    `untried`: a stored record that the installed toolchain did not check yet may be better.
+    `untried`: a stored record that the installed toolchain has not checked may be better.
     `preparing`: a better answer is being prepared.
     """
 
@@ -91,13 +91,12 @@ class FoundAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """No stored answer is good enough.
+    """The outcome if no stored answer has the requested grade.
 
     `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
-    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` is the
-    reason why there is no schedule, and `try_again_at` (Unix time in seconds) the time of the next
-    attempt. `ticket`: the job that tunes the workload. `failed`: why no candidate of a search
-    passed.
+    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer. `problem`: why
+    there is no schedule. `try_again_at`: time of the next preparation (Unix time in seconds).
+    `ticket`: the job that tunes the workload. `failed`: why no candidate of a search passed.
     """
 
     workload_known: bool
@@ -131,15 +130,15 @@ class AnswerCache:
         self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
 
     def cached(self, question: Question) -> Outcome | None:
-        """Return the cached outcome if no query is needed to confirm it, else None."""
+        """Return the cached outcome if nothing was committed since it was made, else None."""
         entry = self._entries.get(question.identity)
         if entry is None or entry.token is None or entry.token != self._store.change_token():
             return None
         return entry.outcome
 
     def find(self, questions: Sequence[Question]) -> list[Outcome]:
-        """Return one outcome per question, in order. Queries the database for outcomes that are not
-        cached."""
+        """Return one outcome per question, in order. Outcomes that are not cached are read from the
+        database."""
         token = self._store.change_token()
         found: dict[tuple[Any, ...], Outcome] = {}
         to_read: dict[tuple[Any, ...], Question] = {}
@@ -157,8 +156,8 @@ class AnswerCache:
     def _read(
         self, token: object, to_read: dict[tuple[Any, ...], Question]
     ) -> dict[tuple[Any, ...], Outcome]:
-        """Return outcomes from the current rows. `token` is older than the rows: a commit in
-        between causes another read, never a stale answer."""
+        """Return outcomes from the current rows. `token` was read before the rows, so a commit in
+        between causes another read, not a stale answer."""
         found = {}
         for elsewhere in (False, True):
             part = {n: q for n, q in to_read.items() if (q.minimum is not Grade.EXACT) is elsewhere}
@@ -183,7 +182,7 @@ class AnswerCache:
 
 
 def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchain) -> Outcome:
-    """Return the outcome that follows from the rows."""
+    """Return the outcome of `question` that follows from the stored rows in `evidence`."""
     entry, target = evidence.entry(), question.target
     if target is None:
         document = evidence.target_document()
@@ -230,8 +229,8 @@ def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchai
 
 
 def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
-    """Return whether a record of another toolchain, or an imported one, may pass the check of this
-    toolchain."""
+    """Return whether there are records of other toolchains, or imported records, that no
+    preparation has checked with this toolchain. Return False if there is an exact record."""
     tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
     stale = {
         one.key

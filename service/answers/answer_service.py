@@ -1,4 +1,4 @@
-"""The parts of an application that answer requests for the best schedule."""
+"""The components of the service that answer requests for the best schedule."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class AnswerService:
     prepare_queue: PrepareQueue
 
     def start(self) -> None:
-        """Continue the preparations that are in the database."""
+        """Start preparers for the preparations that wait in the database."""
         try:
             self.prepare_queue.waiting()
         except StoreError as error:  # the database may be usable at the next request
-            log.warning("what waits to be prepared is not known: %s", error)
+            log.warning("the waiting preparations are not known: %s", error)
 
     def close(self) -> None:
         """Stop the helper processes."""
@@ -45,7 +45,7 @@ class AnswerService:
 
 
 def make_answer_service(store: Store, settings: Settings) -> AnswerService:
-    """Create the components for one application, under the installed toolchain."""
+    """Return the components for one application, under the installed toolchain."""
     here = toolchain()
     preparers = PreparerPool(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes

@@ -1,4 +1,4 @@
-"""Schedules that failed their full check: they are never served, and messages state the reason."""
+"""Schedules that failed their full check. They are never served, and messages state the reason."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ UNMEASURED = "chosen without measurement"
 def safe_trace(
     workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
 ) -> tuple[Trace, str]:
-    """Return the schedule `chosen` without measurement, and a note. If it failed its full check
-    under `toolchain`, return the untransformed expression instead. Raise NoAnswer if that failed as
-    well."""
+    """Return a schedule that may be served, and a note: `chosen`, which was chosen without
+    measurement, or the untransformed expression if `chosen` failed its full check under
+    `toolchain`. Raise NoAnswer if both failed."""
     from tilewright.schedules.trace import Trace
 
     failed = checks.refusal(chosen.to_json(), toolchain)
@@ -49,16 +49,17 @@ def safe_trace(
 def record_refusal(
     store: Store, record: TuningRecord, target_key: str, toolchain: Toolchain
 ) -> FullCheck | None:
-    """Return the failed check because of which a stored record is not served (of the code that was
-    measured, or of the code that `toolchain` generates for a target), or None if there is none."""
+    """Return the failed full check that excludes a stored record from answers, or None. It is a
+    check of the measured code, or of the code that `toolchain` generates for target
+    `target_key`."""
     made = store.full_checks(record.workload_key, record.target_key)
     here = store.full_checks(record.workload_key, target_key)
     return made.refusal(record.trace, record.toolchain) or here.refusal(record.trace, toolchain)
 
 
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
-    """Raise VerificationFailed with each pin that failed and the result of its full check, if there
-    is any."""
+    """Raise VerificationFailed if `failed` is not empty. Its items are (name of the pin,
+    reason)."""
     reasons_given = [
         f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed
     ]
@@ -69,8 +70,9 @@ def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
 
 
 def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
-    """Return a note on stored records that `verify` could turn into an answer although `toolchain`
-    did not check them (the best, or a number of imported records), or "" if there are none."""
+    """Return a note on the records that `verify` must check before `toolchain` can serve them, or
+    "". These are `best`, if another toolchain made it, or a number (`claims`) of imported
+    records."""
     if best is not None and not same_toolchain(best.toolchain, toolchain):
         return f"the stored best was made by {toolchain_text(best.toolchain)}"
     if best is None and claims:
@@ -80,19 +82,17 @@ def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain
 
 
 def why_none_passed(checks: FullChecks, toolchain: Toolchain) -> str:
-    """Return why a search found no best record, or "" if no full check failed."""
     return all_failed_message([str(failed) for failed in checks.failures(toolchain)])
 
 
 def rejection_reasons(report: Mapping[str, Any]) -> list[str]:
-    """Return why each rejected candidate of a report (a document) was rejected."""
+    """Return why each rejected candidate in a report (as JSON data) was rejected."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     return [f"{r['status']}: {r['detail']}" if r["detail"] else r["status"] for r in rejected]
 
 
 def all_failed_message(reasons: Iterable[str]) -> str:
-    """Return `tuned, but every candidate failed the full check: ...`, each reason once, or "" for
-    no reasons."""
+    """Return a message with each distinct reason, or "" if there are no reasons."""
     reasons_given = list(reasons)
     if not reasons_given:
         return ""

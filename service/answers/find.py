@@ -28,8 +28,8 @@ class StoredAnswer:
     def answer(
         self, workload: dict[str, Any], target: dict[str, Any], form: Callable[[], Workload]
     ) -> Answer:
-        """Return the answer, with short descriptions of workload and target. `form` parses the
-        workload, which is needed only if the schedule rewrites it."""
+        """Return the answer, with short descriptions of workload and target. `form` returns the
+        parsed workload; it is called only if the schedule has rewrites."""
         record, made_for = self.stored.record, self.stored.made_for
         return Answer(
             grade=self.grade,
@@ -55,7 +55,7 @@ def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
-    # Start-up: few records have rewrites, and most commands need nothing else from these modules.
+    # Start-up: few records have rewrites, and only these need the modules.
     from tilewright.schedules.rewritten import rewritten_document
     from tilewright.schedules.trace import Trace
 
@@ -65,10 +65,8 @@ def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, 
 def find_answer(
     evidence: StoredEvidence, target: Target, minimum: Grade, toolchain: Toolchain | None
 ) -> StoredAnswer | None:
-    """Return the best answer from the stored rows, or None.
-
-    `toolchain` None accepts records of every toolchain.
-    """
+    """Return the best answer from the stored rows, or None. `toolchain` None accepts all
+    toolchains."""
     candidates = [
         stored
         for one in evidence.best()
@@ -90,8 +88,8 @@ def find_answer(
 def _may_be_served(
     evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
-    """Return whether the record's schedule may be served: no full check of it failed, neither as
-    compiled for its own machine nor as it would be compiled for `target`."""
+    """Return whether the record's schedule failed no full check: neither as compiled for the
+    machine that measured it, nor as compiled for `target`."""
     record = stored.record
     made = evidence.refusals(stored.made_for.key).refusal(record.trace, record.toolchain)
     here = evidence.refusals(target.key).refusal(record.trace, toolchain or record.toolchain)

@@ -2,12 +2,12 @@
 
 - `exact`: made for this target (same key) by this code generator and LLVM.
 - `same-cpu`: made for this CPU and features, with other threads or caches.
-- `compatible`: its code runs here because the host has all its features; or a record of another
-  code generator or LLVM, which `verify` or `tune` must check before it is exact.
-- `default`: chosen without measurement; verified in full if a machine could run it.
+- `compatible`: made for a CPU whose features this machine has; or made by another code generator or
+  LLVM, so that `verify` or `tune` must check the record before it is exact.
+- `default`: chosen without measurement.
 
-Records with mocked timings (replayed, simulated) are graded only by their target, have a note that
-states this, and are never verified.
+Records with mocked timings (replayed, simulated) are graded by their target only. They have a note
+about this, and are never verified.
 
 A better grade wins over a faster time; among equal grades the faster record wins.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record that is the best of some target, its key, and that target."""
+    """A best record, the target for which it is the best, and its key."""
 
     record: TuningRecord
     made_for: Target
@@ -40,14 +40,14 @@ class StoredRecord:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer. `workload` and `target` are short descriptions (JSON data), `steps` is the
-    schedule as records store it, `trace` the parsed form.
+    schedule as records store it.
 
     `run_secs` is measured, None for a default; `run_secs_with_packing` is the time of a call that
     packs constant inputs itself, None if there are none. `verified`: the record passed the full
     check under the installed toolchain. `evidence`: the scope of its full check (`Evidence`), None
     if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost of a
     rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the id
-    of the job that tunes the workload. `pending`: more of this answer is being prepared.
+    of the job that tunes the workload. `pending`: the preparation of this answer is not finished.
     """
 
     grade: Grade
@@ -69,8 +69,8 @@ class Answer:
 
     @property
     def trace(self) -> Trace:
-        """The parsed schedule. Raise ScheduleError if `steps` are of another version. Separate from
-        `steps`, because importing the parser takes as long as everything else in `best`."""
+        """The parsed schedule. Raise ScheduleError if `steps` are of another version. It is parsed
+        on demand, because importing the parser takes as long as the rest of `best`."""
         found: Trace = import_module("tilewright.schedules.trace").Trace.from_json(self.steps)
         return found
 
@@ -108,17 +108,14 @@ class Answer:
 
 
 def same_toolchain(made: Toolchain, here: Toolchain) -> bool:
-    """Return whether both toolchains generate the same code. The llvmlite release determines its
+    """Return whether both toolchains generate the same code. A release of llvmlite implies its
     LLVM."""
     return made.codegen_version == here.codegen_version and made.llvmlite == here.llvmlite
 
 
 def grade_of(made_for: Target, host: Target) -> Grade | None:
     """Return the grade on `host` of a record made for `made_for`, or None if its code does not run
-    there.
-
-    Considers the target only; `choose` lowers the grade of another toolchain's record.
-    """
+    there. The record's toolchain is not considered here; see `choose`."""
     if made_for.key == host.key:
         return Grade.EXACT
     if made_for.triple != host.triple or made_for.vector_bits > host.vector_bits:
@@ -132,10 +129,8 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 def choose(
     candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
 ) -> tuple[Grade, StoredRecord, str] | None:
-    """Return the best of `candidates` on `host`, with its grade and a note, or None.
-
-    `toolchain` None accepts records of every toolchain.
-    """
+    """Return the best of `candidates` on `host`, with its grade and a note, or None if none is
+    acceptable. `toolchain` None accepts records of every toolchain."""
     graded: list[tuple[Grade, float, str, StoredRecord]] = []
     for stored in candidates:
         grade = grade_of(stored.made_for, host)

@@ -39,7 +39,7 @@ def assembly(document: Document) -> Frame:
 
 
 def limits(document: Document) -> Frame:
-    """Return the bound of `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
+    """Return the roofline bound of a workload: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
     from tilewright.tuner.machine.roofline import bound_for
 

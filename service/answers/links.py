@@ -13,7 +13,6 @@ MEDIA_TYPES = {
     "llvm": "text/x-llvm; charset=utf-8",
     "asm": "text/x-asm; charset=utf-8",
 }
-"""Media type of each kind of file."""
 
 Links = dict[str, dict[str, Any]]
 

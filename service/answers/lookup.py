@@ -1,4 +1,4 @@
-"""Bulk lookups: the known answers, and the problem of every other item."""
+"""Bulk lookups: each item of a response is an answer or a problem."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ Spelling: TypeAlias = str | dict[str, Any]
 class LookupEntry:
     """One workload of a lookup: as sent, and its parsed name or its problem."""
 
-    parsed_workloads: Spelling
+    sent: Spelling
     parsed: ParsedName | None
     problem: ProblemDetails | None = None
 
     @property
     def defines_workload(self) -> bool:
-        """Whether the item defines the workload; a key does not."""
-        return not (isinstance(self.parsed_workloads, str) and is_key(self.parsed_workloads))
+        """Whether the item defines the workload; a key only identifies it."""
+        return not (isinstance(self.sent, str) and is_key(self.sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def read_lookup(
     store: Store, parsed_workloads: ParsedWorkloads, lookup_request: LookupIn
 ) -> Lookup:
     """Parse a lookup. An invalid workload affects its own entry only. Raise InvalidField or
-    TargetError if there is no such target."""
+    TargetError if the target is unknown or invalid."""
     target = located("/target", lambda: _target(store, lookup_request))
     items = tuple(
         _read(parsed_workloads, number, one) for number, one in enumerate(lookup_request.workloads)
@@ -95,7 +95,7 @@ def prepare_requests(
     lookup_request: Lookup,
     outcomes: dict[str, Outcome],
 ) -> list[PrepareRequest]:
-    """Return the preparations to request, each once."""
+    """Return the preparations that the outcomes require, one per workload."""
     found: dict[str, PrepareRequest] = {}
     for item in lookup_request.items:
         key = item.parsed.key if item.parsed else ""
@@ -117,7 +117,8 @@ def prepare_requests(
 def lookup_body(
     lookup_request: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
 ) -> tuple[bytes, list[str]]:
-    """Return the JSON of all items, and the grade of each ("none" for a miss)."""
+    """Return the JSON of all items, and the grade of each item ("none" if it has no answer).
+    `refused` are the keys of the workloads whose preparation was refused."""
     parts, grades = [], []
     for number, item in enumerate(lookup_request.items):
         outcome = outcomes.get(item.parsed.key) if item.parsed else None
@@ -166,11 +167,10 @@ def _read(parsed_workloads: ParsedWorkloads, number: int, one: Spelling) -> Look
 def _workload(
     store: Store, parsed_workloads: ParsedWorkloads, item: LookupEntry
 ) -> Workload | None:
-    """Return the workload of an item: from its document or spelling, else the stored one of its
-    key."""
+    """Return the workload that an item defines, or the stored workload of its key."""
     if item.defines_workload:
-        return parsed_workloads.read(item.parsed_workloads)
-    return stored_workload(store, bare_key(str(item.parsed_workloads)))
+        return parsed_workloads.read(item.sent)
+    return stored_workload(store, bare_key(str(item.sent)))
 
 
 def _miss(
@@ -184,15 +184,15 @@ def _miss(
             code="answer_pending",
             title="Being prepared",
             detail=PENDING,
-            advice="Ask again after `Retry-After`.",
+            advice="Send the request again after `Retry-After`.",
             exit_code=ExitCode.UNREACHABLE,
             pointer=pointer,
         )
     error: TilewrightError = no_answer(lookup_request.minimum, lacking)
     if lookup_request.minimum is Grade.DEFAULT:
         error = NoAnswer(
-            "this service has never seen the workload of this key",
-            advice="Send the workload's document: then there is always an answer.",
+            "this service has no workload with this key",
+            advice="Send the workload's document; then there is always an answer.",
         )
         if lacking.problem is not None:
             error = not_prepared(lacking.problem)
@@ -200,20 +200,19 @@ def _miss(
 
 
 def no_answer(minimum: Grade, lacking: CacheMiss) -> NoAnswer:
-    """Return the error that no stored answer is good enough, with the reason if there was a
-    search."""
+    """Return the error that no stored answer has the grade `minimum`, with the reason if all
+    candidates of a search failed."""
     reason = f": {lacking.failed}" if lacking.failed else ""
     return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
 
 
 def not_prepared(problem: dict[str, str]) -> NotPrepared:
-    """Return the error of a failed preparation."""
     return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
 def bug(number: int, error: Exception) -> ProblemDetails:
-    """Return the problem of an item that triggered a bug: logged, and without effect on other
-    items."""
+    """Log an exception of the service, and return the problem of its item. Other items are
+    unaffected."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
     return ProblemDetails(
         status=500,

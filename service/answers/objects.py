@@ -55,7 +55,7 @@ def symbol_name(requested: str | None, workload: Workload) -> str:
     if reason:
         stem = re.sub(r"[^A-Za-z0-9]+", "_", requested).strip("_")[:40] or "kernel"
         raise UsageProblem(
-            f"{requested!r} is no name for a kernel's C function: {reason}",
+            f"{requested!r} cannot be the name of a kernel's C function: {reason}",
             code="bad_name",
             advice=f"Choose another, such as tw_{stem}.",
         )
@@ -63,7 +63,7 @@ def symbol_name(requested: str | None, workload: Workload) -> str:
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
-    """Return the schedule as text, in the form `what` of `show --what`."""
+    """Return the schedule as text. `what` is a value of `show --what`."""
     match what:
         case "trace":
             return trace_text(trace)
@@ -106,7 +106,6 @@ def _nest_text(workload: Workload, trace: Trace) -> str:
 
 
 def variant_of(answer: Answer, target: Target) -> Variant:
-    """Return the schedule of an answer for `target`."""
     return Variant(target.cpu, answer.trace, target, answer.record_key or "")
 
 
@@ -122,9 +121,9 @@ def build(
 def emitted(
     workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[BuiltFile]]:
-    """Return one object with several variants, in order of preference, and its header. `build`
-    compiles, `build_by_deadline` if it is None. Raise DeadlineError, CompileError or
-    TargetError."""
+    """Compile variants, in order of preference, into one object. Return the kernel, and the object
+    and its header as files. `build` is the compiler; None means `build_by_deadline`. Raise
+    DeadlineError, CompileError or TargetError."""
     from tilewright.tuner.compiling.deadline_compile import build_by_deadline
     from tilewright.tuner.emit.emitted import emit_kernel
     from tilewright.tuner.emit.header import c_header

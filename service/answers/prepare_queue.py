@@ -1,7 +1,7 @@
 """The queue of preparations: answers for workloads that were never tuned here.
 
-The requesting process chooses, compiles and checks nothing: it adds a row to the database, and a
-job that tunes the workload in the background.
+A request adds a row to the database, and a job that tunes the workload in the background.
+Preparers, which are separate processes, choose, compile and check the schedule.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ log = logging.getLogger("tilewright.preparing")
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
 Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
 """A function that returns the job that would tune a workload (request, body hash, flight key), or
-None if no machine can."""
+None if no machine can measure it."""
 
 PREPARATIONS_PER_COMMIT = 50
-"""The size of one transaction: a larger one would block other writers for too long."""
+"""The size of one transaction; a larger one would block other writers for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """A task to prepare; `read` parses its workload when it is needed. `again`: an earlier
-    preparation did not know some of the stored records."""
+    """A task to prepare. `read` parses its workload when it is needed. `again`: prepare the task
+    even if a preparation is finished."""
 
     workload_key: str
     read: Callable[[], Workload | None]
@@ -50,8 +50,8 @@ class PrepareRequest:
 
 
 def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
-    """Return whether to request a preparation: there is no answer, or there are unchecked
-    records."""
+    """Return whether to request a preparation: if there is no answer, or if records are
+    unchecked."""
     if outcome.preparing:
         return False
     if outcome.untried:
@@ -76,7 +76,7 @@ def is_settled(outcome: Outcome) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PrepareQueue:
-    """Requests preparations in `store`, under one toolchain."""
+    """The queue of preparations in `store`, under one toolchain."""
 
     store: Store
     toolchain: str
@@ -92,10 +92,11 @@ class PrepareQueue:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Request preparations; return the workload keys that were refused because a quota is used
-        up (of the owner, of all, of the database), the workload is unknown, or the time is after
-        `until` (monotonic clock). A first batch is always accepted, so that repeated requests
-        finish eventually. The jobs that tune the workloads belong to `owner`."""
+        """Request preparations. Return the workload keys that were refused, because a quota (of the
+        owner, of all owners, of the database) is used up, because the workload is unknown, or
+        because the time `until` (monotonic clock) has passed. The first batch is accepted even
+        after `until`, so that repeated requests finish eventually. The jobs that tune the workloads
+        belong to `owner`."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
@@ -116,7 +117,7 @@ class PrepareQueue:
         return refused
 
     def name(self, workload_key: str, target_key: str) -> str:
-        """Return the key of the preparation of a task."""
+        """Return the key of a task's preparation."""
         return preparation_key(workload_key, target_key, self.toolchain)
 
     def waiting(self) -> int:
@@ -126,7 +127,7 @@ class PrepareQueue:
         return waiting
 
     def retry_after_secs(self) -> int:
-        """Return the seconds until the waiting preparations are probably finished."""
+        """Return the seconds after which the waiting preparations are probably finished."""
         each = timeouts.SECS_PER_PREPARATION / max(self.preparers.processes, 1)
         return max(1, min(round(each * self.waiting()), timeouts.PREPARATION_RETRY_MAX_SECS))
 
@@ -150,8 +151,7 @@ class PrepareQueue:
 
 
 def _read(one: PrepareRequest) -> Workload | None:
-    """Return the workload of a request, or None if this version cannot parse the stored
-    document."""
+    """Return the requested workload, or None if this version cannot parse the stored document."""
     try:
         return one.read()
     except WorkloadError as error:
@@ -180,6 +180,5 @@ def _demand(
 
 
 def stored_workload(store: Store, key: str) -> Workload | None:
-    """Return the stored workload of a key, or None if there is none."""
     entry = store.workload(key)
     return None if entry is None else workloads.workload_of(entry.document)

@@ -1,14 +1,13 @@
 """Prepares answers without tuning, in helper processes.
 
-
     python -m tilewright.service.answers.preparer    (settings on standard input, as JSON)
 
-For a requested task that was not tuned with this toolchain, in this order:
+For each requested task that was not tuned with this toolchain:
 
-
-1. records of other toolchains and imported records that would be acceptable if verified are
-   rebuilt and checked in full; the first that passes is stored as measured here and is best;
-2. else the analytic schedule is chosen, built, checked in full, and served as a default.
+1. Rebuild the records of other toolchains and the imported records, and check them in full. The
+   first that passes is stored as measured here, and becomes the best.
+2. If none passes, choose the analytic schedule, compile it, check it in full, and serve it as a
+   default.
 
 If this machine cannot run code for the target, the answer is the schedule and its LLVM IR. A
 process may die at any moment: its lease expires and another process continues.
@@ -61,8 +60,7 @@ log = logging.getLogger("tilewright.preparing")
 
 NICE = 5
 MAY_SUCCEED_LATER = frozenset({"internal_error", "compile_failed", "took_too_long"})
-"""Codes of errors whose cause may be the machine and not the task: the preparation is tried
-again."""
+"""Codes of errors that may be caused by the machine and not by the task; these are tried again."""
 TRIES_IN_A_ROW = 2
 
 NOT_RUN = "nothing was run: this service has no such CPU"
@@ -74,8 +72,9 @@ VERIFIED = "verified in full"
 class Steps:
     """The steps of a preparation; tests replace them.
 
-    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, the
-    object only if it was checked. `runs_here`: whether this machine can run code for a target.
+    `choose` returns the analytic schedule. `check` rebuilds a schedule and checks it in full.
+    `build` returns its files, with an object only if the schedule was verified. `runs_here` returns
+    whether this machine can run code for a target.
     """
 
     choose: Callable[[Workload, Target], Trace]
@@ -86,13 +85,12 @@ class Steps:
 
 
 def real_steps() -> Steps:
-    """Return the steps on this machine."""
     return Steps(choose_schedule, check_in_full, built_files, runs_here)
 
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Works on the preparations in `store`, as `owner`, until `stop` is set."""
+    """Processes the preparations in `store`, until `stop` is set. Its leases belong to `owner`."""
 
     store: Store
     owner: str
@@ -119,7 +117,7 @@ class Preparer:
                 used = time.monotonic()
 
     def work_once(self) -> bool:
-        """Take one step of one preparation; return whether there was one."""
+        """Process one step of one preparation; return whether there was one."""
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )
@@ -154,8 +152,8 @@ class Preparer:
             self._fail(found, error)
 
     def _best_of_claims(self, found: Preparation, workload: Workload, target: Target) -> bool:
-        """Check the records that this toolchain has not checked; return whether one passed and is
-        the best now."""
+        """Check the records that this toolchain has not checked. Return whether one of them passed,
+        and so became the best."""
         tried: list[str] = found.document.setdefault("tried", [])
         claims = {record.key: record for record in self._claims(found)}
         untried = {key: record for key, record in claims.items() if key not in tried}
@@ -221,16 +219,14 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
     def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
-        """Return the chosen schedule, or its replacement if it failed a full check, and a note.
-        Raise NoAnswer if there is no replacement."""
         checks = self.store.full_checks(workload.key, target.key)
         return safe_trace(workload, trace, checks, toolchains.toolchain())
 
     def _checked(
         self, workload: Workload, trace: Trace, target: Target
     ) -> tuple[Trace, str, MeasureResult]:
-        """Return a schedule that may be served, with a note, and the result of its full check. A
-        schedule with wrong results, which is a bug of ours, is recorded, and the next one is
+        """Return a schedule that may be served, a note, and the result of its full check. A
+        schedule with wrong results (a bug of Tilewright) is recorded, and the next schedule is
         tried."""
         while True:
             trace, note = self._safe(workload, trace, target)
@@ -267,7 +263,7 @@ class Preparer:
         deadline = time.monotonic() + timeouts.PREPARATION_STEP_SECS
         while not over.wait(LEASE_SECS / 3):
             if time.monotonic() > deadline:
-                log.error("preparation %s does not end; its process does", found.key)
+                log.error("preparation %s takes too long; its process ends", found.key)
                 os._exit(1)
             try:
                 self.store.renew_preparation(found.key, found.owner)
@@ -276,13 +272,13 @@ class Preparer:
 
 
 def choose_schedule(workload: Workload, target: Target) -> Trace:
-    """Return the analytic schedule, in the main thread of this process. Raise DeadlineError or
-    ScheduleError."""
+    """Return the analytic schedule. Raise DeadlineError or ScheduleError."""
     return analytic.default_trace(workload, target)
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
-    """Rebuild in fresh processes and check in full. Too little memory is also a result."""
+    """Return the result of a full check in fresh processes; OUT_OF_MEMORY if memory is too small
+    for it."""
     from tilewright.tuner.measure.local import verify_full
 
     try:
@@ -294,8 +290,8 @@ def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureRe
 def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
-    """Return the object, header and LLVM IR of a verified schedule; only the LLVM IR of other
-    schedules."""
+    """Return the object, header and LLVM IR of a schedule; only its LLVM IR if it is not
+    verified."""
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
@@ -315,7 +311,7 @@ def runs_here(target: Target) -> bool:
 
 
 def main() -> int:
-    """Prepare until stopped, or until the parent process is gone."""
+    """Run a preparer until it is stopped, or its parent process has ended."""
     from tilewright.db import open_store
     from tilewright.service.logs import configure
 
@@ -345,7 +341,7 @@ def main() -> int:
 
 
 def _exit(number: int, frame: object) -> None:
-    """Exit; resources are closed during the unwinding."""
+    """Exit through `finally` blocks, so that resources are released."""
     raise SystemExit(0)
 
 

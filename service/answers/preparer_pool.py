@@ -16,14 +16,14 @@ from tilewright.service import timeouts
 from tilewright.tuner.process.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
-"""Environment variables that other users may read and a preparer does not need."""
+"""Environment variables that a preparer does not need. Other users could read them in /proc."""
 
 
 @dataclass(slots=True)
 class PreparerPool:
-    """Up to `processes` preparers on the database at `db_url`, limited to `database_bytes`. They
-    end when idle, and with their parent. If every preparer fails, as on a full disk, the next one
-    starts after an increasing pause. Thread-safe."""
+    """Up to `processes` preparers on the database at `db_url`, limited to `database_bytes`. A
+    preparer ends when it is idle or its parent ends. After failures, such as a full disk, the next
+    preparer starts after an increasing pause. Thread-safe."""
 
     db_url: str
     processes: int
@@ -44,14 +44,13 @@ class PreparerPool:
             self._running = [one for one in self._running if one.poll() is None]
             if self._closed or self.clock() < self._not_before:
                 return
-            most = (
-                1 if self._failures else self.processes
-            )  # a single preparer tests whether preparing works again
+            # After a failure, one preparer tests whether preparing works again.
+            most = 1 if self._failures else self.processes
             while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 
     def close(self) -> None:
-        """Stop all preparers; others continue their preparations."""
+        """Stop all preparers. Preparers of other services continue their preparations."""
         with self._lock:
             self._closed = True
             running, self._running = self._running, []
@@ -64,8 +63,8 @@ class PreparerPool:
             one.wait()
 
     def _on_end(self, code: int | None) -> None:
-        """Handle the exit code of a preparer; None means it is running. A signal came from outside,
-        or from native code."""
+        """Handle the exit code of a preparer (None: it is running). Death by a signal is not a
+        failure, because the cause is another process or native code."""
         if code == 0:
             self._failures = 0
         elif code is not None and code > 0:
@@ -93,7 +92,7 @@ class PreparerPool:
             start_new_session=True,
         )
         assert started.stdin is not None
-        with suppress(BrokenPipeError), started.stdin:  # others may read its environment
+        with suppress(BrokenPipeError), started.stdin:  # other users could read the environment
             started.stdin.write(settings.encode())
         return started
 

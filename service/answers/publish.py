@@ -25,7 +25,7 @@ KINDS = frozenset({"object", "header", "llvm"})
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The stored files of a record by kind (see `links`), or why there are none."""
+    """The stored files of a record by kind (see `links`). `warning` states why there are none."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     warning: str = ""
@@ -34,10 +34,8 @@ class Published:
 def publish(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> Published:
-    """Build and store the files of a stored record, unless they are stored already.
-
-    The record is valid without them, so a failure of the machine is a warning.
-    """
+    """Build and store the files of a stored record, unless they are stored already. The record is
+    valid without them, so a failure is returned as a warning."""
     try:
         known = store.artefacts(record_key)
         if _complete(store, known):
@@ -75,8 +73,8 @@ def result_document(
     report: TuneReport,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """Return the document of `tune --json` and of a job's `result`: the report, and the files of
-    its best, which this call stores. `warning` states why there are no files."""
+    """Store the files of the report's best. Return the report with links to these files: the
+    document of `tune --json` and of a job's `result`. `warning` states why there are no files."""
     document = report.to_json()
     if report.best is None:
         return document

@@ -28,6 +28,9 @@ from tilewright.service.resolve.toolchains import toolchain
 from tilewright.service.resolve.workloads import workload_summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilewright.schedules.related import RelatedRecords
     from tilewright.schedules.workload.workload import Workload
 
 
@@ -43,11 +46,8 @@ def answer(
     any_toolchain: bool = False,
 ) -> Answer:
     """Return the best answer of at least `min_grade` in the database that `--db` names. Raise
-    NoAnswer if none.
-
-    With `any_toolchain`, a record of another code generator counts as made by the installed one;
-    `verify` uses this, because it rebuilds the record.
-    """
+    NoAnswer if there is none. With `any_toolchain`, a record of another toolchain counts as made by
+    the installed one: `verify` rebuilds records."""
     from tilewright.db import artefacts_of_record, full_checks_of
 
     minimum = Grade(min_grade)
@@ -63,14 +63,34 @@ def answer(
         checks = NONE_KNOWN
     if minimum is not Grade.DEFAULT:
         raise _no_answer(db, workload, target, minimum, checks)
-    return default_answer(workload, target, checks)
+    return default_answer(workload, target, checks, _related(db, workload, target))
 
 
-def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """Return the schedule chosen without measurement, in this process. Raise DeadlineError or
-    ScheduleError if LLVM or the schedule fails, NoAnswer if `checks` exclude every schedule."""
-    chosen = analytic.default_trace(workload, target)
+def _related(db: str | None, workload: Workload, target: Target) -> list[RelatedRecords]:
+    """Return the records of related workloads, or an empty list if the database cannot be read: the
+    default schedule needs none."""
+    from tilewright.db import related_records
+    from tilewright.db.errors import StoreError
+
+    try:
+        return related_records(database.database_url(db), workload, target.key)
+    except StoreError:
+        return []
+
+
+def default_answer(
+    workload: Workload,
+    target: Target,
+    checks: FullChecks,
+    related: Sequence[RelatedRecords] = (),
+) -> Answer:
+    """Choose a schedule in this process without measuring `workload`, from the `related` records if
+    there are any, and return it as an answer. Raise DeadlineError or ScheduleError if choosing
+    fails, NoAnswer if `checks` exclude every schedule."""
+    chosen = analytic.default_trace(workload, target, related=related)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
+    if related and trace == chosen:
+        note = f"{note}, from trials of {_names(related)}"
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -80,9 +100,16 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
     )
 
 
+def _names(related: Sequence[RelatedRecords]) -> str:
+    first, others = related[0].name or "an unnamed workload", len(related) - 1
+    if not others:
+        return first
+    return f"{first} and {others} other related workload{'s' * (others > 1)}"
+
+
 def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:
-    """Return the schedule of the fastest imported record, which is not verified here, or None if
-    there is none."""
+    """Return the schedule of the fastest imported record, or None if there is none. The record is
+    not verified here."""
     from tilewright.db import open_store
 
     try:
@@ -94,7 +121,7 @@ def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answe
 
 
 def answer_of_record(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
-    """Return the schedule of record `key`, whatever machine measured it. Raise NoAnswer or
+    """Return the schedule of record `key`, which any machine may have measured. Raise NoAnswer or
     UsageProblem."""
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
@@ -124,7 +151,8 @@ def answer_of_record(db: str | None, workload: Workload, target: Target, key: st
 def _no_answer(
     db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
 ) -> NoAnswer:
-    """Return the error with the reason, and the command that creates an answer."""
+    """Return the error that no answer is stored, with the reason and a command that creates an
+    answer."""
     from tilewright.db import best_record, default_url, file_is_there, open_claims, sqlite_path
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
@@ -142,7 +170,7 @@ def _no_answer(
         if not file_is_there(path):
             return NoAnswer(
                 f"{message}: there is no database at {path}",
-                advice=f"Check the name; `{command}` makes it.",
+                advice=f"Check the name; `{command}` creates it.",
             )
     work = workload.key, target.key
     try:
@@ -153,8 +181,8 @@ def _no_answer(
         verify = shlex.join(["tilewright", "verify", spelled, *where])
         return NoAnswer(
             f"{message}: {waiting}",
-            advice=f"`{verify}` checks it with this one, without tuning; `tilewright verify --all`"
-            " checks all that wait for it.",
+            advice=f"`{verify}` checks it without tuning; `tilewright verify --all` checks all such"
+            " records.",
         )
     failed = why_none_passed(checks, toolchain())
     if failed:
@@ -163,7 +191,7 @@ def _no_answer(
             advice=f"Other candidates may pass: `{command} --trials N` with more trials.",
         )
     return NoAnswer(
-        message, advice=f"Tune it first: `{command}`; or accept less: `--min-grade default`."
+        message, advice=f"Tune it: `{command}`; or accept a lower grade: `--min-grade default`."
     )
 
 
@@ -174,8 +202,8 @@ def _stored_answer(
     minimum: Grade,
     made_by: Toolchain | None,
 ) -> StoredAnswer | None:
-    """Return the acceptable stored record. An exact one is found without SQLAlchemy, whose import
-    takes longer than the rest of the command."""
+    """Return the acceptable stored record, or None. An exact one is found without SQLAlchemy, whose
+    import takes longer than the rest of the command."""
     from tilewright.db import best_record
 
     url = database.database_url(db)
@@ -197,8 +225,8 @@ def _stored_answer(
 
 
 def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
-    """Return whether the schedule of a stored best failed its full check. Databases of versions
-    that did not record failed checks may hold such a best."""
+    """Return whether the schedule of a stored best failed its full check. Such a best may exist in
+    databases of versions that did not record failed checks."""
     from tilewright.db import full_checks_of
 
     checks = full_checks_of(url, record.workload_key, record.target_key)

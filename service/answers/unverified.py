@@ -1,7 +1,7 @@
 """`verify --all`: check records of other toolchains, and imported ones, with this toolchain.
 
-A record that passes becomes an answer of this toolchain, so the same command continues after an
-interruption.
+A record that passes becomes an answer of this toolchain, so after an interruption the command
+continues with the remaining records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedTask:
-    """A task (workload and target) without an answer of this toolchain, and the records that may
-    provide one, in the order in which to try them."""
+    """A task without an answer of this toolchain, and the records that may provide one, in the
+    order in which they are tried."""
 
     name: str
     workload_document: dict[str, Any]
@@ -40,8 +40,8 @@ class UnverifiedTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTask:
-    """A task after checking its records, up to the first that passed. `error` is the reason why no
-    record could be checked."""
+    """A task after checking its records, up to the first that passed. `error` states why the checks
+    ended early, or is ""."""
 
     waiting: UnverifiedTask
     checks: tuple[Verification, ...] = ()
@@ -53,7 +53,6 @@ class CheckedTask:
 
     @property
     def outcome(self) -> str:
-        """The result in a few words."""
         if self.error:
             return self.error
         last = self.checks[-1]
@@ -77,8 +76,8 @@ class CheckedTask:
 
 
 def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
-    """Yield the tasks to verify on targets that fit; first those whose best is of another
-    toolchain."""
+    """Yield the tasks to verify, for targets that `fits` accepts. Tasks whose best is of another
+    toolchain come first."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)
@@ -96,8 +95,8 @@ def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[U
 
 
 def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
-    """Check the records of a task until one passes. An error of the task is its own result. Raise
-    StoreError if the database cannot be used."""
+    """Check the records of a task until one passes. An error of the task is stored in the result.
+    Raise StoreError if the database cannot be used."""
     checks: list[Verification] = []
     try:
         workload = workloads.workload_of(work.workload_document).named(work.name)
@@ -114,6 +113,6 @@ def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
 
 
 def find_unverified(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedTask]:
-    """`unverified_tasks` of the database that `--db` names; none if there is no database."""
+    """Return `unverified_tasks` of the database that `--db` names; none if there is no database."""
     with database.open_existing(db) as store:
         return [] if store is None else list(unverified_tasks(store, fits))

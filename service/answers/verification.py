@@ -1,7 +1,7 @@
 """The command `verify`: rebuild a stored best, check it, and update the database.
 
-A record that computes wrong results is withdrawn and never best again. A record of another code
-generator, or with mocked timings, that passes is stored again as measured here. Missing files of a
+A record with wrong results is withdrawn and never becomes best again. If a record of another code
+generator, or with mocked timings, passes, it is stored again as measured here. Missing files of a
 record that passes are stored.
 """
 
@@ -29,8 +29,8 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of the check, and its effects: `withdrawn`, or the key of the new record in
-    `renewed_as`."""
+    """The result of the check, and its effects: whether the record is `withdrawn`, and the key of
+    the new record (`renewed_as`)."""
 
     record_key: str
     result: MeasureResult
@@ -53,7 +53,7 @@ class Verification:
 
 
 def verify(workload: Workload, trace: Trace, target: Target, seed: int) -> MeasureResult:
-    """Rebuild in a fresh process and check in full."""
+    """Return the result of the full check of a schedule that is rebuilt in a fresh process."""
     # Start-up: the checker takes as long to load as everything else here.
     from tilewright.tuner.measure.local import verify_full
 
@@ -80,8 +80,8 @@ def verify_stored(
 
 
 def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None:
-    """Withdraw a stored record whose rebuilt schedule computes wrong results, and store that check
-    as a record of its own, so that nothing else serves the schedule."""
+    """Withdraw a stored record whose rebuilt schedule computes wrong results. Store the failed
+    check as a separate record, so that no other record serves the schedule."""
     record = store.record(record_key)
     if record is not None:
         store.add([_checked_here(record, result)])
@@ -91,7 +91,7 @@ def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None
 def failed_check(
     workload: Workload, target: Target, trace: Trace, result: MeasureResult
 ) -> TuningRecord:
-    """Return the record of a full check outside a search: its trial is 0."""
+    """Return the record of a full check that is not part of a search. Its trial number is 0."""
     return TuningRecord(
         workload_key=workload.key,
         target_key=target.key,
@@ -107,8 +107,8 @@ def failed_check(
 
 
 def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
-    """Store a record of another toolchain, or an imported one, as measured here, with the new time;
-    return its key, or None if no time was measured."""
+    """Store the checked schedule of `record` as a new record measured here. Return its key, or None
+    if `result` has no time. The record is of another toolchain or imported."""
     if result.run_secs_estimate is None:
         return None
     own = _checked_here(record, result)

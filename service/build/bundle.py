@@ -1,9 +1,9 @@
-"""Bundles: a lock file with everything it names, in one file that needs no network.
+"""Bundles: a lock file with the records and files that it names, in one file for builds without a
+network.
 
-A zip archive without compression, which CMake extracts by itself:
+A bundle is a zip archive without compression, which CMake can extract:
 
-
-    tilewright.lock.json     what `lock` wrote
+    tilewright.lock.json     the lock file
     records.jsonl            the records, as `export` writes them
     blobs/sha256/HEX         objects and headers
 
@@ -53,15 +53,15 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
         for name, data in sorted(members.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
-            entry.create_system = 3  # else zipfile writes the code of this machine
+            entry.create_system = 3  # otherwise the bytes depend on this machine
             archive.writestr(entry, data)
     return out.getvalue()
 
 
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
-    """Yield an export of the records that `lock` names and of their targets, as far as `source` has
-    them."""
-    # Start-up: opening a bundle needs neither the database nor the workload parser.
+    """Yield the lines of an export of the records that `lock` names, with workloads and targets.
+    Records that `source` does not have are omitted."""
+    # Start-up: reading a bundle needs neither the database nor the workload parser.
     from tilewright.service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:
@@ -93,7 +93,7 @@ def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether the file is an archive; False if it cannot be read."""
+    """Return whether the file is an archive. Return False if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -103,12 +103,12 @@ def is_bundle(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle on disk: a `Source` that needs nothing else."""
+    """A bundle on disk, which is a complete `Source`."""
 
     path: Path
 
     def lock(self) -> LockFile:
-        """Return the lock file that the bundle was made from. Raise LockError if it is invalid."""
+        """Return the lock file of the bundle. Raise LockError if it is invalid."""
         text = self._member(LOCK_NAME).decode(errors="replace")
         return check_parts(LockFile.from_text(text, str(self.path)), str(self.path))
 
@@ -121,7 +121,7 @@ class Bundle:
         return ref.check(data, f"{self.path}: {name}")
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
-        """Do nothing: a bundle has no information on checks that failed after it was made."""
+        """Do nothing: a bundle has no information on later failures of checks."""
 
     def record(self, key: str) -> dict[str, Any] | None:
         return self._entries("record").get(key)
@@ -148,16 +148,16 @@ class Bundle:
                     raise LockError(f"{self.path}: {name} has {entry.file_size} bytes")
                 return archive.read(entry)
         except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-            raise LockError(f"{self.path}: not a bundle that can be read ({error})") from error
+            raise LockError(f"{self.path}: not a bundle, or damaged ({error})") from error
         except KeyError:
             if name in (LOCK_NAME, RECORDS_NAME):
-                raise LockError(f"{self.path}: no bundle, it has no {name}") from None
+                raise LockError(f"{self.path}: not a bundle, it has no {name}") from None
             raise
 
 
 def import_bundle(store: Store, path: Path) -> dict[str, Any]:
-    """Import the records and files of a bundle. Files can then be fetched from this database;
-    records are claims, as in any import, and never best before they are verified here."""
+    """Import the records and files of a bundle. The files can then be fetched from this database.
+    The records are claims, as in any import, until they are verified here."""
     bundle = Bundle(path)
     lock = bundle.lock()
     report = store.import_(bundle.records_text().splitlines(keepends=True))

@@ -1,12 +1,11 @@
-"""Consistency of a lock file: each field of an entry is compared with everything else that
-determines it, so that no field can be replaced alone.
+"""Consistency of a lock file. Each field of an entry is compared with all data that determine it,
+so that no field can be changed separately:
 
-
-- its own sha256, when the file is read (`lock_file`)
-- keys of workload and targets, with these
-- threads and CPUs, with the targets; grades, with what is pinned
-- kernel, workload, object, records and toolchain, with the header, which is pinned by its bytes
-- records, where they are available
+- the entry, with its own SHA-256, when the file is read (`lock_file`)
+- the keys of workload and targets, with workload and targets
+- threads and CPUs, with the targets; grades, with the pinned records
+- kernel, workload, object, records and toolchain, with the header, whose bytes are pinned
+- records, with the stored records, if these are available
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _RECORD_LINE = re.compile(r"^ \* record: (.*)$", re.MULTILINE)
 
 
 def check_parts(lock: LockFile, where: str) -> LockFile:
-    """Return `lock` if its parts agree; queries nothing else. Raise Inconsistent, which names the
-    first part that does not."""
+    """Return `lock` if its parts agree; nothing else is read. Raise Inconsistent, which names the
+    first part that does not agree."""
     targets: dict[str, Target] = {}
     for key, document in lock.targets.items():
         try:
@@ -45,8 +44,8 @@ def check_parts(lock: LockFile, where: str) -> LockFile:
 
 
 def check_header(kernel: LockedKernel, header: bytes) -> None:
-    """Raise Inconsistent if the header of `kernel`, whose bytes match the lock, names another
-    kernel, workload, object, record or toolchain."""
+    """Raise Inconsistent if the header of `kernel` names another kernel, workload, object, record
+    or toolchain. The bytes of the header match the lock file."""
     text = header.decode(errors="replace")
     tools = kernel.toolchain
     on_openmp = ", on OpenMP's runtime" if "openmp" in kernel.links else ".\n"
@@ -67,11 +66,11 @@ def check_header(kernel: LockedKernel, header: bytes) -> None:
 
 
 def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str, Any]) -> None:
-    """Raise Inconsistent if an exported record is not the one that `variant` describes."""
+    """Raise Inconsistent if an exported record is not the record that `variant` describes."""
     try:
         found = TuningRecord.from_json(record)
     except (KeyError, TypeError, ValueError) as error:
-        raise Inconsistent(f"{kernel.name}: {variant.record_key} is no record ({error})") from error
+        raise Inconsistent(f"{kernel.name}: {variant.record_key} is invalid ({error})") from error
     stated_values = {
         "record_key": (found.key, variant.record_key),
         "workload_key": (found.workload_key, kernel.workload_key),
@@ -79,7 +78,7 @@ def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str,
     }
     for field, (true, stated) in stated_values.items():
         if true != stated:
-            raise Inconsistent(f"{kernel.name}: {field} is not that of its record")
+            raise Inconsistent(f"{kernel.name}: {field} differs from its record")
 
 
 def _contradictions(kernel: LockedKernel, targets: dict[str, Target]) -> Iterator[str]:
@@ -88,28 +87,28 @@ def _contradictions(kernel: LockedKernel, targets: dict[str, Target]) -> Iterato
     try:
         key = workload_of(kernel.workload).key
     except WorkloadError as error:
-        yield f"its workload is none ({error})"
+        yield f"its workload is invalid ({error})"
         return
     except TilewrightError as error:
         yield f"its workload cannot be read ({error})"
         return
     if key != kernel.workload_key:
-        yield "its workload is not the one its workload_key stands for"
+        yield "its workload has another workload_key"
     known = [targets[v.target_key] for v in kernel.variants if v.target_key in targets]
     if len(known) != len(kernel.variants):
         yield "its target is not described"
         return
     if max(target.threads for target in known) != kernel.threads:
-        yield "threads is not that of its target"
+        yield "threads differs from its target"
     for variant, target in zip(kernel.variants, known, strict=True):
         if variant.cpu and variant.cpu != target.cpu:
-            yield "cpu is not that of its target"
+            yield "cpu differs from its target"
         if (variant.record_key is None) != (variant.grade == Grade.DEFAULT):
-            yield f"grade {variant.grade} goes with no such record_key"
+            yield f"grade {variant.grade} contradicts its record_key"
         if variant.record_key is None and variant.run_secs is not None:
-            yield "run_secs is of no record"
+            yield "run_secs is given without a record"
         if variant.record_key is not None and variant.trace is not None:
-            yield "trace is of a schedule without a record"
+            yield "trace is given although there is a record"
     grade = Grade(kernel.variants[0].grade)
     if not kernel.every_cpu and not grade.satisfies(Grade(kernel.min_grade)):
-        yield f"grade {grade} is less than its min_grade"
+        yield f"grade {grade} is below its min_grade"

@@ -1,7 +1,7 @@
 """Builds a kernel that a lock file can pin: chooses a schedule for each CPU and compiles the
 object.
 
-The same request and records give the same bytes, on a service and on a laptop.
+The same request and records give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BuildIn(StrictModel):
         description="The C function, and the stem of its files."
     )
     workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] = Field(
-        description="A spelling (`matmul:M=512,N=512,K=512`), a canonical workload document, or "
+        description="Text such as `matmul:M=512,N=512,K=512`, a workload document, or "
         '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
     )
     targets: Annotated[list[str | dict[str, Any]], Field(min_length=1, max_length=MOST_TARGETS)] = (
@@ -72,22 +72,22 @@ class BuildIn(StrictModel):
     )
     every_cpu: bool = Field(
         default=False,
-        description="Add a variant that every CPU of the architecture can run; for a target with "
-        "no acceptable record, use the schedule chosen without measurement.",
+        description="Add a variant that every CPU of the architecture can run. For a target "
+        "without an acceptable record, use a schedule chosen without measurement.",
     )
     records: list[str | None] | None = Field(
-        default=None, description="The record of each target, to make a pinned object again."
+        default=None, description="The record of each target, to rebuild a pinned object."
     )
     traces: list[list[Any] | None] | None = Field(
         default=None,
-        description="With `records`: the schedule of each target that has no record, as in an "
-        "answer; null if it must be chosen.",
+        description="With `records`: the schedule of each target without a record, as in an "
+        "answer; null to choose one.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BuildVariant:
-    """One variant of an object, and the answer with its schedule."""
+    """One variant of an object, and the answer that contains its schedule."""
 
     variant: Variant
     answer: Answer
@@ -95,28 +95,28 @@ class BuildVariant:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A compiled kernel with the bytes of its files, and the descriptions of its targets by key."""
+    """A compiled kernel, the bytes of its files, and the descriptions of its targets by key."""
 
     kernel: LockedKernel
     files: tuple[objects.BuiltFile, ...]
     targets: dict[str, dict[str, Any]]
-    answers: tuple[Answer, ...]
 
 
 def build_kernel(store: Store | None, request: BuildIn) -> Built:
     """Choose schedules and compile them. `store` None is an empty database.
 
-    Raise NoAnswer if no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
-    UsageProblem: the request is invalid. Raise DeadlineError or CompileError if LLVM failed.
+    Raise NoAnswer if no acceptable schedule is stored. Raise WorkloadError, TargetError,
+    InvalidField or UsageProblem if the request is invalid, DeadlineError or CompileError if LLVM
+    fails.
     """
     workload = workloads.workload_of(request.workload)
     symbol = objects.symbol_name(request.name, workload)
     named = [_target(request, number) for number in range(len(request.targets))]
     if request.records is not None and len(request.records) != len(named):
-        raise InvalidField("records: one for each target is needed", pointer="/records")
+        raise InvalidField("records: must have one item per target", pointer="/records")
     traces = request.traces if request.traces is not None else [None] * len(named)
     if len(traces) != len(named):
-        raise InvalidField("traces: one for each target is needed", pointer="/traces")
+        raise InvalidField("traces: must have one item per target", pointer="/traces")
     if request.records is not None:
         answers = [
             _pinned(store, workload, target, record_key, trace)
@@ -137,10 +137,10 @@ def choose_variants(
     *,
     every_cpu: bool,
 ) -> list[BuildVariant]:
-    """Return the best schedule for each target, in the order in which a CPU is tested for them.
-    `every_cpu` adds a variant that all CPUs can run, and chooses a schedule without measurement for
-    a target without a record of `minimum`. Raise NoAnswer if there is no schedule, InvalidField if
-    one object cannot serve all."""
+    """Return the best schedule for each target, in the order in which the object tests the CPU for
+    them. With `every_cpu`, add a variant that all CPUs can run, and choose a schedule without
+    measurement for each target without a record of grade `minimum`. Raise NoAnswer if there is no
+    schedule, InvalidField if one object cannot have all targets."""
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
@@ -158,8 +158,8 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 
 def by_preference(named: Sequence[Target]) -> list[Target]:
-    """Return the targets in the order in which a CPU is tested for them: wide vectors first, then a
-    CPU before a level, then as given. Each once."""
+    """Return the distinct targets in the order in which the object tests the CPU for them: wider
+    vectors first, then CPUs before levels, then in the given order."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -169,13 +169,13 @@ def by_preference(named: Sequence[Target]) -> list[Target]:
 
 
 def baseline_targets(named: Sequence[Target]) -> list[Target]:
-    """Return a target that every CPU of this architecture can run, if it is x86-64. Raise
-    InvalidField for several architectures, or several targets that code cannot distinguish at run
-    time."""
+    """Return the target that every x86-64 CPU can run; none for other architectures. Raise
+    InvalidField if there are several architectures, or several targets that code cannot distinguish
+    at run time."""
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
-            f"targets: one object is for one architecture, got {', '.join(triples)}",
+            f"targets: an object has only one architecture, got {', '.join(triples)}",
             pointer="/targets",
         )
     if triples[0].startswith("x86_64"):
@@ -184,7 +184,7 @@ def baseline_targets(named: Sequence[Target]) -> list[Target]:
         ]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
-            f"targets: an object for {triples[0]} is for one CPU: code cannot detect the CPU there",
+            f"targets: an object for {triples[0]} has only one CPU, because code cannot detect it",
             pointer="/targets",
         )
     return []
@@ -195,7 +195,7 @@ def _target(request: BuildIn, number: int) -> Target:
     spec = request.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
         raise InvalidField(
-            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document are possible,"
+            f"targets/{number}: must be 'native', {', '.join(LEVELS)} or a target document,"
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
@@ -228,7 +228,7 @@ def _found(
         f" with {threads}" + (f": {reason}" if reason else ""),
         advice="Check it with this toolchain: tilewright verify WORKLOAD."
         if waiting
-        else "Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
+        else "Tune it: tilewright tune WORKLOAD; or accept a lower grade: --min-grade default.",
     )
 
 
@@ -239,9 +239,9 @@ def _pinned(
     record_key: str | None,
     trace: list[Any] | None,
 ) -> Answer:
-    """Return the schedule of the pinned record, or the given schedule, independently of today's
-    choice. Raise NoAnswer if the record is not stored here, VerificationFailed if the schedule
-    failed its full check."""
+    """Return the schedule of the pinned record, or the given schedule, whatever is best now. Raise
+    NoAnswer if the record is not stored, VerificationFailed if the schedule failed its full
+    check."""
     if record_key is None:
         checks = _checks(store, workload.key, target.key)
         if trace is None:
@@ -253,7 +253,7 @@ def _pinned(
     if store is None or record is None or document is None or record.workload_key != workload.key:
         raise NoAnswer(
             f"record {record_key} is not stored here",
-            advice="`tilewright lock --upgrade` pins what is stored now.",
+            advice="`tilewright lock --upgrade` pins records that are stored.",
         )
     _refuse(workload, record_refusal(store, record, target.key, toolchain()))
     made_for = Target.from_json(document)
@@ -268,7 +268,7 @@ def _pinned(
 
 
 def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """Return the schedule chosen now, without measurement. Raise NoAnswer if `checks` exclude every
+    """Return a schedule chosen without measurement. Raise NoAnswer if `checks` exclude every
     schedule."""
     chosen = analytic.default_trace(workload, target)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
@@ -328,7 +328,6 @@ def _built(
         ),
         files=tuple(files),
         targets={part.variant.target.key: _description(part.variant.target) for part in parts},
-        answers=tuple(part.answer for part in parts),
     )
 
 
@@ -351,7 +350,7 @@ def _description(target: Target) -> dict[str, Any]:
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """Return the workload's name if it is a spelling, else its document."""
+    """Return the workload's name if it defines the workload, else its document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name
@@ -363,8 +362,8 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.BuiltFile], bool]:
-    """Return the files, and whether they need OpenMP. A command compiles in its own process. A
-    thread of the service, which must not block others, delegates to a helper process."""
+    """Return the files, and whether they need OpenMP. A command (main thread) compiles in this
+    process, the service (other threads) in a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():
@@ -396,7 +395,7 @@ def _compiled(
 
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
-    """Compile in the helper process, for `_compiled`."""
+    """Compile the variants in `document`. A helper process runs this function for `_compiled`."""
     from tilewright.tuner.compiling.requests import build_checked
 
     workload = Workload.from_json(document["workload"])
@@ -420,7 +419,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[BuildVariant]) -> list[dict[str, Any]]:
-    """Return the variants in `emit --json`, in the order in which a CPU is tested for them."""
+    """Return the `variants` of `emit --json`, in the order of the tests of the CPU."""
     return [
         {
             "cpu": part.variant.label,

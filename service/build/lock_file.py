@@ -1,8 +1,7 @@
 """The lock file: the kernels of a build, each pinned to records and to the bytes of its files.
 
-The format is made for review: one value per line, sorted, and no value changes spontaneously.
-Reading it needs neither NumPy nor a compiler. It holds everything needed to make the same bytes
-again, except the records.
+The format is made for review: one value per line, sorted, and a value changes only on request.
+Reading the file needs neither NumPy nor a compiler. With the records, it determines all bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from tilewright.service.grade import Grade
 
 VERSION = 1
 SEAL = "entry_sha256"
-"""The member of an entry with the sha256 of all others."""
+"""The member of an entry that contains the SHA-256 of all other members."""
 
 LINKS = ("openmp",)
-"""Libraries that a program may have to link."""
+"""Libraries that a kernel may need."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _DIGITS = re.compile(r"[0-9a-f]{64}")
 
 
 class LockError(ServiceError):
-    """A lock file or bundle that cannot be used; the message says where and why."""
+    """A lock file or bundle that cannot be used. The message gives the place and the reason."""
 
     code = "bad_lock"
     status = 422
@@ -41,41 +40,39 @@ class LockError(ServiceError):
 
 
 class Inconsistent(LockError):  # noqa: N818  # the name says the condition
-    """A lock file whose parts contradict each other: it was edited, or merged, by hand."""
+    """A lock file whose parts contradict each other, because it was edited or merged."""
 
     code = "inconsistent_lock"
     status = 409
     exit_code = ExitCode.VERIFICATION
     title = "Inconsistent lock file"
-    advice = (
-        "Take it from version control, or remove the entry and lock it again: `tilewright lock`."
-    )
+    advice = "Restore it from version control, or remove the entry and run `tilewright lock` again."
 
 
 class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
-    """A file is not the one that the lock file names."""
+    """A file does not have the hash in the lock file."""
 
     code = "not_the_bytes"
     status = 409
     exit_code = ExitCode.VERIFICATION
     title = "Hash mismatch with the lock file"
-    advice = "Nothing was written. `tilewright lock --upgrade` pins what is made now."
+    advice = "Nothing was written. `tilewright lock --upgrade` pins the files that are built now."
 
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file by its sha256, 64 hex digits."""
+    """A file by its SHA-256 (64 hexadecimal digits)."""
 
     sha256: str
     size_bytes: int
 
     def check(self, data: bytes, what: str) -> bytes:
-        """Return `data` if its hash matches. Raise NotTheBytes otherwise."""
+        """Return `data` if its hash matches. Raise NotTheBytes if not."""
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
-            raise NotTheBytes(f"{what}: sha256 {found} is not the {self.sha256} that is locked")
+            raise NotTheBytes(f"{what}: sha256 is {found}, but {self.sha256} is locked")
         if len(data) != self.size_bytes:
-            raise NotTheBytes(f"{what}: {len(data)} bytes are not the {self.size_bytes} locked")
+            raise NotTheBytes(f"{what}: {len(data)} bytes, but {self.size_bytes} are locked")
         return data
 
     def to_json(self) -> dict[str, Any]:
@@ -85,15 +82,15 @@ class FileRef:
     def from_json(cls, document: Any) -> Self:
         digits, size = _member(document, "sha256"), _member(document, "bytes")
         if not _is_digest(digits) or not _is_count(size):
-            raise LockError(f"sha256 and bytes of a file are needed, got {str(document)[:80]}")
+            raise LockError(f"a file must have sha256 and bytes, got {str(document)[:80]}")
         return cls(digits, size)
 
 
 @dataclass(frozen=True, slots=True)
 class LockedVariant:
-    """The variant of a kernel for one CPU. `record_key` and `run_secs` (measured seconds per call)
-    are None for a schedule chosen without measurement; then `trace` is that schedule, because no
-    record has it. It is None in files of versions that did not pin it."""
+    """The variant of a kernel for one CPU. A measured schedule has a `record_key` and `run_secs`
+    (seconds per call). A schedule chosen without measurement has neither; `trace` is then the
+    schedule, or None in files of versions that did not pin it."""
 
     cpu: str
     target_key: str
@@ -114,7 +111,7 @@ class LockedVariant:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Raise LockError, which names what is missing or invalid."""
+        """Raise LockError with the name of a member that is missing or invalid."""
         record_key, secs = _member(document, "record_key"), _member(document, "run_secs")
         trace, cpu = document.get("trace"), document.get("cpu", "")
         if record_key is not None and not _is_digest(record_key, "sha256:"):
@@ -122,7 +119,7 @@ class LockedVariant:
         if secs is not None and not _is_duration(secs):
             raise LockError(f"run_secs: must be seconds or null, got {str(secs)[:80]!r}")
         if not (trace is None or isinstance(trace, list)) or not isinstance(cpu, str):
-            raise LockError("cpu is text, and trace a list")
+            raise LockError("cpu must be text, and trace a list")
         return cls(
             cpu=cpu,
             target_key=_digest(document, "target_key"),
@@ -135,12 +132,12 @@ class LockedVariant:
 
 @dataclass(frozen=True, slots=True)
 class LockedKernel:
-    """One kernel: its workload, the origin of each variant, and its files.
+    """One kernel: its workload, its variants, and its files.
 
-    `name` is the C function. `workload` is its shortest spelling that a service can parse: text or
-    a document. `min_grade` is the requested grade, used again on upgrades. `variants` are in the
-    order in which a CPU is tested for them; the file repeats the first one as the kernel's own.
-    `toolchain` made the object; `links` is a subset of `LINKS`.
+    `name` is the C function. `workload` is the shortest text or document that a service can parse.
+    `min_grade` is the requested grade, which upgrades use again. `variants` are in the order in
+    which the object tests the CPU for them; the file also contains the members of the first one in
+    the entry itself. `toolchain` made the object. `links` is a subset of `LINKS`.
     """
 
     name: str
@@ -156,12 +153,11 @@ class LockedKernel:
 
     @property
     def every_cpu(self) -> bool:
-        """Whether the object selects a variant at run time; every CPU can run the last one."""
+        """Whether the object selects a variant at run time. Every CPU can then run the last one."""
         return len(self.variants) > 1
 
     @property
     def files(self) -> dict[str, FileRef]:
-        """The files of the kernel, by name."""
         return {f"{self.name}.o": self.object, f"{self.name}.h": self.header}
 
     def to_json(self) -> dict[str, Any]:
@@ -183,7 +179,7 @@ class LockedKernel:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """Raise LockError, which names what is missing or invalid."""
+        """Raise LockError with the name of a member that is missing or invalid."""
         name = str(_member(document, "name"))
         if not _NAME.fullmatch(name):
             raise LockError(f"a kernel's name must be a C name, got {name[:80]!r}")
@@ -206,7 +202,7 @@ class LockedKernel:
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """Kernels by name, sorted, and the descriptions of their targets by key (without probes)."""
+    """Kernels, sorted by name, and the descriptions of their targets by key (without probes)."""
 
     kernels: tuple[LockedKernel, ...] = ()
     targets: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -219,13 +215,13 @@ class LockFile:
         others = [other for other in self.kernels if other.name != kernel.name]
         kernels = tuple(sorted([*others, kernel], key=lambda kernel: kernel.name))
         used = {variant.target_key for kernel in kernels for variant in kernel.variants}
-        known = {**targets, **self.targets}  # existing descriptions stay as written
+        known = {**targets, **self.targets}  # existing descriptions do not change
         return replace(
             self, kernels=kernels, targets={key: known[key] for key in sorted(used & set(known))}
         )
 
     def to_text(self) -> str:
-        """Return the text of the file: the same kernels give the same text."""
+        """Return the text of the file. Equal kernels give equal text."""
         entries = [kernel.to_json() for kernel in self.kernels]
         document = {
             "version": VERSION,
@@ -236,7 +232,7 @@ class LockFile:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """Parse a lock file. Raise LockError, which names the error in the file `where`."""
+        """Parse a lock file. Raise LockError; `where` is the file's name in the message."""
         try:
             document = json.loads(text)
             version = _member(document, "version")
@@ -256,7 +252,7 @@ class LockFile:
 
 
 def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
-    """Return the sha256 of an entry of a lock file and of the targets it names."""
+    """Return the SHA-256 of an entry of a lock file and of the targets that it names."""
     content = {name: value for name, value in entry.items() if name != SEAL}
     keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
     return hashlib.sha256(
@@ -265,12 +261,12 @@ def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
 
 
 def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:
-    """Raise Inconsistent if an entry was changed after it was written. Older versions wrote no
-    hashes."""
+    """Raise Inconsistent if an entry was changed after it was written. Files of older versions have
+    no hashes."""
     sealed = any(SEAL in entry for entry in entries)
     for entry in entries:
         if sealed and entry.get(SEAL) != entry_sha256(entry, targets):
-            raise Inconsistent(f"{entry['name']}: {SEAL} is not that of the entry: it was edited")
+            raise Inconsistent(f"{entry['name']}: {SEAL} does not match; the entry was edited")
 
 
 def _member(document: Any, name: str) -> Any:
@@ -302,14 +298,14 @@ def _is_duration(value: Any) -> bool:
 
 def _grade(value: Any) -> str:
     if value not in list(Grade):
-        raise LockError(f"{', '.join(Grade)} are grades, got {str(value)[:80]!r}")
+        raise LockError(f"grade: must be one of {', '.join(Grade)}, got {str(value)[:80]!r}")
     return str(value)
 
 
 def _workload(document: Mapping[str, Any]) -> str | dict[str, Any]:
     found = _member(document, "workload")
     if not isinstance(found, str | dict):
-        raise LockError(f"workload: must be a spelling or a document, got {str(found)[:80]}")
+        raise LockError(f"workload: must be text or a document, got {str(found)[:80]}")
     return found
 
 
@@ -326,29 +322,29 @@ def _toolchain(document: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(
         isinstance(found.get(name), kind) for name, kind in kinds.items()
     ):
-        raise LockError(f"toolchain: {', '.join(kinds)} are needed, got {str(found)[:80]}")
+        raise LockError(f"toolchain: must have {', '.join(kinds)}, got {str(found)[:80]}")
     return found
 
 
 def _links(document: Mapping[str, Any]) -> tuple[str, ...]:
     found = document.get("links", [])
     if not isinstance(found, list) or not all(link in LINKS for link in found):
-        raise LockError(f"links {str(found)[:80]} are not known to this version")
+        raise LockError(f"links: this version does not know {str(found)[:80]}")
     return tuple(found)
 
 
 def _variants(document: Mapping[str, Any]) -> tuple[LockedVariant, ...]:
-    """Return the variants of an object for many CPUs, whose first the entry repeats as its own;
-    else the one variant of the entry."""
+    """Return the variants of an object for many CPUs, or the only variant, which is the entry
+    itself. The first of many must agree with the entry."""
     own = LockedVariant.from_json(document)
     if "variants" not in document:
         return (own,)
     found = document["variants"]
     if not isinstance(found, list) or len(found) < 2:
-        raise LockError("variants: at least two are needed")
+        raise LockError("variants: must have at least two items")
     variants = tuple(map(LockedVariant.from_json, found))
     if variants[0] != own:
-        raise Inconsistent("the entry does not show the first of its variants as its own")
+        raise Inconsistent("the entry differs from the first of its variants")
     return variants
 
 
@@ -357,7 +353,7 @@ LINE_WIDTH = 100
 
 def _lines(value: Any, indent: str) -> str:
     """Format JSON with sorted members. A value without nested parts is one line if it fits, or if
-    it is not an object; any other value has one line per part."""
+    it is not an object. Any other value has one line per part."""
     parts = list(value.values()) if isinstance(value, Mapping) else value
     if not isinstance(parts, list | tuple) or not any(map(_has_parts, parts)):
         line = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)

@@ -18,13 +18,13 @@ from .source import Builder, build_request
 Document = dict[str, Any]
 
 NOTHING_NOW = ("record_key",)
-"""The differing field if no acceptable answer is stored any more."""
+"""The fields of a change if no acceptable answer is stored any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one kernel: "added", "kept", "moved", or "stale" (kept, although the answer is
-    different now). `fields` names the fields that differ."""
+    """The change of one kernel. `what` is "added", "kept", "moved", or "stale": kept although a
+    build would now differ. `fields` are the differing fields."""
 
     name: str
     what: str
@@ -37,8 +37,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LockUpdate:
-    """The updated lock file, and the changes."""
-
     lock: LockFile
     changes: tuple[Change, ...]
 
@@ -48,8 +46,8 @@ class LockUpdate:
 
 
 def read_lock(path: Path) -> LockFile | None:
-    """Return the lock file at `path`, or None if there is none. LockError, also if its parts
-    contradict each other. Raise UsageProblem if the file cannot be read."""
+    """Return the lock file at `path`, or None if there is none. Raise LockError if it is invalid or
+    its parts contradict each other, UsageProblem if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -60,7 +58,8 @@ def read_lock(path: Path) -> LockFile | None:
 
 
 def write_lock(path: Path, lock: LockFile) -> None:
-    """Write a lock file atomically, following a symbolic link. Raise UsageProblem if that fails."""
+    """Write a lock file atomically; a symbolic link is followed. Raise UsageProblem if that
+    fails."""
     try:
         write_atomically(path.resolve(), lock.to_text().encode())
     except OSError as error:
@@ -70,9 +69,9 @@ def write_lock(path: Path, lock: LockFile) -> None:
 def locked(
     lock: LockFile, requests: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
 ) -> LockUpdate:
-    """Return `lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
-    already keeps its records, unless it computes something else now, its schedule failed a full
-    check since, or `upgrade` is set. `upgrade` also requests all other kernels again."""
+    """Return `lock` with the requested kernels (`BuildIn` documents). A kernel that is already
+    locked keeps its records, unless the request differs, its schedule failed a full check, or
+    `upgrade` is set. With `upgrade`, all other kernels are also built again."""
     changes = []
     named = {str(document["name"]) for document in requests}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
@@ -111,8 +110,8 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
 
 
 def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return why a build cannot use `lock` for the requested kernels, one sentence each, without a
-    query."""
+    """Return the reasons why a build cannot use `lock` for the requested kernels. Nothing is looked
+    up."""
     problems = []
     for document in requests:
         old = lock.kernel(str(document["name"]))
@@ -131,19 +130,18 @@ def _spelled(kernel: LockedKernel) -> str:
 
 
 def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
-    """Return whether the generated code would differ now. Another database has its own record of
-    the same schedule, with another time in the header: that alone does not make a pin stale."""
+    """Return whether the object would differ now. The header alone may differ: another database can
+    have a different record, with another time, of the same schedule."""
     return old.object != new.object
 
 
 def differing_fields(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
-    """Return the fields in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
 
 
 def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
-    """Return whether the schedule failed a full check since it was pinned."""
+    """Return whether the schedule failed a full check after it was pinned."""
     try:
         builder.refuse_failed([kernel])
     except VerificationFailed:
@@ -152,8 +150,6 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
 
 
 def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
-    """Return whether the request differs from the locked request."""
-
     def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]
         return kernel.workload_key, kernel.threads, kernel.min_grade, keys

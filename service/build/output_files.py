@@ -16,12 +16,12 @@ from .source import Source
 
 PC_NAME = "tilewright-kernels.pc"
 MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
-"""Texts in every header, and in the headers of kernels for several threads."""
+"""Text in every header, and text in the headers of kernels for several threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A checked file to write; `kind` is "object", "header" or "pkg-config"."""
+    """A checked file to write. `kind` is "object", "header" or "pkg-config"."""
 
     kind: str
     name: str
@@ -29,21 +29,21 @@ class OutputFile:
 
 
 def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
-    """Return the kernels with these names; all kernels if `names` is empty. Raise LockError for an
-    unknown name."""
+    """Return the kernels with these names, or all kernels if `names` is empty. Raise LockError if a
+    name is unknown."""
     kernels = []
     for name in names:
         kernel = lock.kernel(name)
         if kernel is None:
             known = ", ".join(kernel.name for kernel in lock.kernels) or "none"
-            raise LockError(f"no kernel {name!r} is locked; there are: {known}")
+            raise LockError(f"no kernel {name!r} is locked; locked kernels: {known}")
         kernels.append(kernel)
     return tuple(kernels) or lock.kernels
 
 
 def collected_files(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
-    """Return every file of the named kernels from `source`, checked. Raises NotTheBytes before
-    anything is written."""
+    """Return all files of the named kernels from `source`, checked. Raise NotTheBytes if a file
+    differs."""
     kernels = chosen(lock, names)
     source.refuse_failed(kernels)
     return [file for kernel in kernels for file in _gathered(lock, kernel, source)]
@@ -64,8 +64,8 @@ def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Outp
 
 
 def pkg_config(kernels: Mapping[str, bool]) -> str:
-    """Return the pkg-config file of `kernels` (name, whether it needs OpenMP). It stays valid if
-    the folder is moved."""
+    """Return the pkg-config file of `kernels` (name, whether it needs OpenMP). The folder can be
+    moved."""
     objects = " ".join(f"${{prefix}}/{name}.o" for name in sorted(kernels))
     openmp = " -fopenmp" if any(kernels.values()) else ""
     names = ", ".join(sorted(kernels))
@@ -94,8 +94,8 @@ def _has_object(header: Path) -> bool:
 
 
 def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
-    """Write each file atomically, and a pkg-config file for every kernel in the folder, including
-    kernels of earlier commands; return the list of files for `--json`. Raise UsageProblem if a file
+    """Write each file atomically, and a pkg-config file for all kernels in the folder, including
+    those of earlier commands. Return the list of files for `--json`. Raise UsageProblem if a file
     cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,5 +114,5 @@ def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
 
 
 def cmake_dir() -> Path:
-    """Return the folder to give as `Tilewright_DIR`, or in `CMAKE_PREFIX_PATH`."""
+    """Return the folder for `Tilewright_DIR` or `CMAKE_PREFIX_PATH`."""
     return Path(__file__).parent / "cmake"

@@ -1,5 +1,4 @@
-"""Checks pins of a lock file against current knowledge: a schedule that failed a full check is not
-fetched."""
+"""Finds pins of a lock file whose schedule failed a full check after it was pinned."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ class RefusedPin:
 
 
 def refused_pins(store: Store, kernels: Iterable[LockedKernel]) -> list[RefusedPin]:
-    """Return the kernels that must not be used any more. Records that are not stored here prove
-    nothing."""
+    """Return the kernels that must not be used any more. A kernel whose record is not stored here
+    is not among them."""
     return [
         RefusedPin(kernel.name, failed)
         for kernel in kernels
@@ -52,8 +51,8 @@ def _failed(store: Store, kernel: LockedKernel, variant: LockedVariant) -> FullC
 
 
 def _made_by(kernel: LockedKernel) -> Toolchain:
-    """Return the toolchain that made the object. Raise LockError if the entry does not name it."""
+    """Return the toolchain that made the object. Raise LockError if the entry does not have it."""
     codegen, llvmlite = kernel.toolchain.get("codegen"), kernel.toolchain.get("llvmlite")
     if not isinstance(codegen, int) or not isinstance(llvmlite, str):
-        raise LockError(f"{kernel.name}: toolchain names no code generator and no llvmlite")
+        raise LockError(f"{kernel.name}: toolchain lacks the code generator or llvmlite")
     return Toolchain(codegen, llvmlite, str(kernel.toolchain.get("llvm", "")))

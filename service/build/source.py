@@ -1,4 +1,5 @@
-"""Sources of locked kernels: a local database, or a bundle. `cli.service_source` is a service."""
+"""Sources of locked kernels: a local database or a bundle. (`cli.service_source` uses a
+service.)"""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ Document = dict[str, Any]
 
 
 class Source(Protocol):
-    """A source of the files and records of locked kernels, which `fetch` and bundles use."""
+    """A source of the files and records of locked kernels, for `fetch` and bundles."""
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
-        """Return the bytes of `name`, one of `kernel.files`. Raise NotTheBytes if they are not
+        """Return the bytes of `name`, a name in `kernel.files`. Raise NotTheBytes if they are not
         available."""
         ...
 
@@ -37,22 +38,21 @@ class Source(Protocol):
         ...
 
     def target(self, key: str) -> Document | None:
-        """Return the description of the target a record was made for."""
+        """Return the description of a record's target, or None if it is not available."""
         ...
 
 
 class Builder(Source, Protocol):
-    """A source that can also build the currently best kernel."""
+    """A source that can also build a kernel from the current best records."""
 
     def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
         """Return the kernel of a `BuildIn` document, and the descriptions of its targets by key.
-        NoAnswer, WorkloadError, and other errors of the request."""
+        Raise NoAnswer, WorkloadError or another error of the request."""
         ...
 
 
 def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
-    """Return the `BuildIn` document that produces `kernel`; with `pinned`, from the same
-    records."""
+    """Return the `BuildIn` document that builds `kernel`; with `pinned`, from the same records."""
     request: Document = {
         "name": kernel.name,
         "workload": kernel.workload,
@@ -64,7 +64,7 @@ def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False)
     if pinned:
         request["records"] = [variant.record_key for variant in kernel.variants]
         traces = [variant.trace for variant in kernel.variants]
-        if any(trace is not None for trace in traces):  # older services refuse this member
+        if any(trace is not None for trace in traces):  # older services refuse `traces`
             request["traces"] = traces
     return request
 
@@ -86,7 +86,7 @@ class LocalSource:
         return built.kernel, built.targets
 
     def keep(self, store: Store, kernel: LockedKernel) -> None:
-        """Store a built kernel, so that a service on that database can serve it."""
+        """Store a kernel that was built here, so that a service on that database can serve it."""
         for kind, ref in (("object", kernel.object), ("header", kernel.header)):
             if ref.sha256 in self._made:
                 store.put_blob(self._made[ref.sha256], MEDIA_TYPES[kind])
@@ -99,7 +99,7 @@ class LocalSource:
             data = self._kept(ref)
         if data is None:
             raise NotTheBytes(
-                f"{name}: sha256 {ref.sha256} is not stored, and making it again gives other bytes"
+                f"{name}: sha256 {ref.sha256} is not stored, and a new build has other bytes"
                 f" (locked: {_made_by(kernel)})"
             )
         return ref.check(data, name)

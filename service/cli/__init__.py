@@ -1,4 +1,4 @@
-"""The command `tilewright`. Heavy libraries are imported by the command that needs them."""
+"""The command `tilewright`. Commands import heavy libraries only when they need them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tilewright.service.cli.fast_path import FAST_COMMANDS
 from tilewright.service.cli.root import run
 
 GC_THRESHOLD = 100_000
-"""Allocations of a fast command before the garbage collector runs. With Python's default of 700 it
-would scan the imported modules repeatedly, although they are never garbage."""
+"""Allocations before the garbage collector runs in a fast command. With Python's default of 700 it
+would repeatedly scan the imported modules, which are never garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by the caller (`>&-`)
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for good
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words and words[0] in FAST_COMMANDS:  # the process ends with this command
+    if words and words[0] in FAST_COMMANDS:
         gc.set_threshold(GC_THRESHOLD)
     sys.exit(run(words))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def peer_names(text: str) -> list[str]:
-    """Parse `numpy,torch` as a list. Raise UsageProblem for another name."""
+    """Parse `numpy,torch` as a list. Raise UsageProblem if a name is unknown."""
     known = ("numpy", "torch", "default")
     names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:
@@ -33,8 +33,8 @@ def bench(
     bytes_behind_line: int = 0,
     compile_secs: float = 0.0,
 ) -> dict[str, Any]:
-    """Time the kernel and its peers; return the document that `bench --json` prints."""
-    # Start-up: the measuring code takes long to load, and wrong usage is reported before.
+    """Time the kernel and its peers. Return the document that `bench --json` prints."""
+    # Start-up: the measuring code takes long to load; usage errors are reported first.
     from tilewright.peers.bench import bench as run_bench
 
     result: dict[str, Any] = run_bench(

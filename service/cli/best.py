@@ -1,4 +1,4 @@
-"""`best`: the stored answer. `fast_path` parses its arguments without Typer where possible."""
+"""`best`: the stored answer. If possible, `fast_path` parses its arguments without Typer."""
 
 from __future__ import annotations
 

@@ -38,13 +38,11 @@ class State(StrEnum):
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "export")
     def export(
         file: Annotated[
             Path | None,
-            typer.Argument(metavar="[FILE]", help="Where to; standard output if left out or -."),
+            typer.Argument(metavar="[FILE]", help="Output file; by default, or with -, stdout."),
         ] = None,
         *,
         bundle: Annotated[
@@ -52,33 +50,33 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--bundle",
                 metavar="LOCKFILE",
-                help="Instead: all that this lock file names, as one archive for builds.",
+                help="Instead write an archive of the files of this lock file, for builds.",
                 show_default=False,
             ),
         ] = None,
         workload: Annotated[
             str | None,
-            typer.Option("--workload", metavar="WORKLOAD|KEY", help="Records of this one only."),
+            typer.Option("--workload", metavar="WORKLOAD|KEY", help="Records of this workload."),
         ] = None,
         target: Annotated[
             str | None,
-            typer.Option("--target", metavar="native|FILE|KEY", help="Records for this one only."),
+            typer.Option("--target", metavar="native|FILE|KEY", help="Records of this target."),
         ] = None,
         threads: Annotated[
             int | None, typer.Option("--threads", min=1, help="Threads of --target.")
         ] = None,
         state: Annotated[
-            State | None, typer.Option("--state", help="Records that have come this far only.")
+            State | None, typer.Option("--state", help="Records in this state.")
         ] = None,
         where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
-        """Write records, with their workloads and targets, as JSON lines: all, or a selection.
+        """Write all records, or a selection, with their workloads and targets, as JSON lines.
 
-        With --json the document on standard output is the summary, so FILE is required.
+        With --json, FILE is required, because standard output has a summary.
 
-        With --bundle, write an archive for `fetch --offline` and CMake, from a service
-        (TILEWRIGHT_URL) or the local database.
+        With --bundle, write an archive for `fetch --offline` and CMake. Its files come from a
+        service (TILEWRIGHT_URL) or the local database.
         """
         from tilewright.service.cli.render import facts
 
@@ -94,7 +92,7 @@ def add_commands(app: typer.Typer) -> None:
         )
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
-            raise UsageProblem("export --json needs a FILE: standard output holds the summary")
+            raise UsageProblem("export --json needs a FILE: standard output has the summary")
         with database.session(common.db) as store, flushed_stdout() if to_stdout else nullcontext():
             counts = database.export_to(store, None if to_stdout else file, chosen)
         if to_stdout:
@@ -105,14 +103,14 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "import")
     def import_(
-        file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")],
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="The output of `export`, or -.")],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Import records. Existing records are unchanged; nothing becomes best unverified.
+        """Import records. They must be verified before they can become best.
 
-        FILE may be a bundle: its objects are stored too.
+        Existing records do not change. FILE may be a bundle; its objects are then stored as well.
 
-        Exit code 1 if lines were refused; the others are imported.
+        The exit code is 1 if lines were refused; the other lines are imported.
         """
         from tilewright.service.build.bundle import import_bundle, is_bundle
         from tilewright.service.cli.render import facts
@@ -129,10 +127,10 @@ def add_commands(app: typer.Typer) -> None:
         rows += [(f"line {bad['line']}", str(bad["reason"])) for bad in counts["bad"]]
         common.output().result(document, facts(rows))
         if counts["bad"]:
-            common.output().remark("tilewright: some lines were not taken; the others are stored")
+            common.output().remark("tilewright: some lines were refused; the others are stored")
             raise typer.Exit(ExitCode.FAILED)
 
-    group = typer.Typer(help="Migrations, consistency, copies and moves of the database.")
+    group = typer.Typer(help="Upgrade, check, copy and move the database.")
     app.add_typer(group, name="db")
 
     @command(group, "upgrade")
@@ -146,9 +144,9 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "check")
     def check(common: Common = Common()) -> None:  # noqa: B008
-        """Check every row against its hash and every pointer against its record.
+        """Check the hash of every row and the record of every pointer.
 
-        Exit code 4 if something is wrong.
+        The exit code is 4 if something is wrong.
         """
         from tilewright.service.cli.render import facts
 
@@ -163,13 +161,13 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "backup")
     def backup(
-        file: Annotated[Path, typer.Argument(metavar="FILE", help="What to make; not there yet.")],
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file.")],
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Copy a consistent snapshot of the database, while other processes use it.
 
-        FILE is a SQLite database, whatever it is a copy of: use it directly, or move it back to a
-        server with `tilewright db move URL --db FILE`.
+        FILE becomes a SQLite database, also if the original is on a server. Use it directly, or
+        copy it to a server with `tilewright db move URL --db FILE`.
         """
         from tilewright.service.cli.render import facts
 
@@ -186,16 +184,16 @@ def add_commands(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--built",
-                help="Also files of no record, made for builds: lock files may name them.",
+                help="Also delete files that were made for builds. Lock files may need them.",
             ),
         ] = False,
         older_than: Annotated[
-            str, typer.Option("--older-than", metavar="LENGTH", help="Keep what is younger.")
+            str, typer.Option("--older-than", metavar="LENGTH", help="Keep younger data.")
         ] = "1d",
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Delete unreferenced data: answers prepared for workloads that were never tuned, which are
-        made again on demand, with their files; workloads and targets without records."""
+        """Delete unreferenced data: workloads and targets without records, and prepared answers for
+        workloads that were never tuned, with their files. Answers are prepared again on demand."""
         from tilewright.service.cli.render import facts
 
         document = database.prune(
@@ -205,7 +203,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "stats")
     def stats(common: Common = Common()) -> None:  # noqa: B008
-        """Print how much is stored: by table and kind, since when, and for whom."""
+        """Print the amount of stored data, by table, kind and owner."""
         from tilewright.service.cli.render import database_stats
 
         document = database.stats(common.db)
@@ -218,9 +216,9 @@ def add_commands(app: typer.Typer) -> None:
         ],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Copy everything into another database, all or nothing, and compare the two.
+        """Copy everything into another database, in one transaction, and compare the two.
 
-        This database is unchanged: select the other with --db or TILEWRIGHT_DB from then on.
+        This database is not changed. Select the other one with --db or TILEWRIGHT_DB afterwards.
         """
         from tilewright.service.cli.render import facts
 
@@ -231,7 +229,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _workload_key(text: str) -> str:
-    """Return the key of a workload, which is given as its key or in any spelling."""
+    """Return the key of a workload, which is given as its key or in any notation."""
     return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
 
 

@@ -11,7 +11,6 @@ from tilewright.service.units import byte_size, duration, speed
 Document = Mapping[str, Any]
 
 Rows: TypeAlias = Sequence[tuple[str, str]]
-"""Names and values."""
 
 
 def plain(rows: Rows) -> str:
@@ -21,7 +20,7 @@ def plain(rows: Rows) -> str:
 
 
 def answer_rows(answer: Document) -> Rows:
-    """Return the rows that show a stored or default answer."""
+    """Return the rows for a stored or default answer."""
     workload = answer["workload"]
     flops = float(workload.get("flops") or 0)
     rows = [("workload", workload_title(workload)), ("grade", grade_text(answer))]
@@ -50,14 +49,13 @@ def workload_title(workload: Document) -> str:
 
 
 def evidence_rows(found: Document) -> list[tuple[str, str]]:
-    """Return the rows that show the scope of a full check, if it is known."""
+    """Return the row for the extent of a full check, if it is known."""
     evidence = found.get("evidence")
     return [("compared", str(Evidence(**evidence)))] if evidence else []
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
-    """Return the rows that show the rewrites, their proven error, and the error that was
-    measured."""
+    """Return the rows for the rewrites, with their proven error and the measured error."""
     found = rewritten["error_found"]
     error = (
         f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
@@ -72,10 +70,10 @@ def threads_text(count: int) -> str:
 
 
 def packing_rows(found: Document) -> list[tuple[str, str]]:
-    """Return the rows that show the time of a call that packs constant inputs itself, if it was
+    """Return the row for the time of a call that packs constant inputs itself, if it was
     measured."""
     secs = found.get("run_secs_with_packing")
-    return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
+    return [] if secs is None else [("with packing", f"{duration(secs)} per call with packing")]
 
 
 def grade_text(answer: Document) -> str:

@@ -1,9 +1,9 @@
 """Parses the arguments of fast commands without Typer, whose import takes longer than such a
 command.
 
-Only unambiguous arguments are parsed here. For everything else (an unknown flag, a missing value or
-one that looks like a flag, a request for help) Typer reads the same description of the command and
-reports what is wrong; a test compares the two.
+Only unambiguous arguments are parsed here. In all other cases (an unknown flag, a missing value or
+one that begins like a flag, a request for help) Typer parses them by the same description of the
+command, and reports errors. A test compares the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSlot:
-    """The destination of a value: parameter `name` of the command, or of its parameter `group`."""
+    """The destination of a value: parameter `name` of the command, or field `name` of its parameter
+    `group`."""
 
     group: str
     name: str
@@ -51,7 +52,7 @@ def run_quickly(arguments: Sequence[str]) -> bool:
 
 
 def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the arguments of `function` in `words`, or None if Typer must parse them."""
+    """Return the arguments of `function`, parsed from `words`, or None if Typer must parse them."""
     groups = groups_of(function)
     slots = list(slots_of(function))
     options = [(p.spec, p) for p in slots if isinstance(p.spec, Option)]
@@ -90,7 +91,6 @@ def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
 
 
 def slots_of(function: Callable[..., None]) -> list[ArgumentSlot]:
-    """Return the slot of each argument of `function`."""
     groups = groups_of(function)
     found = []
     hints = get_type_hints(function, include_extras=True)
@@ -132,7 +132,7 @@ def _parsed(slot: ArgumentSlot, text: str) -> Any:
 def _grouped(
     groups: Mapping[str, type[Any]], slots: Sequence[ArgumentSlot], found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments as the function takes them, with the groups built."""
+    """Return the arguments of the function, with the groups built."""
     values = {p.name: found[p.name] for p in slots if not p.group and p.name in found}
     for name, group in groups.items():
         own = {p.name: found[p.name] for p in slots if p.group == name and p.name in found}

@@ -1,4 +1,4 @@
-"""`worker` and `fleet`: join a fleet of machines that measure, and list them."""
+"""`worker` and `fleet`: join a fleet of machines that measure, and list its machines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tilewright.service.cli.options import Common, command
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "worker")
     def worker(
         *,
@@ -33,7 +31,7 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--measurer",
                 metavar="local|replay:FILE|simulated:FILE",
-                help="How it measures; mocked timings make a fleet for tests.",
+                help="The source of timings; mocked timings are for tests.",
             ),
         ] = "local",
         target: Annotated[
@@ -41,14 +39,14 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--target",
                 metavar="native|FILE",
-                help="The hardware it passes for, with mocked timings.",
+                help="The hardware of the mocked timings.",
             ),
         ] = "native",
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Let this machine measure for a fleet, one candidate at a time, until Ctrl-C or SIGTERM.
 
-        Whoever controls the scheduler runs code on this machine.
+        Whoever controls the scheduler can run code on this machine.
         """
         from tilewright.service.fleet.worker import join as join_fleet
 
@@ -60,11 +58,11 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "fleet")
     def fleet(
         address: Annotated[
-            str, typer.Argument(metavar="ADDRESS", help="Its scheduler, e.g. tcp://HOST:8786.")
+            str, typer.Argument(metavar="ADDRESS", help="The scheduler, e.g. tcp://HOST:8786.")
         ],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """List the machines of a fleet: what they are, and what they are doing."""
+        """List the machines of a fleet, with their hardware and current activity."""
         from tilewright.service.cli.render import fleet_table
         from tilewright.tuner.measure.fleet.machines import fleet_status
 

@@ -27,8 +27,6 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "submit")
     def submit(
         spelling: WorkloadSpelling,
@@ -43,7 +41,7 @@ def add_commands(app: typer.Typer) -> None:
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Submit a workload for tuning to a service. With --wait, follow the job and print the
+        """Submit a workload for tuning to a service. With --wait, follow the job and print its
         result."""
         output = common.output()
         with _client(service) as client:
@@ -67,7 +65,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "status")
     def status(
         job_id: Annotated[
-            str | None, typer.Argument(metavar="[JOB]", help="A job's id; without it, all jobs.")
+            str | None, typer.Argument(metavar="[JOB]", help="A job's id; by default, all jobs.")
         ] = None,
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
@@ -93,7 +91,7 @@ def add_commands(app: typer.Typer) -> None:
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Follow a job to its end. Ctrl-C stops watching, not the job."""
+        """Follow a job to its end. Ctrl-C ends only this command, not the job."""
         output = common.output()
         with _client(service) as client:
             job = _follow(client, client.status(job_id), output)
@@ -106,7 +104,7 @@ def add_commands(app: typer.Typer) -> None:
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Stop a job; its results are kept. A job that other owners want too continues for them."""
+        """Stop a job; its results are kept. If the job has other owners, it continues for them."""
         output = common.output()
         with _client(service) as client:
             job = client.cancel(job_id)
@@ -114,7 +112,7 @@ def add_commands(app: typer.Typer) -> None:
         others = (job.sharing or {}).get("owners", 0)
         if not job.done and (job.sharing or {}).get("withdrawn"):
             output.remark(
-                f"you no longer wait for it; it continues for {others} other"
+                f"you are no longer an owner; it continues for {others} other"
                 f" {'owner' if others == 1 else 'owners'}"
             )
 
@@ -122,13 +120,13 @@ def add_commands(app: typer.Typer) -> None:
 def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
-    # A user waits at the terminal: give up sooner than a program would.
+    # A user waits at the terminal, so the time limit is shorter than for a program.
     return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they arrive; return the finished job. Ctrl-C leaves the job
-    running."""
+    """Show the job's trials as they arrive, and return the finished job. After Ctrl-C the job
+    continues."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 
@@ -143,7 +141,7 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
         return client.wait(job.id)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"\ntilewright: no longer watching; the job continues. tilewright watch {job.id}\n"
+            f"\ntilewright: the job continues; follow it with: tilewright watch {job.id}\n"
         )
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -1,6 +1,6 @@
 """`keys create`, `keys list`, `keys rotate`, `keys revoke`: manage the keys of a service.
 
-They work on the database, so on the service's machine; a running service follows within a second.
+These commands change the database. A running service reads the change within a second.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ KeyArgument = Annotated[
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-    group = typer.Typer(help="Keys of the API: made, listed, replaced, revoked.")
+    group = typer.Typer(help="Create, list, replace and revoke keys of the API.")
     app.add_typer(group, name="keys")
 
     @command(group, "create")
@@ -38,19 +37,19 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--scopes",
                 metavar="NAMES",
-                help="Its permissions, of submit, read, publish, admin.",
+                help="Permissions: one or more of submit, read, publish, admin.",
             ),
         ] = "submit,read",
         expires: Annotated[
             str | None,
-            typer.Option("--expires", metavar="90d", help="Expires after 12h, 90d, 1y, ..."),
+            typer.Option("--expires", metavar="90d", help="Lifetime: 12h, 90d, 1y, ..."),
         ] = None,
         owner: Annotated[
             str,
             typer.Option(
                 "--owner",
                 metavar="NAME",
-                help="Whose jobs it sees and whose quota it uses; left out, its own.",
+                help="The owner of its jobs and quota; by default the key itself.",
             ),
         ] = "",
         note: Annotated[str, typer.Option("--note", metavar="TEXT", help="A comment.")] = "",
@@ -72,8 +71,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "list")
     def list_(common: Common = Common()) -> None:  # noqa: B008
-        """List every key with its owner, scopes and state. The secrets are not stored, so not
-        shown."""
+        """List every key with its owner, scopes and state. The secrets are not stored."""
         from tilewright.service.cli.render import grid
 
         with database.session(common.db) as store:
@@ -81,10 +79,10 @@ def add_commands(app: typer.Typer) -> None:
         documents = [key_document(key) for key in stored.by_id.values()]
         output = common.output()
         if not documents:
-            output.remark("no keys yet; until there is one, this machine needs none")
+            output.remark("no keys yet; until the first one, requests from this machine need none")
         damaged = stored.rows - len(documents)
         if damaged:
-            output.remark(f"{damaged} damaged keys open nothing; see `tilewright db check`")
+            output.remark(f"{damaged} damaged keys are invalid; see `tilewright db check`")
         columns = ("id", "owner", "scopes", "state", "created_at", "expires_at", "note")
         rows = [tuple(_cell(document[name]) for name in columns) for document in documents]
         output.result({"keys": documents}, grid(columns, rows) if rows else None)
@@ -95,15 +93,16 @@ def add_commands(app: typer.Typer) -> None:
         *,
         keep: Annotated[
             str,
-            typer.Option("--keep", metavar="7d", help="How long the old key stays valid."),
+            typer.Option("--keep", metavar="7d", help="Time for which the old key remains valid."),
         ] = "7d",
         expires: Annotated[
             str | None,
-            typer.Option("--expires", metavar="90d", help="Ends the new key after 12h, 90d, ..."),
+            typer.Option("--expires", metavar="90d", help="Lifetime of the new key: 12h, 90d, ..."),
         ] = None,
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Create a key with the owner and scopes of another, which expires later."""
+        """Create a key with the owner and scopes of an existing key. The old key expires after
+        --keep."""
         now = datetime.now(UTC)
         with database.session(common.db) as store:
             old = store.keys().by_id.get(key_id)
@@ -123,7 +122,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "revoke")
     def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
-        """Revoke a key at once. It stays in the list and cannot be restored."""
+        """Revoke a key immediately. It remains in the list and cannot be restored."""
         from tilewright.service.cli.render import facts
 
         with database.session(common.db) as store:
@@ -133,7 +132,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def key_document(key: ApiKey) -> dict[str, Any]:
-    """Return a key as JSON, without its secret and the secret's hash."""
+    """Return a key as JSON, without its secret and the hash of the secret."""
     return {
         "id": key.id,
         "owner": key.owner,
@@ -151,7 +150,7 @@ def _show_new(text: str, key: ApiKey, common: Common) -> None:
     if output.as_json:
         output.print_json({**key_document(key), "key": text})
         return
-    # Alone on standard output: `KEY=$(tilewright keys create)` holds nothing else.
+    # Standard output has only the key, for `KEY=$(tilewright keys create)`.
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     ends = f", valid until {_moment(key.expires_at)}" if key.expires_at else ""

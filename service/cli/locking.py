@@ -1,4 +1,4 @@
-"""`lock`, `fetch`, `cmake-dir`: pin kernels for a build, and get their files."""
+"""`lock`, `fetch`, `cmake-dir`: pin kernels for a build, and write their files."""
 
 from __future__ import annotations
 
@@ -44,15 +44,13 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "lock")
     def lock(
         kernels: Annotated[
             list[str] | None,
             typer.Argument(
                 metavar="[NAME=]WORKLOAD...",
-                help="NAME is the C function; left out, named after the operator.",
+                help="NAME is the C function; by default it is named after the operator.",
                 show_default=False,
             ),
         ] = None,
@@ -62,17 +60,19 @@ def add_commands(app: typer.Typer) -> None:
         ),
         check: Annotated[
             bool,
-            typer.Option("--check", help="Write nothing; exit code 3 if anything would change."),
+            typer.Option(
+                "--check", help="Write nothing; the exit code is 3 if a pin would change."
+            ),
         ] = False,
         only_locked: Annotated[
             bool,
             typer.Option(
                 "--locked",
-                help="Write and look up nothing; exit code 3 unless the file has each WORKLOAD.",
+                help="Read only the file; the exit code is 3 if it lacks a WORKLOAD.",
             ),
         ] = False,
         upgrade: Annotated[
-            bool, typer.Option("--upgrade", help="Move every pin to what is best now.")
+            bool, typer.Option("--upgrade", help="Move every pin to the current best.")
         ] = False,
         cpus: CpusOption = None,
         min_grade: LeastGrade = None,
@@ -81,7 +81,7 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--target",
                 metavar="native|LEVEL|FILE",
-                help="The hardware kernels are made for.",
+                help="The hardware for which kernels are made.",
                 rich_help_panel=MACHINE_PANEL,
             ),
         ] = "native",
@@ -91,7 +91,7 @@ def add_commands(app: typer.Typer) -> None:
                 "--threads",
                 metavar="N",
                 min=1,
-                help="Threads a kernel may use.",
+                help="Threads that a kernel may use.",
                 rich_help_panel=MACHINE_PANEL,
             ),
         ] = None,
@@ -100,12 +100,12 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Pin exact records and the bytes of their objects for a build.
 
-        Kernels that are locked stay as they are until --upgrade. Commit the file.
+        Locked kernels change only with --upgrade. Commit the file.
         """
         if check and (upgrade or kernels):
-            raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
+            raise UsageProblem("--check compares an unchanged lock file: no WORKLOAD, no --upgrade")
         if only_locked and (check or upgrade):
-            raise UsageProblem("--locked looks nothing up: no --check, no --upgrade")
+            raise UsageProblem("--locked reads only the file: no --check, no --upgrade")
         how = {
             "targets": target_list(cpus, target),
             "every_cpu": cpus is not None,
@@ -145,22 +145,22 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "fetch")
     def fetch(
         lockfile: Annotated[
-            Path, typer.Argument(metavar="LOCKFILE", help="What `lock` wrote.")
+            Path, typer.Argument(metavar="LOCKFILE", help="The output of `lock`.")
         ] = Path(LOCK_NAME),
         *,
         folder: Annotated[
-            Path, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")
+            Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the files.")
         ],
         kernels: Annotated[
             list[str] | None,
-            typer.Option("--kernel", metavar="NAME", help="Only this one; may be given again."),
+            typer.Option("--kernel", metavar="NAME", help="Only this kernel; may be repeated."),
         ] = None,
         offline: Annotated[
             Path | None,
             typer.Option(
                 "--offline",
                 metavar="BUNDLE",
-                help="Take them from a bundle; no network, no database, no compiler.",
+                help="Read the files from a bundle, without network, database and compiler.",
                 show_default=False,
             ),
         ] = None,
@@ -169,8 +169,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Write the objects and headers of a lock file, and a file for pkg-config.
 
-        From a bundle, else from a service (TILEWRIGHT_URL), else from the local database. Only the
-        locked bytes are ever written.
+        The files come from a bundle, else from a service (TILEWRIGHT_URL), else from the local
+        database. Only files with the locked hashes are written.
         """
         from tilewright.service.build.bundle import Bundle
         from tilewright.service.cli.render import facts
@@ -194,8 +194,8 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _read(file: Path, *, needed: bool) -> LockFile:
-    """Return the lock file, or an empty one if it does not exist. Raise UsageProblem if it is
-    `needed`."""
+    """Return the lock file, or an empty one if it does not exist. If it is `needed`, raise
+    UsageProblem instead."""
     found = read_lock(file)
     if found is None and needed:
         raise UsageProblem(
@@ -207,8 +207,8 @@ def _read(file: Path, *, needed: bool) -> LockFile:
 
 @contextmanager
 def _only_writer(file: Path, common: Common) -> Iterator[None]:
-    """Hold a lock from reading the file to writing it: otherwise the pins of a concurrent command
-    could be lost."""
+    """Hold a lock while the lock file is read and written, so that no concurrent command's pins are
+    lost."""
     notice = f"tilewright: another command writes {file}; waiting for it"
     with ExitStack() as stack:
         try:
@@ -220,8 +220,8 @@ def _only_writer(file: Path, common: Common) -> Iterator[None]:
 
 
 def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, common: Common) -> None:
-    """Run `export FILE --bundle LOCKFILE`. Raise UsageProblem for an invalid lock file, NotTheBytes
-    if a file is not available."""
+    """Run `export FILE --bundle LOCKFILE`. Raise UsageProblem if the lock file is invalid,
+    NotTheBytes if a file is not available."""
     from tilewright.service.build.bundle import bundle_bytes
     from tilewright.service.cli.render import facts
 
@@ -242,7 +242,7 @@ def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, commo
 
 
 def target_list(cpus: str | None, target: str) -> list[str | dict[str, Any]]:
-    """Return the targets of `--cpu LIST`, or else of `--target`, as a request names them."""
+    """Return the targets of `--cpu LIST`, or of `--target`, for a request."""
     if cpus is None:
         return [_target(target)]
     return [_target(name) for name in split_names(cpus)]
@@ -262,7 +262,6 @@ def _kernel(text: str) -> dict[str, Any]:
 
 
 def _default_name(workload: str | dict[str, Any]) -> str:
-    """Return the default name, as in `emit`."""
     spelled = workload if isinstance(workload, str) else str(workload.get("name", ""))
     return re.sub(r"[^A-Za-z0-9_]+", "_", spelled.split(":")[0]).strip("_")[:50] or "kernel"
 
@@ -279,7 +278,7 @@ def _refuse_doubles(names: list[str]) -> None:
 
 @contextmanager
 def _builder(where: SourceOptions, common: Common) -> Iterator[Builder]:
-    """The named service, else the local database, which need not exist."""
+    """Yield the named service, or the local database, which need not exist."""
     if where.url and not common.db:
         from tilewright.service.cli.service_source import ServiceSource
         from tilewright.service.client import Client
@@ -326,12 +325,11 @@ def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
-            f"tilewright: not everything in {file} is stored here: is it the right"
-            " --db? Else tune, or verify what was imported"
+            f"tilewright: some kernels of {file} are not stored here; check --db, or tune them, or"
+            " verify imported records"
         )
     return (
-        f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade` moves its"
-        " pins"
+        f"tilewright: {file} differs from the current best; `tilewright lock --upgrade` updates it"
     )
 
 
@@ -347,7 +345,7 @@ def _table(found: LockUpdate, file: Path) -> Any:
                 change.what if number == 0 else "",
                 variant.cpu,
                 variant.grade,
-                record or "chosen without measuring",
+                record or "chosen without measurement",
                 duration(variant.run_secs) if variant.run_secs is not None else "",
             ])  # fmt: skip
     return grid([str(file.name), "", "cpu", "grade", "record", "time"], rows)

@@ -15,13 +15,11 @@ from tilewright.service.resolve import targets
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "doctor")
     def doctor(common: Common = Common()) -> None:  # noqa: B008  # a frozen value
         """Check this machine and installation: noise, OpenMP, versions, database.
 
-        Exit code 1 if something keeps Tilewright from working.
+        The exit code is 1 if Tilewright cannot work.
         """
         from tilewright.service.cli.render import findings_table
 
@@ -50,17 +48,18 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "target")
     def target(
         fresh: Annotated[
-            bool, typer.Option("--fresh", help="Detect and probe again, not from the cache.")
+            bool, typer.Option("--fresh", help="Detect and probe again; ignore the cache.")
         ] = False,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Print the hardware description with its probes. With --json: a file for --target."""
+        """Print the hardware description with its probes. With --json, the output is a file for
+        --target."""
         from tilewright.service.cli.render import target_facts
         from tilewright.tuner.measure.measurer_spec import measured_target
 
         fleet = targets.fleet_of(machine.measurer)
-        with common.output().busy("looking at this machine ..."):
+        with common.output().busy("probing this machine ..."):
             if fleet:
                 found = measured_target(machine.measurer, machine.target, machine.threads)
             else:

@@ -1,9 +1,8 @@
-"""Groups of options that commands share: a command takes a group as one argument.
+"""Groups of options that several commands have. A command takes a group as one argument.
 
-They are described without Typer, whose import takes longer than the fast commands themselves:
-`tilewright.service.cli.options` converts them for Typer, `tilewright.service.cli.fast_path` parses
-them itself. The group that names a workload is
-`tilewright.service.resolve.spelling.WorkloadSpelling`.
+The groups are described without Typer, whose import takes longer than a fast command.
+`tilewright.service.cli.options` converts them for Typer; `tilewright.service.cli.fast_path` parses
+them directly. The group for a workload is `tilewright.service.resolve.spelling.WorkloadSpelling`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Annotated
 from tilewright.service.argument_specs import Option
 from tilewright.service.cli.output import Output
 
-MACHINE_PANEL = "MachineOptions"
+MACHINE_PANEL = "Machine"
 COMMON_PANEL = "General"
 
 
@@ -26,7 +25,7 @@ class Common:
         bool,
         Option(
             "--json",
-            help="Print one JSON document and nothing else.",
+            help="Print only one JSON document.",
             panel=COMMON_PANEL,
         ),
     ] = False
@@ -35,7 +34,7 @@ class Common:
         Option(
             "--db",
             metavar="URL",
-            help="Database, a URL or a file; else TILEWRIGHT_DB, else the user's data folder.",
+            help="Database: a URL or a file. Default: TILEWRIGHT_DB, or the user's data folder.",
             panel=COMMON_PANEL,
         ),
     ] = None
@@ -46,15 +45,15 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Options on where and how to measure."""
+    """Options for the machine and the measurement."""
 
     target: Annotated[
         str,
         Option(
             "--target",
             metavar="native|FILE",
-            help="The hardware a kernel is made for; in a fleet also the name of a machine or the "
-            "beginning of a key.",
+            help="The hardware for which a kernel is made; in a fleet also the name of a machine "
+            "or the beginning of a key.",
             panel=MACHINE_PANEL,
         ),
     ] = "native"
@@ -64,7 +63,7 @@ class MachineOptions:
             "--threads",
             metavar="N",
             minimum=1,
-            help="Threads a kernel may use; by default 1 or the number in the target file.",
+            help="Threads that a kernel may use; by default 1 or the number in the target file.",
             panel=MACHINE_PANEL,
         ),
     ] = None
@@ -83,7 +82,7 @@ class MachineOptions:
         Option(
             "--measurer",
             metavar="local|replay:FILE|simulated:FILE|dask:ADDRESS",
-            help="Where timings come from.",
+            help="The source of timings.",
             panel=MACHINE_PANEL,
         ),
     ] = "local"
@@ -99,7 +98,7 @@ class Service:
             "--url",
             metavar="URL",
             envvar="TILEWRIGHT_URL",
-            help="A running service.",
+            help="The service to use.",
             panel=COMMON_PANEL,
         ),
     ] = "http://127.0.0.1:8470"
@@ -109,7 +108,7 @@ class Service:
             "--api-key",
             metavar="KEY",
             envvar="TILEWRIGHT_API_KEY",
-            help="Its key; better in the environment than on a command line.",
+            help="The key of the service; the environment is safer than the command line.",
             panel=COMMON_PANEL,
             shows_default=False,
         ),

@@ -1,4 +1,4 @@
-"""Registers commands with Typer; groups of options are flattened into single options."""
+"""Registers commands with Typer. Groups of options are expanded into single options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tilewright.service.cli.option_groups import (
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
-    """Register a function as command `name`; a parameter that is a group becomes the options of its
-    fields."""
+    """Return a decorator that registers a function as command `name`. A parameter that is a group
+    becomes one option per field."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         groups, parameters = _flatten(function)
@@ -46,8 +46,8 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Calla
 def _flatten(
     function: Callable[..., None],
 ) -> tuple[dict[str, type[Any]], list[inspect.Parameter]]:
-    """Return the groups among `function`'s parameters, and its parameters with the groups
-    flattened."""
+    """Return the groups among the parameters, by name, and the parameters with the groups
+    expanded."""
     hints = get_type_hints(function, vars(sys.modules[function.__module__]), include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -73,7 +73,7 @@ def _flatten(
 
 
 def _for_typer(hint: Any) -> Any:
-    """Return an annotation for Typer, made from one of `tilewright.service.argument_specs`."""
+    """Return `hint` with its `Option` or `Argument` converted for Typer."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)

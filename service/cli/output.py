@@ -1,4 +1,4 @@
-"""Output of commands: one JSON document on stdout, or text for people."""
+"""Output of commands: one JSON document on stdout, or text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIPE_COLUMNS = 120
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints a result. With `as_json`, stdout gets exactly one JSON document."""
+    """Prints results. With `as_json`, stdout gets exactly one JSON document."""
 
     as_json: bool = False
 
@@ -33,14 +33,13 @@ class Output:
         return not self.as_json and sys.stderr.isatty() and not os.environ.get("CI")
 
     def console(self) -> Console:
-        """Return a console for results on stdout, coloured only on a terminal."""
+        """Return a console for results on stdout. It uses colours only on a terminal."""
         from rich.console import Console
 
         return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
     def notes(self) -> Console:
-        """Return a console for progress and remarks on stderr, so that a pipe gets results
-        alone."""
+        """Return a console for progress and remarks on stderr, so that stdout has only results."""
         from rich.console import Console
 
         return Console(
@@ -49,7 +48,7 @@ class Output:
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """A spinner during the block on a terminal, nothing elsewhere."""
+        """Show a spinner during the block, if stderr is a terminal."""
         if not self.live:
             yield
             return
@@ -61,8 +60,8 @@ class Output:
         document: Any,
         human: RenderableType | Callable[[], RenderableType] | None = None,
     ) -> None:
-        """Print `document` as JSON, or `human` (nothing if None; called first if it is a
-        function)."""
+        """Print `document` as JSON, or `human`. If `human` is a function, its result is printed;
+        None prints nothing."""
         if self.as_json:
             self.print_json(document)
             return
@@ -70,10 +69,10 @@ class Output:
             human = human()
         if human is not None:
             with flushed_stdout():
-                self.console().print(human, crop=False)  # a command to copy may be long
+                self.console().print(human, crop=False)  # a long command must be complete
 
     def facts(self, document: Any, rows: Callable[[], Rows]) -> None:
-        """Print `document` as JSON, or `rows`; imports rich only where there may be colours."""
+        """Print `document` as JSON, or `rows`. rich is imported only if colours are possible."""
         if self.as_json or sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
             self.result(
                 document, lambda: import_module("tilewright.service.cli.render").facts(rows())
@@ -82,7 +81,7 @@ class Output:
             self.text(document, plain(rows()))
 
     def text(self, document: Any, text: str) -> None:
-        """Print `document` as JSON, or `text` exactly as it is."""
+        """Print `document` as JSON, or `text` unchanged."""
         if self.as_json:
             self.print_json(document)
         else:
@@ -94,15 +93,15 @@ class Output:
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
     def remark(self, text: str) -> None:
-        """Print one line to stderr; nothing with `as_json`."""
+        """Print one line to stderr, or nothing with `as_json`."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
 
 @contextmanager
 def flushed_stdout() -> Iterator[None]:
-    """Flush stdout at the end of the block. Raise CannotWrite if it cannot be written. A reader
-    that closed the pipe (`| head`) is no error; `root.run` handles it."""
+    """Flush stdout at the end of the block. Raise CannotWrite if writing fails. If the reader has
+    closed the pipe (`| head`), raise BrokenPipeError, which `root.run` handles."""
     try:
         yield
         sys.stdout.flush()
@@ -114,14 +113,14 @@ def flushed_stdout() -> Iterator[None]:
 
 
 def drop_stdout() -> None:
-    """Discard everything that is written to stdout from now on."""
+    """Discard all later output to stdout."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(null)
 
 
 def print_problem(problem: ProblemDetails, *, as_json: bool) -> None:
-    """Print a problem as one line on stderr, and with `as_json` as a document on stdout."""
+    """Print a problem on stderr; with `as_json`, also as a document on stdout."""
     if as_json:
         Output(as_json=True).print_json(problem.to_cli_json())
     where = f" (at {problem.pointer})" if problem.pointer and as_json else ""

@@ -1,7 +1,7 @@
 """Workloads and targets as the JSON that commands send to a service.
 
-Nothing is parsed here, so no NumPy is needed: the service parses and checks it. Only a Python file
-is run here, because code is never sent.
+The service parses and checks them, so commands need no NumPy. Only a Python file is run here,
+because code is never sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
     if text.endswith(".json"):
         document = read_json(Path(text))
         if not isinstance(document, dict):
-            raise InvalidField(f"{text} holds no workload document (a JSON object)")
+            raise InvalidField(f"{text} is not a workload document (a JSON object)")
         return document if error is None else {**document, "allowed_error": error}
     if error is None:
         return text
@@ -50,16 +50,16 @@ def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
 
 
 def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:
-    """Return the document of a workload that the service cannot parse by itself."""
+    """Return the document of a workload that the service cannot parse."""
     return read_workload(spelling).to_json()
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:
-    """Return the `target` field of a job; a text that is not a file may name a machine of a
-    fleet."""
+    """Return the `target` field of a job. A text that is not a file may be the name of a machine in
+    a fleet."""
     if spec == "native" or not (spec.endswith(".json") or Path(spec).exists()):
         return spec
     document = read_json(Path(spec))
     if not isinstance(document, dict):
-        raise InvalidField(f"{spec} holds no target description (a JSON object)")
+        raise InvalidField(f"{spec} is not a target description (a JSON object)")
     return document

@@ -1,5 +1,5 @@
-"""Progress of a run: a bar on a terminal, lines elsewhere, nothing with `--json`. Both show the
-current activity and the expected end, for the whole run."""
+"""Progress of a run: a bar on a terminal, lines elsewhere, nothing with `--json`. Bar and lines
+show the current activity and the expected end of the whole run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Reporter(Protocol):
-    """Receives the events of a run, in its thread."""
+    """Receives the events of a run, in the run's thread."""
 
     def on_event(self, event: dict[str, Any]) -> None:
         """Handle a trial, as JSON data."""
@@ -35,7 +35,7 @@ class Reporter(Protocol):
 
 @contextmanager
 def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
-    """The reporter for this output."""
+    """Yield the reporter for this output."""
     if output.as_json:
         yield _Silent()
     elif output.live:
@@ -81,10 +81,10 @@ def _write(line: str) -> None:
 
 @dataclass
 class LineReporter:
-    """Progress lines for logs: the number of reused trials, the first measured trial, every new
-    best, else one trial every `PROGRESS_LINE_SECS`; between them, an activity that has lasted
-    `ACTIVITY_LINE_SECS`, and any activity at the start. Another thread calls `look` several times a
-    second."""
+    """Progress lines for logs. A line reports the number of reused trials, the first measured
+    trial, every new best, or one trial every `PROGRESS_LINE_SECS`. The first activity is reported,
+    and later any activity that has lasted `ACTIVITY_LINE_SECS`. Another thread calls `look` several
+    times a second."""
 
     flops: float
     write: Callable[[str], None] = _write
@@ -127,7 +127,7 @@ class LineReporter:
             self._activity = activity
 
     def look(self) -> None:
-        """Report the current activity if it is new and nothing was reported for a while."""
+        """Report the current activity if it is new and nothing was reported recently."""
         with self._lock:
             now, activity = self.now(), self._activity
             if activity is None or str(activity) == self._last_text:

@@ -1,7 +1,7 @@
 """Results as tables and lines with units.
 
-Functions take JSON documents (the same that `--json` prints), so that a local run and a run on a
-service look alike. `tilewright.service.units` scales the values.
+Functions take the JSON documents that `--json` prints, so that a local run and a run on a service
+have the same output. `tilewright.service.units` scales the values.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from tilewright.service.units import byte_size, clock, duration, percent, quanti
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
-"""A report mentions that the prior was wrong if `prior_trust` is below the first and
-`gain_over_prior` at least the second. The trust alone is not sufficient: if the prior's choice is
-nearly optimal, a search measures more and more equally fast candidates, which no prior
-distinguishes."""
+"""A report states that the prior was wrong if `prior_trust` is below `PRIOR_DOUBTED` and
+`gain_over_prior` is at least `PRIOR_BEATEN`. The trust alone does not suffice: it also decreases if
+a nearly optimal choice of the prior leads to many equally fast candidates."""
 
 
 def facts(rows: Rows) -> Text:
@@ -45,8 +44,8 @@ def facts(rows: Rows) -> Text:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-    """Render a table; the first `words` columns are left-aligned, the others are numbers,
-    right-aligned."""
+    """Render a table. The first `words` columns are left-aligned; the others are right-aligned
+    numbers."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -58,7 +57,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
 
 
 def database_stats(document: Document) -> RenderableType:
-    """Render the result of `db stats`; empty kinds and owners are omitted."""
+    """Render the result of `db stats`. Empty kinds and owners are omitted."""
     tables = [
         [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
         for name, one in document["tables"].items()
@@ -89,14 +88,15 @@ def database_stats(document: Document) -> RenderableType:
 
 
 def failures_text(by_status: Document) -> str:
-    """Format `2 wrong_result, 1 run_timeout`, most frequent first; empty if no candidate failed."""
+    """Format as `2 wrong_result, 1 run_timeout`, most frequent first, or "" if no candidate
+    failed."""
     failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
     return ", ".join(f"{n} {status}" for n, status in failed)
 
 
 def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
-    """Render the result of a tuning run. `again` is the workload as the user spelled it; with
-    `mocked` no kernel was built or run."""
+    """Render the result of a tuning run. `again` is the workload as the user entered it. With
+    `mocked`, no kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
     trials = report["trials"]
@@ -128,7 +128,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
         rows += evidence_rows(best)
     elif str(report["stopped_because"]).startswith("stopped on request"):
-        rows.append(("best", "none checked yet: the same command continues and checks it"))
+        rows.append(("best", "none is checked yet; the same command continues and checks it"))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [
@@ -203,11 +203,11 @@ def _rejected_rows(report: Document) -> list[tuple[str, str]]:
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
-    """Render a note if the search abandoned the analytic prior because of measurements."""
+    """Render a note if the search stopped using the prior because of its measurements."""
     trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
     if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
-    return [("prior", "wrong for this machine, as measurements showed; the search followed these")]
+    return [("prior", "wrong for this machine; the search used its measurements instead")]
 
 
 def _phases(report: Document) -> str:
@@ -229,7 +229,7 @@ def trial_line(event: Document, flops: float) -> str:
 
 
 def best_text(event: Document, flops: float) -> str:
-    """Format `258 GFLOP/s, 98% of the bound`, or `none yet`."""
+    """Format as `258 GFLOP/s, 98% of the bound`, or `none yet`."""
     if event["best_run_secs"] is None:
         return "none yet"
     fraction = event["fraction_of_bound"]
@@ -238,7 +238,7 @@ def best_text(event: Document, flops: float) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """Render the kernel and its peers, each at its fastest, with the interval of the speed-up."""
+    """Render the times of the kernel and its peers, with the interval of each speed-up."""
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
@@ -246,7 +246,7 @@ def bench_table(document: Document, flops: float) -> RenderableType:
         rows.append(["packing in the call", duration(packing), speed(flops, packing), "", ""])
     misaligned = document["kernel"].get("run_secs_misaligned")
     if misaligned is not None:
-        name = f"arrays {document['kernel']['bytes_behind_line']} bytes behind a line"
+        name = f"arrays {document['kernel']['bytes_behind_line']} bytes after a line"
         slower = f"{misaligned / document['kernel']['run_secs']:.2f}x"
         rows.append([name, duration(misaligned), speed(flops, misaligned), slower, ""])
     for name, peer in document["against"].items():
@@ -261,7 +261,7 @@ def bench_table(document: Document, flops: float) -> RenderableType:
         dispatch = peer.get("dispatch_secs")
         if dispatch is not None:
             rows.append(["  of it dispatch", duration(dispatch), "", "", ""])
-    head = ["", "time a call", "speed", "tilewright is faster by", "asked for as"]
+    head = ["", "time per call", "speed", "tilewright is faster by", "called as"]
     table = grid(head, rows)
     notes = [described(peer["libraries"]) for peer in document["against"].values()
              if peer.get("libraries")]  # fmt: skip
@@ -269,7 +269,6 @@ def bench_table(document: Document, flops: float) -> RenderableType:
 
 
 def job_facts(job: Document) -> RenderableType:
-    """Render one job of a service."""
     progress = job.get("progress") or {}
     workload = job["workload"]
     flops = float(workload.get("flops") or 0)
@@ -323,7 +322,6 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
 
 
 def verified_facts(document: Document) -> RenderableType:
-    """Render the result of `verify`."""
     rows = [
         ("verified", "yes, rebuilt in a fresh process"),
         ("record", str(document["record_key"])),
@@ -344,10 +342,7 @@ def emitted_facts(document: Document) -> RenderableType:
     if "variants" not in document:
         return facts([("grade", grade_text(document)), *files])
     variants = [
-        (
-            v["cpu"],
-            f"grade {v['grade']}, " + (v["record_key"] or "the schedule chosen without measuring"),
-        )
+        (v["cpu"], f"grade {v['grade']}, " + (v["record_key"] or "chosen without measurement"))
         for v in document["variants"]
     ]
     return facts([*variants, *files])
@@ -372,7 +367,7 @@ def findings_table(findings: Sequence[Document]) -> RenderableType:
 
 
 def fleet_table(machines: Sequence[Document]) -> RenderableType:
-    """Render the machines of a fleet, grouped by kind of CPU."""
+    """Render the machines of a fleet, sorted by target."""
     from rich import box
 
     if not machines:
@@ -404,7 +399,6 @@ def _first(figures: Sequence[float] | None) -> str:
 
 
 def operators_table(operators: Sequence[Document]) -> RenderableType:
-    """Render the operator library."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -440,7 +434,7 @@ def target_facts(target: Document) -> RenderableType:
         (f"peak {dtype}", values, "GFLOP/s") for dtype, values in probes["peak_gflops"].items()
     ] + [(f"read {level}", values, "GB/s") for level, values in probes["bandwidth_gbs"].items()]
     if not measured:
-        rows.append(("probes", "none taken"))
+        rows.append(("probes", "not measured"))
         return facts(rows)
     columns = max(len(values) for _, values, _ in measured)
     header = ["probe", *(f"{n} thread{'s' if n > 1 else ''}" for n in range(1, columns + 1)), ""]
@@ -453,5 +447,5 @@ def target_facts(target: Document) -> RenderableType:
     if probes.get("clock_ghz"):
         rows.append(("clock", f"{probes['clock_ghz']:.3g} GHz"))
     if probes.get("doubtful"):
-        rows.append(("doubtful", "probed while other work ran: not used for early stopping"))
+        rows.append(("doubtful", "probed under other load; not used for early stopping"))
     return Group(facts(rows), grid(header, lines))

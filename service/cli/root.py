@@ -1,4 +1,4 @@
-"""Runs a command, and converts an error into a message and an exit code."""
+"""Runs a command, and converts errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; return its exit code. An error of ours is a message, never a traceback."""
+    """Run one command; return its exit code. Errors of Tilewright have no traceback."""
     as_json = "--json" in arguments
     try:
         if run_quickly(arguments):
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("\ntilewright: interrupted\n")
         return ExitCode.INTERRUPTED
     except SystemExit as error:
-        # Typer and rich exit with 1 if the reader closed the pipe (`| head`), which is no failure.
+        # Typer and rich exit with 1 if the reader closed the pipe (`| head`): not a failure.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
         drop_stdout()
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def expected_error(error: Exception) -> ServiceError:
-    """Return the error for exhausted resources or a missing library; raise any other error
+    """Return the error for exhausted resources or a missing library. Raise any other error
     again."""
     found = exhausted_resource(error)
     if found is not None:
@@ -69,7 +69,7 @@ def expected_error(error: Exception) -> ServiceError:
 
 
 def missing_extra(error: ImportError) -> MissingExtra:
-    """Return the error with advice; raise `error` again if no extra installs the module."""
+    """Return the error with advice. If no extra installs the module, raise `error` again."""
     name = (error.name or "").split(".")[0]
     if name not in EXTRAS:
         raise error

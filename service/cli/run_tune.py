@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 def tune_with_progress(
     spelling: WorkloadSpelling, machine: MachineOptions, common: Common, options: TuneOptions
 ) -> None:
-    """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
+    """Tune and print the report. The exit code is 1 if no candidate passed, 130 if interrupted.
 
-    The first Ctrl-C or SIGTERM ends the search after the trial in flight: the incumbent is
-    verified, stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second exits
+    The first Ctrl-C or SIGTERM ends the search after the current trial. The incumbent is verified,
+    stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second one exits
     immediately.
     """
     from tilewright.service.jobs import tuning
@@ -48,7 +48,7 @@ def tune_with_progress(
     output = common.output()
     check_options(machine, common)
     workload = workloads.read_workload(spelling)
-    parse_measurer(options.measurer)  # an invalid one is the first message
+    parse_measurer(options.measurer)  # report an invalid measurer first
     again = command_arguments(spelling, machine, common)
     with (
         interruptible(output, again),
@@ -58,7 +58,7 @@ def tune_with_progress(
         control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
         with interrupt_events(control) as stop, database.session(common.db) as store:
-            control.doing(LOOKING)
+            control.doing(PROBING)
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             _describe(workload, output)
             report = tuning.tune_into(
@@ -92,8 +92,8 @@ def check_options(machine: MachineOptions, common: Common) -> None:
 
 
 def _describe(workload: Workload, output: Output) -> None:
-    """Print the workload's computation before time is spent on it, and the options that would
-    reduce the work."""
+    """Print what the workload computes, before the run, and a hint on an option that would reduce
+    the work."""
     from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
@@ -101,14 +101,14 @@ def _describe(workload: Workload, output: Output) -> None:
     saved = saved_by_allowing_error(workload)
     if saved >= WORTH_A_HINT:
         output.remark(
-            f"hint: with --allow-error 1e-6 there is {saved:.0f}x less to compute: products of"
-            " several factors may then be summed in steps, which rounds differently"
+            f"hint: --allow-error 1e-6 would reduce the work {saved:.0f}x: sums of products of"
+            " three or more factors can then be computed in steps, with other rounding"
         )
 
 
 def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
-    """Return the command-line arguments that select the same workload, target, threads and
-    database, quoted for a shell."""
+    """Return the arguments that select the same workload, target, threads and database, quoted for
+    a shell."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:
         words += ["--tensor", tensor]
@@ -139,17 +139,16 @@ INTERRUPTED = (
 )
 
 
-LOOKING = Activity("starting", "looking at this machine")
+PROBING = Activity("starting", "probing this machine")
 
 WORTH_A_HINT = 1.5
-"""The reduction of work from which a hint on the permission to regroup is printed."""
+"""If an allowed error reduces the work by this factor or more, a hint is printed."""
 
 
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
 def print_wait(text: str) -> None:
-    """Print the resource or process that the run waits for."""
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
         sys.stderr.flush()
@@ -157,8 +156,8 @@ def print_wait(text: str) -> None:
 
 @contextmanager
 def interrupt_events(control: Control) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt. After
-    the first, the run is aborted after `INTERRUPTED_TUNE_SECS`, or sooner if its current step
+    """Yield an event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt.
+    The run is aborted `INTERRUPTED_TUNE_SECS` after the first, or earlier if the current step
     stores no result."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -170,7 +169,7 @@ def interrupt_events(control: Control) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
         sys.stderr.write(
-            "\ntilewright: stopping; the best so far is checked (Ctrl-C again leaves at once)\n"
+            "\ntilewright: stopping; the best so far is checked (Ctrl-C again exits immediately)\n"
         )
         threading.Thread(target=abort_when_late, daemon=True).start()
 
@@ -199,7 +198,7 @@ def interrupt_events(control: Control) -> Iterator[threading.Event]:
 
 @contextmanager
 def interruptible(output: Output, again: str) -> Iterator[None]:
-    """Turn Ctrl-C into exit code 130 and a hint on how to continue."""
+    """Convert Ctrl-C into exit code 130 and a hint on how to continue."""
     try:
         yield
     except KeyboardInterrupt:

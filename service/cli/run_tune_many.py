@@ -18,7 +18,7 @@ from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.render import many_summary
 from tilewright.service.cli.run_tune import (
     INTERRUPTED,
-    LOOKING,
+    PROBING,
     check_options,
     interrupt_events,
     interruptible,
@@ -95,7 +95,7 @@ def tune_many_with_progress(
         control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
         with interrupt_events(control) as stop, database.session(common.db) as store:
-            control.doing(LOOKING)
+            control.doing(PROBING)
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             report = tuning.tune_many_into(
                 store, found.entries, target, options, reporter.on_event, stop.is_set,

@@ -1,4 +1,4 @@
-"""`serve`: the API and its worker, as one command."""
+"""The command `serve`: its options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from tilewright.service.cli.options import Common, command
 from tilewright.service.monitoring import monitoring_dir
 
 FLEET_ADDRESS = "tcp://127.0.0.1:8786"
-"""Default address of a fleet's scheduler, on Dask's usual port."""
+"""Default address of a fleet's scheduler, on Dask's default port."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "monitoring-dir")
     def monitoring(common: Common = Common()) -> None:  # noqa: B008  # a frozen value
         """Print the folder of grafana.json and alerts.yml: a dashboard and alert rules."""
@@ -41,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
                 min=0,
                 max=65535,
                 envvar="TILEWRIGHT_PORT",
-                help="0 takes a free one.",
+                help="Port; 0 selects a free port.",
             ),
         ] = 8470,
         measurer_folder: Annotated[
@@ -50,7 +48,7 @@ def add_commands(app: typer.Typer) -> None:
                 "--measurer-folder",
                 metavar="DIR",
                 envvar="TILEWRIGHT_MEASURER_FOLDER",
-                help="Jobs may use replay: and simulated: files below this folder.",
+                help="Jobs may use replay: and simulated: files in this folder.",
             ),
         ] = None,
         workers: Annotated[
@@ -66,21 +64,21 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--allow-unauthenticated",
                 envvar="TILEWRIGHT_ALLOW_UNAUTHENTICATED",
-                help="Listen on an address others can reach although anybody may then submit.",
+                help="Permit a public address without keys; anybody may then submit jobs.",
             ),
         ] = False,
         require_keys: Annotated[
             bool | None,
             typer.Option(
                 "--require-keys/--no-require-keys",
-                help="Whether requests need a key; left out: on this machine once there is one, "
-                "on other addresses always.",
+                help="Whether requests need a key. By default they do on a public address, and on "
+                "a local one after the first key was created.",
             ),
         ] = None,
         allow_host: Annotated[
             list[str] | None,
             typer.Option(
-                "--allow-host", metavar="NAME", help="A name the service answers to (a proxy's)."
+                "--allow-host", metavar="NAME", help="An additional host name, such as a proxy's."
             ),
         ] = None,
         allow_origin: Annotated[
@@ -96,15 +94,15 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--trusted-proxy",
                 metavar="ADDRESS",
-                help="Address or network of a proxy whose X-Forwarded-* headers are believed.",
+                help="Address or network of a proxy whose X-Forwarded-* headers are used.",
             ),
         ] = None,
         fleet: Annotated[
             bool,
             typer.Option(
                 "--fleet",
-                help="Start a fleet's scheduler as well: jobs with the measurer `dask` are "
-                "measured by the machines that join it.",
+                help="Also start a fleet's scheduler. The machines that join it measure the jobs "
+                "with the measurer `dask`.",
             ),
         ] = False,
         fleet_address: Annotated[
@@ -112,22 +110,23 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--fleet-address",
                 metavar="ADDRESS",
-                help=f"Where it listens, if not at {FLEET_ADDRESS}; tls:// needs certificates.",
+                help=f"The scheduler's address; by default {FLEET_ADDRESS}. tls:// needs "
+                "certificates.",
                 show_default=False,
             ),
         ] = "",
         fleet_machine: Annotated[
             bool,
             typer.Option(
-                "--fleet-machine/--no-fleet-machine", help="Whether this machine joins it."
+                "--fleet-machine/--no-fleet-machine", help="Whether this machine joins the fleet."
             ),
         ] = True,
         fleet_unprotected: Annotated[
             bool,
             typer.Option(
                 "--fleet-unprotected",
-                help="Let the scheduler listen without certificates on an address others can "
-                "reach: they may then run code here and on every machine of the fleet.",
+                help="Permit a public scheduler without certificates. Anybody can then run code "
+                "here and on every machine of the fleet.",
             ),
         ] = False,
         common: Common = Common(),  # noqa: B008  # a frozen value

@@ -1,4 +1,4 @@
-"""`tilewright serve`: the API in this process, the worker in another."""
+"""`tilewright serve`: the API runs in this process, the worker in another."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ WORKER_SHARE = 0.8
 
 
 def serve(settings: Settings, output: Output) -> int:
-    """Serve until stopped; return the exit code. Raise CannotServe or StoreError before it
-    starts."""
+    """Serve until stopped; return the exit code. Raise CannotServe or StoreError if the service
+    cannot start."""
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db or None)
-    # A request waits for a lock no longer than its client does; the client then tries again.
+    # A request waits for a lock at most as long as its client waits; the client then tries again.
     with (
         listener,
         open_store(db_url, timeout_secs=settings.store_secs) as store,
@@ -90,7 +90,6 @@ def serve(settings: Settings, output: Output) -> int:
 def _print_address(
     output: Output, settings: Settings, listener: socket.socket, store: Store
 ) -> None:
-    """Print the address, once the service listens."""
     url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
     if output.as_json:
         output.print_json({"url": url, "pid": os.getpid(), "database": store.name})
@@ -98,14 +97,14 @@ def _print_address(
     else:
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
         if settings.fleet:
-            output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
+            output.remark(f"Fleet: tilewright worker --join {settings.fleet}")
         output.remark("Ctrl-C stops; unfinished jobs continue at the next start.")
 
 
 @contextmanager
 def fleet_processes(settings: Settings) -> Iterator[None]:
-    """The fleet's scheduler, and this machine as a member, while the service runs. Raise
-    CannotServe if they cannot start."""
+    """Run the fleet's scheduler, and this machine as a member, during the block. Raise CannotServe
+    if they cannot start."""
     if not settings.fleet:
         yield
         return
@@ -124,7 +123,7 @@ def check_folder(folder: Path | None) -> None:
     if folder is not None and not folder.is_dir():
         raise CannotServe(
             f"--measurer-folder {folder}: no such folder",
-            advice="Make it, or name another.",
+            advice="Create it, or give another one.",
         )
 
 
@@ -149,9 +148,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that, when stopped, ends event streams, long polls and the worker immediately, and
-    itself after `drain_secs` even if requests are still running: they have acknowledged nothing
-    that could be lost."""
+    """When it is stopped, this server ends event streams, long polls and the worker immediately.
+    After `drain_secs` it ends even if requests are running; none of them has acknowledged
+    anything."""
 
     def __init__(
         self,
@@ -167,8 +166,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # The objects that exist now are permanent: full garbage collections during long answers
-        # skip them.
+        # The existing objects are permanent, so full garbage collections skip them.
         gc.collect()
         gc.freeze()
         systemd.notify(systemd.READY)
@@ -181,11 +179,11 @@ class _Server(uvicorn.Server):
             last = threading.Timer(self._drain_secs, self._leave)
             last.daemon = True
             last.start()
-            # In another thread: a signal handler must not wait for a lock.
+            # In another thread, because a signal handler must not wait for a lock.
             threading.Thread(target=self._supervisor.begin_stop, daemon=True).start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
-        # Not passed to uvicorn, which would raise the signal again after its shutdown, so that the
-        # worker would not be drained.
+        # uvicorn's handler would raise the signal again after its shutdown, before the worker is
+        # drained.
         self.should_exit = True
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ NOT_FOUND, NOT_ALLOWED = 404, 405
 
 
 class ServiceSource:
-    """`tilewright.service.build.source.Builder` over HTTP."""
+    """A `tilewright.service.build.source.Builder` that uses a service over HTTP."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class ServiceSource:
         try:
             refused = self._client.check_pins([kernel.to_json() for kernel in kernels])
         except Refused as error:
-            if error.status not in (NOT_FOUND, NOT_ALLOWED):  # older services have no such call
+            if error.status not in (NOT_FOUND, NOT_ALLOWED):  # older services lack this route
                 raise
             return
         refuse_pins((pin["name"], _check_text(pin["full_check"])) for pin in refused)
@@ -48,7 +48,7 @@ class ServiceSource:
             if error.status != NOT_FOUND:
                 raise
             raise NotTheBytes(
-                f"{name}: the service has no blob {key}, and making it again gives other bytes"
+                f"{name}: the service has no blob {key}, and a new build has other bytes"
             ) from error
 
     def record(self, key: str) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ class ServiceSource:
         return {name: value for name, value in document.items() if name not in ("key", "artefacts")}
 
     def target(self, key: str) -> dict[str, Any] | None:
-        """Return None: targets are in the lock file, and a service serves none."""
+        """Return None: targets are in the lock file, and a service does not serve them."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, as Typer takes them."""
+"""Options of several commands, for Typer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CpusOption = Annotated[
     typer.Option(
         "--cpu",
         metavar="LIST",
-        help="One object for many CPUs, such as x86-64-v3,x86-64-v4,native: each at its best, and "
-        "right on every other one.",
+        help="One object with a kernel for each of these CPUs, such as "
+        "x86-64-v3,x86-64-v4,native. It also runs on all others.",
         rich_help_panel=MACHINE_PANEL,
         show_default=False,
     ),
@@ -28,22 +28,22 @@ LeastGrade = Annotated[
     Grade | None,
     typer.Option(
         "--min-grade",
-        help="The lowest acceptable grade: exact; with --cpu, same-cpu.",
+        help="The lowest acceptable grade; by default exact, with --cpu same-cpu.",
         show_default=False,
     ),
 ]
 
 
 def split_names(cpus: str) -> list[str]:
-    """Return the distinct names in the list. Raise UsageProblem if there are none."""
+    """Return the distinct names in `cpus`. Raise UsageProblem if there are none."""
     names = [name.strip() for name in cpus.split(",") if name.strip()]
     if not names:
-        raise UsageProblem("--cpu takes names such as x86-64-v3,x86-64-v4,native")
+        raise UsageProblem("--cpu needs names such as x86-64-v3,x86-64-v4,native")
     return list(dict.fromkeys(names))
 
 
 SecondsOption = Annotated[
     float | None,
-    typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
+    typer.Option("--seconds", metavar="S", min=0.0, help="Limit on the wall time of the run."),
 ]
-StrategyOption = Annotated[Strategy, typer.Option("--strategy", help="How candidates are chosen.")]
+StrategyOption = Annotated[Strategy, typer.Option("--strategy", help="The search strategy.")]

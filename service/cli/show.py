@@ -1,4 +1,4 @@
-"""`show` and `emit`: the chosen schedule as text, and as files that C links."""
+"""`show` and `emit`: the chosen schedule as text, and as files for a C program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.service.resolve.spelling import WorkloadSpelling
 
 
 class What(StrEnum):
-    """Forms in which `show` prints a schedule."""
+    """Representations in which `show` prints a schedule."""
 
     TRACE = "trace"
     PLAN = "plan"
@@ -32,8 +32,6 @@ class What(StrEnum):
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "show")
     def show(
         spelling: WorkloadSpelling,
@@ -42,16 +40,16 @@ def add_commands(app: typer.Typer) -> None:
         record: Annotated[
             str | None,
             typer.Option(
-                "--record", metavar="KEY", help="A stored record's schedule instead of the best."
+                "--record", metavar="KEY", help="The schedule of this record, instead of the best."
             ),
         ] = None,
         machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Print the chosen schedule: as a trace, in sentences, as loops, as LLVM IR, as assembly.
+        """Print the chosen schedule as a trace, in sentences, as loops, as LLVM IR or as assembly.
 
         This is the stored best or, if there is none, the schedule chosen without measurement. With
-        --record and --target, it is one schedule on any machine.
+        --record and --target, it is the schedule of any record on any machine.
         """
         from tilewright.service.answers import objects
 
@@ -74,16 +72,18 @@ def add_commands(app: typer.Typer) -> None:
         *,
         folder: Annotated[
             Path,
-            typer.Option("--output", "-o", metavar="DIR", help="Where the files go."),
+            typer.Option("--output", "-o", metavar="DIR", help="The folder for the files."),
         ],
         name: Annotated[
             str | None,
             typer.Option(
-                "--name", metavar="NAME", help="The C function; left out, named after the operator."
+                "--name",
+                metavar="NAME",
+                help="The C function; by default named after the operator.",
             ),
         ] = None,
-        ll: Annotated[bool, typer.Option("--ll", help="Write NAME.ll too: LLVM IR.")] = False,
-        asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
+        ll: Annotated[bool, typer.Option("--ll", help="Also write NAME.ll: LLVM IR.")] = False,
+        asm: Annotated[bool, typer.Option("--asm", help="Also write NAME.s: assembly.")] = False,
         cpus: CpusOption = None,
         min_grade: LeastGrade = None,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
@@ -91,8 +91,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
 
-        With --cpu, write one object for many CPUs, which detects the CPU once. The same records
-        give the same bytes, every time and everywhere.
+        With --cpu, write one object for many CPUs. It selects a kernel when it first runs. The same
+        records give the same bytes on every machine.
         """
         from tilewright.service.answers import objects
         from tilewright.service.cli.render import emitted_facts

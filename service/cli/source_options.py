@@ -12,7 +12,7 @@ from .options import COMMON_PANEL
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """A service if one is named, else the local database."""
+    """The service to use; without one, the local database is used."""
 
     url: Annotated[
         str | None,
@@ -20,7 +20,7 @@ class SourceOptions:
             "--url",
             metavar="URL",
             envvar="TILEWRIGHT_URL",
-            help="A running service; left out, the database here.",
+            help="The service to use; by default, the local database.",
             rich_help_panel=COMMON_PANEL,
             show_default=False,
         ),
@@ -31,7 +31,7 @@ class SourceOptions:
             "--api-key",
             metavar="KEY",
             envvar="TILEWRIGHT_API_KEY",
-            help="Its key; better in the environment than on a command line.",
+            help="The key of the service; the environment is safer than the command line.",
             rich_help_panel=COMMON_PANEL,
             show_default=False,
         ),

@@ -1,8 +1,7 @@
-"""Notifies a service manager that the service is ready, alive or stopping. Does nothing without
-one.
+"""Notifies a service manager, if there is one, that the service is ready, alive or stopping.
 
-The protocol is sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. It needs no library, and
-not systemd in particular: podman and others implement it too.
+The protocol is sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. It needs no library.
+Besides systemd, podman and others implement it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ALIVE = "WATCHDOG=1"
 
 
 def notify(word: str) -> None:
-    """Send `word` to the manager that started this process, if there is one. Never fails or blocks:
+    """Send `word` to the manager that started this process, if there is one. Never fail or block:
     the service must not end because its manager does not read."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
@@ -35,7 +34,8 @@ def notify(word: str) -> None:
 
 
 def watchdog_secs() -> float | None:
-    """Return how many seconds this process may be silent (`WatchdogSec=`), or None for no limit."""
+    """Return for how many seconds this process may be silent (`WatchdogSec=`), or None for no
+    limit."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
@@ -43,8 +43,8 @@ def watchdog_secs() -> float | None:
 
 
 async def stay_alive() -> None:
-    """Report twice per watchdog period that the event loop runs. This is a task of the loop itself,
-    so that a process whose loop hangs is restarted."""
+    """Notify the manager twice per watchdog period. This is a task of the event loop, so that a
+    process with a hanging loop is restarted."""
     allowed = watchdog_secs()
     while allowed is not None:
         notify(ALIVE)

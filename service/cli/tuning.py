@@ -1,4 +1,4 @@
-"""`tune`, `best`, `bench`, `verify`: search, ask, compare, check."""
+"""`tune`, `best`, `bench`, `verify`: search, look up, compare, check."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from tilewright.tuner.search.strategies import Strategy
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Register this group's commands."""
-
     @command(app, "tune")
     def tune(
         spelling: WorkloadSpelling,
@@ -51,21 +49,22 @@ def add_commands(app: typer.Typer) -> None:
                 "--trials",
                 metavar="N",
                 min=1,
-                help="Candidates to measure per workload, earlier runs included.",
+                help="Candidates per workload, including those of earlier runs.",
             ),
         ] = 64,
         seconds: SecondsOption = None,
         strategy: StrategyOption = Strategy.ANNEALING,
         fresh: Annotated[
-            bool, typer.Option("--fresh", help="Ignore what earlier runs measured.")
+            bool, typer.Option("--fresh", help="Ignore the measurements of earlier runs.")
         ] = False,
         machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Search for the fastest schedule; every trial is stored, the best is printed.
+        """Search for the fastest schedule. Every trial is stored; the best is printed.
 
-        The same command again resumes and reuses. Ctrl-C keeps everything. Of several workloads,
-        the one with the greatest expected gain is tuned next; --seconds limits them together.
+        The same command resumes an interrupted run and reuses its trials. Ctrl-C loses no finished
+        trial. Of several workloads, the one with the greatest expected gain is tuned next;
+        --seconds limits them together.
         """
         from tilewright.service.cli.run_tune import tune_with_progress
         from tilewright.service.jobs.tuning import TuneOptions
@@ -96,7 +95,7 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option("--against", metavar="LIST", help="Peers: numpy, torch, default."),
         ] = "numpy,default",
         seconds: Annotated[
-            float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to spend.")
+            float, typer.Option("--seconds", metavar="S", min=0.0, help="Time for all timings.")
         ] = 5.0,
         alignment: Annotated[
             int,
@@ -105,7 +104,7 @@ def add_commands(app: typer.Typer) -> None:
                 metavar="BYTES",
                 min=1,
                 max=64,
-                help="Also time it on arrays with this offset from a cache line; NumPy's: 16.",
+                help="Also time arrays at this offset in a cache line; NumPy's is 16.",
             ),
         ] = 64,
         compile_secs: Annotated[
@@ -114,7 +113,7 @@ def add_commands(app: typer.Typer) -> None:
                 "--compile-secs",
                 metavar="S",
                 min=0.0,
-                help="How long torch.compile may take to be a peer, too; 0: not at all.",
+                help="Time limit for torch.compile as a peer; 0 omits it.",
             ),
         ] = 60.0,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
@@ -147,25 +146,24 @@ def add_commands(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--all",
-                help="Instead of one WORKLOAD: all that waits to be verified on this machine.",
+                help="Instead of one WORKLOAD, verify all unverified records of this machine.",
             ),
         ] = False,
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
+        """Rebuild the stored best in a fresh process and check it. The exit code is 6 if it fails.
 
-        A best that computes wrong results is withdrawn. If there is none, the fastest imported
-        record is checked, and becomes best if it passes. --all checks every best of another version
-        of Tilewright or LLVM, and imported records; the same command continues after an
-        interruption.
+        A best with wrong results is withdrawn. If there is no best, the fastest imported record is
+        checked, and becomes best if it passes. --all checks imported records, and every best of
+        another version of Tilewright or LLVM; after an interruption the same command continues.
         """
         from tilewright.service.answers.verification import verify_stored
         from tilewright.service.cli.render import verified_facts
 
         if everything:
             if spelling != WorkloadSpelling():
-                raise UsageProblem("verify --all takes no WORKLOAD: it verifies what waits for it")
+                raise UsageProblem("verify --all has no WORKLOAD: it checks all unverified records")
             return verify_everything(machine, common)
 
         workload = workloads.read_workload(spelling)

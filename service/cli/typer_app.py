@@ -26,8 +26,8 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 
 def build(command: str = "") -> typer.Typer:
-    """Return the application with the commands of the module of `command`, or with all of them for
-    anything else: modules that are not needed are not imported."""
+    """Return the application with the commands of the module that has `command`. If there is no
+    such module, import all of them."""
     app = typer.Typer(
         name="tilewright",
         help="Finds the fastest correct schedule for a tensor expression on this machine, "
@@ -41,7 +41,7 @@ def build(command: str = "") -> typer.Typer:
 
     @app.callback(invoke_without_command=True)
     def root(
-        version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
     ) -> None:
         if version:
             from importlib.metadata import version as version_of
@@ -56,7 +56,7 @@ def build(command: str = "") -> typer.Typer:
 
 
 def run_tree(arguments: Sequence[str]) -> int:
-    """Run one command; return its exit code. Raise UsageProblem for invalid arguments."""
+    """Run one command; return its exit code. Raise UsageProblem if the arguments are invalid."""
     app = build(arguments[0] if arguments else "")
     try:
         code = app(args=list(arguments), prog_name="tilewright", standalone_mode=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def verify_everything(machine: MachineOptions, common: Common) -> None:
-    """Verify everything on the named machine that needs it; exit code 6 if something failed."""
+    """Verify all unverified records of the named machine. The exit code is 6 if one failed."""
     from tilewright.service.answers.unverified import check_task, find_unverified
 
     output = common.output()
@@ -43,8 +43,8 @@ def verify_everything(machine: MachineOptions, common: Common) -> None:
 
 
 def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
-    """Return whether a target is the named machine, for the requested number of threads, or for
-    any."""
+    """Return a predicate for targets: the named machine with the requested number of threads, or
+    with any number if none is requested."""
     named = targets.read_target(machine.target, machine.threads, probe=False)
     threads = machine.threads
     wanted = range(1, named.cores + 1) if threads is None else (threads,)
@@ -62,7 +62,7 @@ def _table(done: list[CheckedTask]) -> Any:
     from tilewright.service.cli.render import grid
 
     if not done:
-        return Text("nothing waits to be verified on this machine")
+        return Text("there are no unverified records of this machine")
     rows = []
     for one in done:
         check = one.checks[-1] if one.checks else None

@@ -1,4 +1,4 @@
-"""The client for asyncio: `ClientCore` with an asynchronous driver."""
+"""The client for asyncio: an asynchronous driver of `ClientCore`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def _one(
     method: Callable[Concatenate[ClientCore, P], Call[T]],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """Convert a method of the core to a coroutine that returns its result."""
+    """Convert a method of the core to a coroutine that returns its only result."""
 
     @wraps(method)
     async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -44,7 +44,7 @@ def _one(
 def _many(
     method: Callable[Concatenate[ClientCore, P], ResultStream[T]],
 ) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[T]]:
-    """Convert a method of the core to one that iterates over its results."""
+    """Convert a method of the core to a method that returns an iterator over its results."""
 
     @wraps(method)
     def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
@@ -109,7 +109,7 @@ class AsyncClient:
         await self.close()
 
     async def _drive(self, steps: ResultStream[T]) -> AsyncIterator[T]:
-        """Carry out each step of a call; yield the results as they arrive."""
+        """Perform the steps of a call; yield its results as they arrive."""
         import httpx2  # Start-up: as above
 
         async with AsyncExitStack() as response:

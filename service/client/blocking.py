@@ -1,4 +1,4 @@
-"""The blocking client: `ClientCore` with a blocking driver."""
+"""The blocking client: a blocking driver of `ClientCore`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def _one(
     method: Callable[Concatenate[ClientCore, P], Call[T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """Convert a method of the core to one that returns its result."""
+    """Convert a method of the core to a method that returns its only result."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,7 +43,7 @@ def _one(
 def _many(
     method: Callable[Concatenate[ClientCore, P], ResultStream[T]],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """Convert a method of the core to one that iterates over its results."""
+    """Convert a method of the core to a method that returns an iterator over its results."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -53,11 +53,11 @@ def _many(
 
 
 class Client:
-    """A client of one service: at `url`, else TILEWRIGHT_URL, else on this machine. Use it as a
+    """A client of one service: at `url`, else at TILEWRIGHT_URL, else on this machine. Use it as a
     context manager, or call `close`. If `api_key` is None, TILEWRIGHT_API_KEY is used.
 
-    A call takes at most `timeout_secs` including its retries, plus the time that it requested the
-    service to wait. Raise `Unreachable` when no service responds, `Refused` when the service
+    A call takes at most `timeout_secs`, including retries, plus the time for which it requested the
+    service to wait. Calls raise `Unreachable` if no service responds, `Refused` if the service
     responds with an error. `transport`, `sleep` and `clock` are for tests.
     """
 
@@ -112,7 +112,7 @@ class Client:
         self.close()
 
     def _drive(self, steps: ResultStream[T]) -> Iterator[T]:
-        """Carry out each step of a call; yield the results as they arrive."""
+        """Perform the steps of a call; yield its results as they arrive."""
         import httpx2  # Start-up: as above
 
         with ExitStack() as response:

@@ -1,8 +1,8 @@
 """Every call of the client, without input and output.
 
-A call is a generator. It yields a `Request`, `ReadChunk` or `Pause`, which a driver carries out and
-whose reply it receives, and a `Result` for its caller. `blocking.py` and `asynchronous.py` are the
-drivers; both offer each method here under its own name.
+A call is a generator that a driver runs. If it yields a `Request`, `ReadChunk` or `Pause`, the
+driver performs this and sends the reply. If it yields a `Result`, the driver passes it on to the
+caller. `blocking.py` and `asynchronous.py` are the drivers; both have every method of `ClientCore`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.service.errors import Refused, Unreachable
 
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[Request | ReadChunk | Pause, Any, T]
-"""A part of a call, which returns T."""
+"""A part of a call; it returns T."""
 Step: TypeAlias = Request | ReadChunk | Pause | Result[T]
 Call: TypeAlias = Generator[Step[T], Any, None]
 """A call with one result."""
@@ -44,8 +44,8 @@ DEFAULT_URL = "http://127.0.0.1:8470"
 
 @dataclass(frozen=True, slots=True)
 class ClientCore:
-    """The calls of the service at `url`. A call takes at most `timeout_secs` including its retries,
-    plus the time that the service was requested to wait."""
+    """The calls of the service at `url`. A call takes at most `timeout_secs`, including retries,
+    plus the time for which it requested the service to wait."""
 
     url: str
     timeout_secs: float
@@ -67,12 +67,9 @@ class ClientCore:
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Call[Job]:
-        """Submit a tuning job; the result is the job, or the job already in flight for the same
-        task.
-
-        A None argument takes the service's default. With `validate_only` nothing is queued and the
-        job has no id.
-        """
+        """Submit a tuning job. The result is the job, or an open job with an equal request. For an
+        argument None, the service's default is used. With `validate_only`, no job is created, and
+        the result has no id."""
         budget = {"trials": trials, "seconds": seconds}
         body = {
             "workload": workload,
@@ -99,11 +96,11 @@ class ClientCore:
         yield Result((yield from self._job(job_id, wait_secs)))
 
     def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Call[Job]:
-        """Wait for the job and return it when finished. Raise TimeoutError if it is not finished
-        after `timeout_secs`. Continues while the service restarts."""
+        """Wait for the end of the job, and return the job. Continue while the service restarts.
+        Raise TimeoutError if the job is not finished after `timeout_secs`."""
         deadline = None if timeout_secs is None else self.clock() + timeout_secs
         outage = Outage(0, self.clock)
-        wait_secs = 0.0  # the first request returns immediately: it shows that the service responds
+        wait_secs = 0.0  # the first request does not wait, to learn whether the service responds
         while True:
             try:
                 job = yield from self._job(job_id, wait_secs)
@@ -129,8 +126,8 @@ class ClientCore:
         return self._pages(Request("GET", "/v1/jobs", params=params), "jobs", Job.from_json)
 
     def cancel(self, job_id: str) -> Call[Job]:
-        """Request the end of the job; its results are kept. A job with other owners continues for
-        them: `sharing` then reports that this key's owner has withdrawn."""
+        """Stop the job; its results are kept. If the job has other owners, it continues for them,
+        and `sharing` reports that the owner of this key has withdrawn."""
         request = Request("POST", f"/v1/jobs/{_segment(job_id)}:cancel")
         yield Result(Job.from_json((yield from self._document(request))))
 
@@ -141,8 +138,8 @@ class ClientCore:
     def best(
         self, workload_key: str, target_key: str, *, min_grade: str = "exact", etag: str = ""
     ) -> Call[Best | None]:
-        """Request the best known answer; the result is None if `etag` still names it. Raise Refused
-        if there is none (code "no_answer")."""
+        """Request the best known answer. The result is None if it still has `etag`. Raise Refused
+        if there is no answer (code "no_answer")."""
         request = Request(
             "GET",
             f"/v1/best/{_segment(workload_key)}/{_segment(target_key)}",
@@ -163,8 +160,8 @@ class ClientCore:
         threads: int | None = None,
         min_grade: str = "exact",
     ) -> Call[list[dict[str, Any]]]:
-        """Look up workloads; the result has one item per workload, in order: `{"found": true,
-        "answer": {...}}` or a miss."""
+        """Look up workloads. The result has one item per workload, in order: `{"found": true,
+        "answer": {...}}`, or `{"found": false, ...}` with a problem."""
         body: dict[str, Any] = {
             "workloads": list(workloads),
             "target": target,
@@ -176,43 +173,42 @@ class ClientCore:
         yield Result(document["items"])
 
     def build(self, asked: Mapping[str, Any]) -> Call[dict[str, Any]]:
-        """Build a kernel's object: `asked` is the body of `POST /v1/builds`. The `kernel` of the
-        response is an entry of a lock file, whose files `blob` downloads."""
+        """Build a kernel's object. `asked` is the body of `POST /v1/builds`. The `kernel` of the
+        result is an entry of a lock file; `blob` downloads its files."""
         request = Request("POST", "/v1/builds", body=dict(asked))
         yield Result((yield from self._document(request, timeouts.CLIENT_BUILD_SECS)))
 
     def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> Call[list[dict[str, Any]]]:
-        """Request the entries of a lock file that must not be used any more because their schedules
-        failed a full check since they were pinned."""
+        """Request the entries of a lock file that must not be used any more, because their
+        schedules failed a full check after they were pinned."""
         body = {"kernels": [dict(kernel) for kernel in kernels]}
         document = yield from self._document(Request("POST", "/v1/builds:check", body=body))
         yield Result(document["refused"])
 
     def publish(self, lines: str | bytes) -> Call[dict[str, Any]]:
-        """Upload an export of `tilewright export`, as claims that the service verifies on demand;
-        the result has the numbers of `new` and `known` records, and each refused line."""
+        """Upload the output of `tilewright export`. The records are claims, which the service
+        verifies on demand. The result has the numbers of `new` and `known` records, and each
+        refused line."""
         content = lines.encode() if isinstance(lines, str) else lines
         headers = {"Content-Type": "application/x-ndjson"}
         request = Request("POST", "/v1/records", content=content, headers=headers)
         yield Result((yield from self._document(request)))
 
     def record(self, record_key: str) -> Call[dict[str, Any]]:
-        """Request one stored measurement."""
+        """Request one stored record."""
         request = Request("GET", f"/v1/records/{_segment(record_key)}")
         yield Result((yield from self._document(request)))
 
     def blob(self, key: str) -> Call[bytes]:
-        """Download the bytes named `sha256:HEX`, and check them against their name."""
+        """Download the bytes with the name `sha256:HEX`, and check their hash."""
         response = yield from self._response(Request("GET", f"/v1/blobs/{_segment(key)}"))
         if hashlib.sha256(response.content).hexdigest() != key.removeprefix("sha256:"):
             raise Refused(502, {"code": "damaged", "detail": f"{key}: the bytes do not match"})
         yield Result(response.content)
 
     def events(self, job_id: str, *, after: str = "") -> ResultStream[Event]:
-        """Follow the job's events after event `after`, live, until the job is finished.
-
-        A broken connection is resumed after the last event.
-        """
+        """Follow the job's events after event `after`, until the job is finished. If the connection
+        breaks, continue after the last event."""
         request = Request(
             "GET",
             f"/v1/jobs/{_segment(job_id)}/events",
@@ -265,9 +261,8 @@ class ClientCore:
         return (yield from self._response(request, extra_secs)).document(self.url)
 
     def _response(self, request: Request, extra_secs: float = 0.0) -> Exchange[Response]:
-        """Return the response to a request, which is retried if that may help, until its time is
-        over. `extra_secs` is the time that the service was requested to wait, in addition to the
-        timeout."""
+        """Return the response to a request. Retry if that may help, until the time is over: the
+        timeout, plus `extra_secs` for which the service was requested to wait."""
         allowed_secs = self.timeout_secs + extra_secs
         deadline = self.clock() + allowed_secs
         attempt = 0
@@ -291,16 +286,14 @@ class ClientCore:
             attempt += 1
 
     def _once(self, request: Request, deadline: float) -> Exchange[Response]:
-        """Make one attempt, which ends at `deadline` even if the body arrives slowly."""
+        """Make one attempt. It ends at `deadline`, even if the body is still arriving."""
         timeout_secs = max(deadline - self.clock(), timeouts.CLIENT_LAST_TRY_SECS)
         head: Response = yield replace(request, timeout_secs=timeout_secs)
         return (yield from _whole(head, lambda: self.clock() > deadline))
 
     def _unreachable(self, failure: ConnectionFailed, secs: float) -> Unreachable:
         if failure.timed_out:
-            return Unreachable(
-                f"no service answers at {self.url}: nothing was said within {secs:g} s"
-            )
+            return Unreachable(f"no service answers at {self.url}: no response within {secs:g} s")
         return Unreachable(f"no service answers at {self.url}: {failure}")
 
 
@@ -309,8 +302,8 @@ def resume(
     reply: Response | bytes | None = None,
     failure: ConnectionFailed | None = None,
 ) -> Step[T] | None:
-    """Resume a call with the reply or failure of its last step; return its next step, or None at
-    its end."""
+    """Resume a call with the reply or failure of its last step. Return its next step, or None if
+    the call has ended."""
     try:
         return steps.send(reply) if failure is None else steps.throw(failure)
     except StopIteration:
@@ -318,23 +311,24 @@ def resume(
 
 
 def service_url(url: str | None) -> str:
-    """Return `url`, else TILEWRIGHT_URL, else the URL of this machine's service."""
+    """Return `url`, or TILEWRIGHT_URL, or the URL of this machine's service."""
     return os.environ.get("TILEWRIGHT_URL") or DEFAULT_URL if url is None else url
 
 
 def headers_for(api_key: str | None) -> dict[str, str]:
-    """Return the headers of every request. `api_key` None: TILEWRIGHT_API_KEY."""
+    """Return the headers of every request. If `api_key` is None, TILEWRIGHT_API_KEY is used."""
     key = os.environ.get("TILEWRIGHT_API_KEY") if api_key is None else api_key
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _whole(head: Response, is_late: Callable[[], bool] = lambda: False) -> Exchange[Response]:
-    """Return the response with its body. Raise ConnectionFailed when `is_late` returns True."""
+    """Read the body, and return the complete response. Raise ConnectionFailed if `is_late` returns
+    True."""
     chunks: list[bytes] = []
     while (chunk := (yield ReadChunk())) is not None:
         chunks.append(chunk)
         if is_late():
-            raise ConnectionFailed("the answer comes too slowly", timed_out=True)
+            raise ConnectionFailed("the response arrives too slowly", timed_out=True)
     return replace(head, content=b"".join(chunks))
 
 

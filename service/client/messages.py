@@ -1,5 +1,5 @@
-"""The messages between the client's core and a driver, and the interpretation of responses. No
-input or output."""
+"""The messages between `ClientCore` and a driver, and the interpretation of responses. A call is a
+generator that yields these messages (see `core.py`). This module has no input or output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to send; the reply is a `Response` without its body.
-
-    `body` is sent as JSON, `content` unchanged. At most `timeout_secs` may pass without a byte.
-    """
+    """A request to send; the reply is a `Response` without its body. `body` is sent as JSON,
+    `content` unchanged. At most `timeout_secs` may pass without a byte."""
 
     method: str
     path: str
@@ -46,26 +44,26 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """A request for more of the response; the reply is bytes, or None at its end."""
+    """Reads the next part of the response. The reply is bytes, or None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A request to close the response and wait."""
+    """Closes the response and waits."""
 
     secs: float
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """A result of the call, for its caller."""
+    """A result of a call. The driver passes it on to the caller."""
 
     value: T
 
 
-class ConnectionFailed(Exception):  # noqa: N818  # the name says the condition
+class ConnectionFailed(Exception):  # noqa: N818  # the name is the condition
     """A request could not be sent, or its response could not be read. The driver raises it in the
-    core, which decides whether to try again. `is_permanent`: the URL itself is wrong."""
+    call, which decides whether to retry. `is_permanent`: the URL is wrong."""
 
     def __init__(
         self, message: str, *, timed_out: bool = False, is_permanent: bool = False
@@ -76,7 +74,6 @@ class ConnectionFailed(Exception):  # noqa: N818  # the name says the condition
 
     @classmethod
     def because(cls, error: Exception) -> Self:
-        """Convert an error of the HTTP library."""
         name = type(error).__name__
         failure = cls(
             str(error) or name,
@@ -96,8 +93,7 @@ class Response:
     content: bytes = b""
 
     def is_final(self, method: str) -> bool:
-        """Return whether this is the requested result: a document, bytes, or that nothing
-        changed."""
+        """Return whether this is a result: a document, bytes, or "not modified"."""
         return self.status_code == 304 or (
             200 <= self.status_code < 300 and not self.is_pending(method)
         )
@@ -107,20 +103,19 @@ class Response:
         return method == "GET" and self.status_code == 202
 
     def document(self, url: str) -> dict[str, Any]:
-        """Return the JSON object in the body. Raise Refused if the responder is not this
-        service."""
+        """Return the JSON object in the body. Raise Refused if it was not sent by this service."""
         found = self._json()
         if isinstance(found, dict):
             return found
         kind = self.headers.get("content-type", "").partition(";")[0] or "something"
-        text = f"what answers at {url} is no Tilewright service: it sent {kind}, not a JSON object"
+        text = f"the server at {url} is not a Tilewright service: it sent {kind}, not a JSON object"
         raise Refused(self.status_code, {"code": "not_a_service", "detail": text})
 
     def refused(self) -> Refused:
         """Return the error of a response that is not final."""
         if 300 <= self.status_code < 400:
             where = self.headers.get("location", "elsewhere")
-            text = f"the service redirects to {where}: name that as its URL"
+            text = f"the service redirects to {where}; use that URL"
             return Refused(self.status_code, {"code": "redirected", "detail": text})
         found = self._json()
         problem = found if isinstance(found, dict) else {}
@@ -136,8 +131,7 @@ class Response:
 
 
 class EventParser:
-    """A parser of server-sent events from the bytes of a stream; comments (heartbeats) are
-    skipped."""
+    """Parses server-sent events from the chunks of a stream. Comments (heartbeats) are skipped."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -145,7 +139,6 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that `chunk` completes."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         found = (self._feed_line(line.removesuffix(b"\r").decode()) for line in lines)
         return [event for event in found if event is not None]

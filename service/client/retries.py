@@ -1,4 +1,4 @@
-"""Retries of a client: when, and for how long."""
+"""Retries of a client: whether to retry, and when."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from tilewright.service import timeouts
 from tilewright.service.errors import Refused, Unreachable
 
 RETRY_STATUSES = frozenset({429, 502, 503, 504})
-"""Statuses with which a service requests a retry, or a proxy reports no service, as during a
-restart. Every request may be sent twice: submissions have a key, the others change nothing or are
-idempotent."""
+"""Statuses after which a request is sent again: the service requests a retry, or a proxy finds no
+service, as during a restart. Submissions have a key, and all other requests are idempotent."""
 
 
 def may_recover(error: Unreachable | Refused) -> bool:
-    """Return whether a restarting service fails with this error."""
+    """Return whether this error can occur because the service restarts."""
     return isinstance(error, Unreachable) or error.status in RETRY_STATUSES
 
 
 def pause_secs(attempt: int, retry_after: str = "") -> float:
-    """Return the seconds to pause: `Retry-After` if given, else doubling from 0.2 s, and random, so
-    that clients spread out."""
+    """Return the seconds until the next attempt: `Retry-After` if given, else 0.2 s, doubled after
+    each attempt. A random factor spreads the requests of several clients."""
     requested = _retry_after_secs(retry_after)
     if requested is not None:
         return requested * (1 + 0.1 * random.random())
@@ -31,7 +30,8 @@ def pause_secs(attempt: int, retry_after: str = "") -> float:
 
 
 def _retry_after_secs(text: str) -> float | None:
-    """Return seconds, or the seconds until a date, or None if `text` is neither."""
+    """Parse a number of seconds, or a date, as seconds from now. Return None if `text` is
+    neither."""
     if text.isdigit():
         return float(text)
     try:
@@ -43,8 +43,8 @@ def _retry_after_secs(text: str) -> float | None:
 
 
 class Outage:
-    """The limit on how long a service may be unreachable: `tries` failures if it never responded,
-    else `CLIENT_OUTAGE_SECS`, since it may be restarting."""
+    """Limits how long a service may be unreachable: `tries` failures if it never responded, else
+    `CLIENT_OUTAGE_SECS`, because it may be restarting."""
 
     def __init__(self, tries: int, clock: Callable[[], float]) -> None:
         self._tries = tries
@@ -58,7 +58,7 @@ class Outage:
         self._has_answered, self._since, self.failures = True, None, 0
 
     def lasts_too_long(self) -> bool:
-        """Count one more failure; return whether to give up."""
+        """Count one more failure. Return whether to give up."""
         self.failures += 1
         if not self._has_answered:
             return self.failures > self._tries

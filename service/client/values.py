@@ -1,4 +1,4 @@
-"""The service's responses as values. Unknown fields stay in `document`."""
+"""The service's responses as values. `document` has all fields, including those unknown here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as last reported by the service. `best` is None until one is known; `queue` has
-    `position` and `reason` of a job that waits; `sharing` has the number of `owners` and whether
-    this key's owner has `withdrawn`. The id of a job that was only validated is "None"."""
+    """A job as last reported by the service. `best` is None until there is one. `queue` has the
+    `position` of a waiting job, and the `reason`. `sharing` has the number of `owners`, and whether
+    the owner of this key has `withdrawn`. The id of a job that was only validated is "None"."""
 
     id: str
     state: str
@@ -27,7 +27,6 @@ class Job:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """Return the job of an answer."""
         return cls(
             id=str(document["id"]),
             state=str(document["state"]),
@@ -45,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a job's stream. `id` resumes the stream after this event."""
+    """One event of a job's stream. A stream can be resumed after the event with this `id`."""
 
     id: str
     kind: str
@@ -54,8 +53,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best known answer. `etag` makes the next request cheap; `artefacts["object"]["key"]`
-    names the object file for `Client.blob`."""
+    """The best known answer. A request with `etag` returns nothing if the answer is unchanged.
+    `artefacts["object"]["key"]` is the key of the object file for `Client.blob`."""
 
     grade: str
     record_key: str | None
@@ -67,7 +66,6 @@ class Best:
 
     @classmethod
     def from_json(cls, document: dict[str, Any], headers: Mapping[str, str]) -> Self:
-        """Return the answer of a body and its headers."""
         return cls(
             grade=str(document["grade"]),
             record_key=document["record_key"],

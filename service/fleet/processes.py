@@ -1,7 +1,7 @@
 """The two processes of a fleet: Dask's scheduler and its worker, configured for measuring.
 
-Both are Dask's own programs. TLS is Dask's as well: its configuration names the certificates
-(`DASK_DISTRIBUTED__COMM__TLS__...`, or a file), and addresses begin with `tls://`.
+Both are programs of Dask. TLS is also configured in Dask: `DASK_DISTRIBUTED__COMM__TLS__...`, or a
+file, names the certificates. Addresses then begin with `tls://`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tilewright.tuner.process.child_command import module_command
 if TYPE_CHECKING:
     from tilewright.tuner.measure.fleet.messages import MachineDescription
 
-# Start-up: wrong usage is reported before Dask is loaded.
+# Start-up: usage errors are reported before Dask is loaded.
 
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
-    # A silent machine is dropped after this time; one whose connection closed, immediately.
+    # A silent machine is dropped after this time; immediately if its connection is closed.
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
-    # A request is for one machine: Dask must not move it by its estimate of the duration.
+    # A request is for one machine, so Dask must not move it to another.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
 }
 _WORKER_SETTINGS = {
     **_QUIETLY,
-    # Dask would sample the stack of the thread that waits for a measurement, 100 times a second.
+    # The profiler would sample the waiting thread 100 times a second during measurements.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
 }
 _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
-"""Without a dashboard Dask still serves HTTP, by default on a fixed port of every address."""
+"""Even without a dashboard, Dask serves HTTP, by default on a fixed port of every address."""
 
 
 def scheduler(address: str) -> RestartingProcess:
-    """Return a scheduler at `address` that is restarted; machines and jobs reconnect
-    automatically."""
+    """Return a scheduler at `address` that is restarted when it ends. Machines and jobs then
+    reconnect."""
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
@@ -69,21 +69,20 @@ def wait_for_scheduler(address: str) -> None:
             if time.monotonic() > end:
                 raise CannotServe(
                     f"the fleet's scheduler did not start at {address}",
-                    advice="Name a free port of this machine after --fleet-address.",
+                    advice="Give a free port of this machine with --fleet-address.",
                 ) from error
             time.sleep(timeouts.SCHEDULER_POLL_SECS)
 
 
 def local_machine(address: str) -> RestartingProcess:
-    """Return a process that keeps this machine in the fleet at `address`, started by a process that
-    first describes the machine."""
+    """Return a process that describes this machine, and then keeps it in the fleet at `address`."""
     command = module_command("tilewright.service.fleet.worker", address)
     return RestartingProcess("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
 def machine(address: str, description: MachineDescription) -> RestartingProcess:
-    """Return a process that keeps this machine in the fleet of the scheduler at `address`, which
-    may start later."""
+    """Return a process that keeps this machine in the fleet of the scheduler at `address`. The
+    scheduler may start later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
 
@@ -96,8 +95,7 @@ def machine(address: str, description: MachineDescription) -> RestartingProcess:
             *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", *_NO_PAGES),
             *("--host", address_towards(address)),
             *("--resources", f"{resource_name(description.target)}=1"),
-            # A scheduler refuses a second worker with the same name, even if the first is long
-            # dead.
+            # A scheduler refuses a second worker with the same name, even after the first died.
             *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
             *("--preload", "tilewright.tuner.measure.fleet.preload"),
             *("--death-timeout", str(timeouts.FLEET_JOIN_SECS)),
@@ -113,9 +111,8 @@ def machine(address: str, description: MachineDescription) -> RestartingProcess:
 
 
 def address_towards(scheduler: str) -> str:
-    """Return this machine's address on the route to `scheduler`: the only one on which its worker
-    listens. By default a Dask worker listens on all addresses, and any client that reaches it runs
-    code on it."""
+    """Return this machine's address on the route to `scheduler`. The worker listens only there,
+    because any client that reaches a Dask worker can run code on it."""
     host, _, port = scheduler.partition("://")[2].rpartition(":")
     try:
         family, kind, _, _, where = socket.getaddrinfo(
@@ -129,8 +126,8 @@ def address_towards(scheduler: str) -> str:
 
 
 def check_exposure(address: str, *, unprotected: bool) -> str:
-    """Return a scheduler's address in Dask's notation. Raise CannotServe if other machines reach it
-    without certificates, unless `unprotected`. Raise MeasurerError if it is invalid."""
+    """Return a scheduler's address in Dask's notation. Raise CannotServe if other machines can
+    reach it without certificates, unless `unprotected`. Raise MeasurerError if it is invalid."""
     from tilewright.tuner.measure.fleet.address import parse_address
 
     where = parse_address(address)
@@ -139,7 +136,7 @@ def check_exposure(address: str, *, unprotected: bool) -> str:
     if protocol != "tls" and not is_loopback(host) and not unprotected:
         raise CannotServe(
             f"--fleet-address {address} can be reached from other machines without certificates: "
-            "whoever reaches a Dask scheduler runs code on it and on every machine of its fleet",
+            "any client of a Dask scheduler can run code on it and on every machine of its fleet",
             advice="Use tls:// with certificates in Dask's configuration, or accept the risk in a "
             "closed network with --fleet-unprotected.",
         )

@@ -18,10 +18,10 @@ log = logging.getLogger("tilewright.fleet")
 
 @dataclass(slots=True)
 class RestartingProcess:
-    """Runs `command` (built again for each start) until `stop`; use as a context manager.
+    """Runs `command` (called before each start) until `stop`; use it as a context manager.
 
-    The process has a separate process group, which is stopped as a whole: SIGTERM, `patience_secs`,
-    SIGKILL.
+    The process has a separate process group. To stop it, the whole group gets SIGTERM and, after
+    `patience_secs`, SIGKILL.
     """
 
     name: str
@@ -50,7 +50,6 @@ class RestartingProcess:
             return self._process.pid if self._process is not None else None
 
     def run_until_stopped(self) -> None:
-        """Run the process, and restart it, until `stop`."""
         pause_secs = timeouts.RESTART_PAUSE_SECS
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -67,7 +66,7 @@ class RestartingProcess:
             self._stopping.wait(pause_secs)
 
     def stop(self) -> None:
-        """Stop the process permanently. Safe to call from a signal handler's thread."""
+        """Stop the process permanently. Any thread may call this."""
         self._stopping.set()
         with self._lock:
             process = self._process

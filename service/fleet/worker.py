@@ -1,6 +1,5 @@
 """`tilewright worker`: this machine measures for a fleet until it is stopped.
 
-
 python -m tilewright.service.fleet.worker ADDRESS        (started by `serve --fleet`)
 """
 
@@ -18,7 +17,7 @@ from tilewright.service.errors import ExitCode
 from tilewright.service.fleet import processes
 from tilewright.service.problems import problem_of
 
-# Start-up: wrong usage is reported before Dask is loaded.
+# Start-up: usage errors are reported before Dask is loaded.
 
 
 def join(
@@ -30,11 +29,10 @@ def join(
     on_wait: Callable[[str], None] = lambda text: None,
     parent: int | None = None,
 ) -> int:
-    """Describe this machine, join the fleet at `address`, and stay until the end; return the exit
-    code.
+    """Describe this machine and join the fleet at `address`. Return the exit code.
 
-    Ends with SIGTERM, SIGINT, or the process `parent`. A measurement in progress is given to
-    another machine. Raise MeasurerError, TargetError or FleetError if it cannot join.
+    It ends at SIGTERM or SIGINT, or when the process `parent` ends. Another machine repeats a
+    measurement in progress. Raise MeasurerError, TargetError or FleetError if it cannot join.
     """
     from tilewright.tuner.measure.fleet.address import parse_address
     from tilewright.tuner.measure.fleet.describe import describe
@@ -47,13 +45,11 @@ def join(
     with processes.machine(where, description):
         kind = f"{description.target.cpu} ({description.target.key[:12]})"
         joined = (
-            f"{description.name} measures on {kind} for the fleet at {where}; Ctrl-C leaves it."
+            f"{description.name} measures on {kind} for the fleet at {where}; Ctrl-C ends this."
         )
         missing = _missing(where)
         if missing:
-            on_wait(
-                f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait."
-            )
+            on_wait(f"{missing}; {description.name} waits for the scheduler. Ctrl-C ends the wait.")
         else:
             on_wait(joined)
         while not stop.wait(timeouts.FLEET_WORKER_POLL_SECS):

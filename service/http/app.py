@@ -49,12 +49,12 @@ PAGES = (
     api_docs,
     login,
 )
-"""Modules of the dashboard, in the order in which their routes are matched."""
+"""Modules of the dashboard. Their routes are matched in this order."""
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Run helper processes as long as the application serves."""
+    """Run helper processes while the application serves."""
     answers: AnswerService = app.state.service.answers
     await run_sync(answers.start)
     try:
@@ -68,12 +68,12 @@ def create_app(
     store: Store,
     worker: Callable[[], WorkerHealth | None] = lambda: None,
 ) -> FastAPI:
-    """Return the API on `store`, which the caller closes. No job runs in this process; `worker`
-    returns the health of the worker process."""
+    """Return the API on `store`, which the caller closes. Jobs run in the worker process; `worker`
+    returns its health."""
     app = FastAPI(
         title="Tilewright",
         version=API_VERSION,
-        summary="Tuned schedules for tensor expressions: ask for the best, or have one found.",
+        summary="Tuned schedules for tensor expressions: look up the best, or tune for it.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",

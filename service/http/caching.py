@@ -1,7 +1,5 @@
 """Saves bandwidth: 304 for responses that the client has, gzip for long responses without an ETag.
-
-A strong ETag promises the same bytes, so a response with an ETag is sent unchanged.
-"""
+A strong ETag identifies exact bytes, so a response with an ETag is not compressed."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ KEPT_AT_304 = frozenset(
 
 
 def etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Return whether `If-None-Match` matches `etag` (with its quotes) or is `*`; weak comparison
+    """Return whether `If-None-Match` is `*` or matches `etag` (with its quotes) by weak comparison
     (RFC 9110, section 13.1.2)."""
     if if_none_match is None:
         return False
@@ -28,9 +26,9 @@ def etag_matches(if_none_match: str | None, etag: str) -> bool:
 
 
 def private_responses(send: Send) -> Send:
-    """Wrap `send` for responses that required a key: no shared cache may store them, whatever their
-    caching headers are (RFC 9111, section 5.2.2.7). A request with a cookie needs an explicit
-    header."""
+    """Wrap `send` for responses that required a key. No shared cache may store them, whatever their
+    caching headers are. A request with a cookie needs an explicit header for this (RFC 9111,
+    section 5.2.2.7)."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -45,11 +43,8 @@ def private_responses(send: Send) -> Send:
 
 
 class ConditionalResponses:
-    """Responds with 304 and no body instead of a 200 whose ETag the client has.
-
-    Applies to every route with an ETag. A route that knows the ETag before it reads anything may
-    call `etag_matches`.
-    """
+    """Responds with 304 and no body instead of a 200 if the client has its ETag. This applies to
+    every route with an ETag; a route that knows the ETag before reading may call `etag_matches`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -80,8 +75,8 @@ class ConditionalResponses:
 
 
 class GzipResponses:
-    """Compresses long responses without an ETag for clients that accept gzip, except event
-    streams."""
+    """Compresses long responses for clients that accept gzip. Event streams and responses with an
+    ETag are not compressed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -96,8 +91,8 @@ class GzipResponses:
         await self._packing(scope, receive, _unmarked(send))
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application; its responses with an ETag are marked as encoded already, so that
-        gzip leaves them."""
+        """Call the application. Mark its responses with an ETag as encoded, so that gzip skips
+        them."""
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":

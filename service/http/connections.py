@@ -1,10 +1,9 @@
-"""Limits on connections: their number, how long each may be silent, and which to close when there
-are too many.
+"""Limits on connections: their number, and how long each may be silent.
 
-uvicorn limits requests, not connections: a connection that never completes a request's head stays
+uvicorn limits requests, not connections. A connection that never completes a request's head stays
 open for ever, and without free descriptors asyncio logs each failed accept (410 MB of log in 75 s
-from 1,000 half-open connections). Here the connection that has been idle longest is closed for a
-new one.
+from 1,000 half-open connections). Here a new connection replaces the one that has been idle
+longest.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tilewright.service.settings import Settings
 
 log = logging.getLogger("tilewright.connections")
 
-DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and connections just accepted
+DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and newly accepted connections
 ACCEPTED_AT_ONCE = 50
 WAITING = 1024  # the kernel's queue of connections until they are accepted
 UNSENT_BYTES = 64 << 10
@@ -38,7 +37,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ThrottledWarning:
-    """Logs a warning at most once a minute, with the number of repetitions omitted."""
+    """Logs a warning at most once a minute, with the number of omitted warnings."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,7 +55,7 @@ class ThrottledWarning:
 
 
 class ThrottledLogger(logging.LoggerAdapter[logging.Logger]):
-    """uvicorn's logger, throttled: any client can cause its warnings (a malformed request, an
+    """uvicorn's logger, throttled, because any client can cause warnings (a malformed request, an
     upgrade)."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -75,7 +74,7 @@ THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
 class ConnectionPool:
-    """The connections between requests, the longest idle connection first."""
+    """All connections, and those between requests (`idle`), the longest idle connection first."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
@@ -85,7 +84,7 @@ class ConnectionPool:
         self.full = ThrottledWarning()
 
     def enter(self, protocol: BoundedProtocol) -> bool:
-        """Count a new connection; return False if the limit is reached and no connection is
+        """Count a new connection. Return False if the limit is reached and no connection is
         idle."""
         if len(self.all) >= self.limit:
             self.full(f"{self.limit} connections are open: idle ones are closed for new ones")
@@ -104,11 +103,11 @@ class ConnectionPool:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a timeout for everything that a client can delay.
+    """HTTP/1.1 with a time limit for everything that a client can delay.
 
-    `header_secs` limits the head of a request, from its first byte or from the connection;
-    `idle_secs` limits the time from a response to the next request; `send_secs` limits a client
-    that does not read its response.
+    `header_secs` limits the head of a request, from its first byte or from the connection.
+    `idle_secs` limits the time from a response to the next request. `send_secs` limits the time in
+    which a client reads nothing of its response.
     """
 
     pool: ConnectionPool  # set in the subclass that `protocol_class` makes for one server
@@ -164,12 +163,11 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is being processed."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _look(self) -> None:
-        """Start or stop the idle timer: a connection with a request has none."""
+        """Stop the idle timer if a request is being processed."""
         if self._busy:
             self._stop_waiting()
             self.pool.idle.pop(self, None)
@@ -199,7 +197,7 @@ class Listener(socket.socket):
     """A listening socket that survives running out of descriptors.
 
     asyncio would log the failed accept and retry several thousand times a second. Here a reserved
-    descriptor accepts the connection and closes it: the client sees that it was rejected.
+    descriptor is used to accept the connection and close it, so that the client sees a rejection.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -208,11 +206,11 @@ class Listener(socket.socket):
         self._throttled_warning = ThrottledWarning()
 
     def listen(self, backlog: int = WAITING, /) -> None:
-        # Every connection inherits this limit: the kernel buffers no more than this for a client
-        # that does not read (megabytes otherwise). Bytes in flight are not counted, so no client is
-        # slowed down.
+        # Every connection inherits this limit on the bytes that the kernel buffers for a client
+        # that does not read (otherwise megabytes). Bytes in flight do not count, so no client is
+        # slowed.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        # asyncio also uses its own backlog as the number of accepts per wake-up.
+        # asyncio passes a small backlog, because it accepts that many connections per wake-up.
         super().listen(max(backlog, WAITING))
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -239,13 +237,13 @@ class Listener(socket.socket):
         try:
             super().accept()[0].close()
         except OSError:
-            time.sleep(0.01)  # another thread took the last descriptor: avoid a busy loop
+            time.sleep(0.01)  # another thread uses the last descriptor: avoid a busy loop
         with suppress(OSError):
             self._reserve = os.open(os.devnull, os.O_RDONLY)
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Return the arguments of `uvicorn.Config` on connections."""
+    """Return the arguments of `uvicorn.Config` that concern connections."""
     return {
         "http": protocol_class(settings.limits),
         "ws": "none",
@@ -257,13 +255,13 @@ def options(settings: Settings) -> dict[str, Any]:
 
 
 def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
-    """Return the protocol class of one server, with its own count of connections."""
+    """Return the protocol class of one server, with a separate connection pool."""
     return type("TilewrightProtocol", (BoundedProtocol,), {"pool": ConnectionPool(limits)})
 
 
 def connection_limit(wanted: int) -> int:
-    """Return the possible number of connections, after raising the descriptor limit as far as
-    permitted."""
+    """Raise the descriptor limit as far as permitted, and return the possible number of
+    connections, at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + DESCRIPTORS_KEPT_FREE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,4 +1,5 @@
-"""Dependencies of routes: the service's state, a bounded body, pages, waits."""
+"""Dependencies of routes: the service's state, the caller, a bounded body, page sizes, wait
+times."""
 
 from __future__ import annotations
 
@@ -24,13 +25,12 @@ _JOB_ID = re.compile(JOB_ID_PATTERN)
 
 
 def state_of(request: Request) -> ServiceState:
-    """Return the state that `create_app` made."""
     state: ServiceState = request.app.state.service
     return state
 
 
 async def service_state(request: Request) -> ServiceState:
-    """FastAPI dependency that returns `state_of(request)`. It is asynchronous because FastAPI runs
+    """Return `state_of(request)`, as a FastAPI dependency. It is asynchronous because FastAPI runs
     synchronous dependencies in a thread."""
     return state_of(request)
 
@@ -39,8 +39,8 @@ State = Annotated[ServiceState, Depends(service_state)]
 
 
 async def caller(request: Request) -> Principal:
-    """FastAPI dependency that returns the caller, whom `Guard` has authenticated; routes check
-    nothing. It is asynchronous because FastAPI runs synchronous dependencies in a thread."""
+    """Return the caller, whom `Guard` has authenticated. Routes check nothing. Asynchronous as
+    `service_state`."""
     principal: Principal = request.state.principal
     return principal
 
@@ -49,8 +49,7 @@ Caller = Annotated[Principal, Depends(caller)]
 
 
 async def waited(request: Request) -> WaitTime:
-    """FastAPI dependency that returns the record of the request's intentional waiting. It is
-    asynchronous, as `service_state`."""
+    """Return the request's intentional waiting time. Asynchronous as `service_state`."""
     return wait_time_of(request.scope)
 
 
@@ -63,8 +62,7 @@ NDJSON = "application/x-ndjson"
 def body_reader(
     limit_of: Callable[[RequestLimits], int], media: str = "application/json"
 ) -> Callable[[Request], Awaitable[bytes]]:
-    """Return a dependency that reads a body of type `media` and stops at the limit while the body
-    streams in."""
+    """Return a dependency that reads a body of type `media`. It stops reading at the limit."""
 
     async def read_body(request: Request) -> bytes:
         limit = limit_of(state_of(request).limits)
@@ -108,7 +106,7 @@ def _check_media(request: Request, wanted: str) -> None:
         )
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise UnsupportedMedia(f"Content-Encoding {encoding[:60]!r} is not taken")
+        raise UnsupportedMedia(f"Content-Encoding {encoding[:60]!r} is not supported")
 
 
 def _too_large(limit: int) -> TooLarge:
@@ -119,7 +117,7 @@ def wait_secs(
     state: State,
     wait: Annotated[
         str | None,
-        Query(description="Respond when the job is finished, at the latest after this time: 30s."),
+        Query(description="Respond when the job is finished, or after this time, such as 30s."),
     ] = None,
 ) -> float:
     """Parse `?wait=30s` as seconds, clamped to the limit."""
@@ -140,10 +138,9 @@ Wait = Annotated[float, Depends(wait_secs)]
 def page_size(
     state: State,
     page_size: Annotated[
-        int | None, Query(description="At most this many; clamped to 1..1000. Default 50.")
+        int | None, Query(description="The largest number of items: 1 to 1000, by default 50.")
     ] = None,
 ) -> int:
-    """Return `?page_size=`, clamped to the permitted range."""
     limits = state.limits
     if page_size is None:
         return limits.page_size
@@ -157,14 +154,15 @@ PageToken = Annotated[
 
 
 def checked_key(text: str, what: str) -> str:
-    """Return a 64-digit key with or without `sha256:`. Raise NotFound for invalid text."""
+    """Return a key of 64 digits, with or without `sha256:`. Raise NotFound if the text is
+    invalid."""
     if not _KEY.fullmatch(text):
-        raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in small letters")
+        raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in lower case")
     return text
 
 
 def checked_job_id(text: str) -> str:
-    """Return a job id. Raise NotFound for invalid text."""
+    """Return a job id. Raise NotFound if the text is invalid."""
     if not _JOB_ID.fullmatch(text):
         raise NotFound(f"job {text[:60]!r}: no such job")
     return text

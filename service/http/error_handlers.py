@@ -1,4 +1,4 @@
-"""Error responses: a problem document, or a page if the request accepts one."""
+"""Error responses: a problem document, or a page if the request accepts HTML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.service.problems import ProblemDetails, problem_of
 def problem_response(
     problem: ProblemDetails, request: Request, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return the response for a problem: a page if the request accepts one, else a problem
+    """Return the response for a problem: a page if the request accepts HTML, else a problem
     document."""
     request.state.problem_code = problem.code
     if wants_page(request):
@@ -36,7 +36,7 @@ def problem_response(
         return problem_page(hidden, request, headers)
     request_id = str(getattr(request.state, "request_id", ""))
     document = problem.to_json(instance=request.scope["path"], request_id=request_id)
-    # The detail may quote the request, and proxies log responses: never a key, wherever it was.
+    # The detail may quote the request, and proxies log responses, so keys are removed.
     shown = json.loads(redacted(json.dumps(document)))
     return JSONResponse(
         shown,
@@ -47,7 +47,7 @@ def problem_response(
 
 
 def refusal(error: TilewrightError, request: Request) -> Response:
-    """Return the response for an error of ours, with the headers of its status."""
+    """Return the response for an error of Tilewright, with the headers of its status."""
     problem = problem_of(error)
     headers = {}
     match problem.status:
@@ -66,7 +66,7 @@ def refusal(error: TilewrightError, request: Request) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Respond to every error of ours, FastAPI's and Starlette's with a problem document."""
+    """Respond to every error of Tilewright, FastAPI and Starlette with a problem document."""
 
     @app.exception_handler(TilewrightError)
     def ours(request: Request, error: Exception) -> Response:
@@ -77,7 +77,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def bug(request: Request, error: Exception) -> Response:
-        # Starlette raises it again after this response, so that it is logged with its traceback.
+        # Starlette raises the error again after this response, which logs its traceback.
         return problem_response(
             ProblemDetails(
                 status=500,
@@ -114,7 +114,7 @@ def install(app: FastAPI) -> None:
                     advice="`/openapi.json` lists every route.",
                 )
             case 405:
-                found = MethodNotAllowed(f"{request.method} is not for {request.url.path[:200]}")
+                found = MethodNotAllowed(f"{request.url.path[:200]} has no {request.method}")
             case _:
                 found = BadRequest(str(error.detail))
         return problem_response(problem_of(found), request, dict(error.headers or {}))

@@ -1,7 +1,7 @@
 """A job's events as server-sent events.
 
-A stream has no queue: events that are not sent yet are in the database, so a slow reader costs
-nothing, and a reader that disconnected resumes with `Last-Event-ID`.
+A stream has no queue: unsent events are in the database. So a slow reader costs nothing, and a
+reader that reconnects resumes with `Last-Event-ID`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("tilewright.http")
 
 
 async def always() -> bool:
-    """Return True: the check for streams without a key."""
+    """Return True; used for streams that need no key."""
     return True
 
 
@@ -31,11 +31,9 @@ async def job_events(
     after: int,
     still_admitted: Callable[[], Awaitable[bool]] = always,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield every event after event `after`, then new ones as they occur, then one `done`.
-
-    A comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
-    its key does.
-    """
+    """Yield every event after event `after`, then new ones as they occur, then one `done`. A
+    comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
+    `still_admitted` returns False: the key is no longer valid."""
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
     async with state.feeds.of(job_id) as feed:
@@ -58,7 +56,7 @@ async def job_events(
 
 
 class EventStream(StreamingResponse):
-    """A stream that counts against a limit while it is sent, and is closed when its reader accepts
+    """A stream that is counted by `gate` while it is sent. It is closed if its reader accepts
     nothing for `EVENT_READER_SECS`. Raise TooBusy before it begins if the limit is reached."""
 
     media_type = "text/event-stream"

@@ -1,10 +1,10 @@
 """Feeds of job events: one poll of the database serves all followers.
 
-While there are followers, one task polls the database for changes, less often with many followers,
-because each poll sends the new events to all of them. Events of a job are read and encoded once for
-all followers and kept in a buffer of limited size. A follower that is further behind reads from the
-history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and no
-reader misses an event: the database is authoritative.
+While there are followers, one task polls the database for changes. It polls less often if there are
+many followers, because it sends the new events to all of them. The events of a job are read and
+encoded once for all followers, and stored in a buffer of limited size. A follower whose next event
+is no longer in the buffer reads from `History`, whose chunks are shared as well. So a slow reader
+costs neither memory nor time, and no reader loses an event.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 BATCH = 128
 NEWEST = 2**62
-"""An id later than every event: a follower that starts here gets only new events."""
+"""A number greater than every event id. A follower that starts here gets only new events."""
 
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 HISTORY_BYTES = 8 << 20
 
 EventFrames = tuple[bytes, int]
-"""Encoded events, and the id of the last."""
+"""Encoded events, and the id of the last one."""
 
 
 class History:
-    """Events from the database in pieces of up to `BATCH` frames, cached by the event before them.
-    An event never changes and no earlier one appears later, so every reader at the same event can
-    have the same piece. The least recently used pieces are dropped."""
+    """Events from the database in chunks of up to `BATCH` frames. A chunk is cached by the id of
+    the event before it. Events never change, and ids only grow, so readers at the same event can
+    share a chunk. The least recently used chunks are dropped."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class History:
         self._bytes = 0
 
     async def after(self, job_id: str, event_id: int) -> EventFrames:
-        """Return the piece after the event, from the cache or the database. Empty if there are no
+        """Return the chunk after the event, from the cache or the database; empty if there are no
         later events."""
         place = (job_id, event_id)
         if place in self._pieces:
@@ -72,8 +72,8 @@ class History:
 
 
 class Feed:
-    """New events of one job. `version` increases with every observed change; `newest` returns the
-    id of the last observed event of any job."""
+    """The new events of one job. `version` increases with every observed change. `newest` returns
+    the id of the last observed event of any job."""
 
     def __init__(
         self, store: Store, job_id: str, history: History, newest: Callable[[], int]
@@ -102,20 +102,19 @@ class Feed:
         self._changed = asyncio.Event()
 
     async def changed_since(self, version: int, within_secs: float) -> None:
-        """Wait for a change after `version`, at most `within_secs`."""
+        """Wait for a change after `version`, for at most `within_secs`."""
         if self.version == version and within_secs > 0:
             with anyio.move_on_after(within_secs):
                 await self._changed.wait()
 
     async def is_over(self) -> bool:
-        """Return whether the job is finished or does not exist (any more). Read once for each
-        version."""
+        """Return whether the job is finished or does not exist. It is read once per version."""
         async with self._looking:
             job = await self._job_now()
         return job is None or job.done
 
     async def since(self, after: int) -> EventFrames:
-        """Return the frames after event `after`, at most `BATCH`, and the id of the last; empty if
+        """Return at most `BATCH` frames after event `after`, and the id of the last one; empty if
         there are none."""
         async with self._arriving:  # simultaneous followers share one read
             if self._is_behind(after):
@@ -133,8 +132,8 @@ class Feed:
         return self._pieces[after]
 
     def _is_behind(self, after: int) -> bool:
-        """Return whether the buffer starts after `after`. An id from the future, as after restoring
-        the database, needs the history as well, since no buffer begins there."""
+        """Return whether the buffer starts after `after`, or has not started. An id greater than
+        all others, as after restoring the database, also needs the history."""
         return self._start is None or after < self._start
 
     async def _job_now(self) -> StoredJob | None:
@@ -145,13 +144,13 @@ class Feed:
         return self._job
 
     async def _read_on(self) -> None:
-        """Read the job's new events, once for each version."""
+        """Read the job's new events, once per version."""
         async with self._looking:
             version = self.version
             if self._read_version == version:
                 return
             self._pieces = {}
-            # The job is read before its events: if it is finished, no later events can appear.
+            # Read the job before its events: if it is finished, no later event can appear.
             job = await self._job_now()
             while self._start is not None:
                 events = await run_sync(self._store.events_after, self._job_id, self._last, BATCH)
@@ -174,7 +173,8 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of all jobs with followers. `is_stopping` ends them."""
+    """The feeds of all jobs with followers. When `is_stopping` returns True, all followers are
+    woken."""
 
     def __init__(self, store: Store, is_stopping: Callable[[], bool]) -> None:
         self._store = store
@@ -185,16 +185,16 @@ class Feeds:
         self._seen = 0
 
     def knows(self, job_id: str) -> bool:
-        """Return whether the job has followers, so it exists."""
+        """Return whether the job has followers, which implies that it exists."""
         return job_id in self._feeds
 
     @asynccontextmanager
     async def of(self, job_id: str) -> AsyncIterator[Feed]:
-        """Provide the job's feed during the block."""
+        """Yield the job's feed. It is closed after its last follower has left."""
         if self._poller is None or self._poller.done():
             self._feeds.clear()
             self._history = History(self._store)
-            # Taken before any read: the poller sees every change after it.
+            # This is before any read of a job, so the poller detects every later change.
             _, self._seen = await run_sync(self._store.changes_since, NEWEST)
         if self._poller is None or self._poller.done():
             self._poller = asyncio.get_running_loop().create_task(self._poll())
@@ -229,7 +229,7 @@ class Feeds:
             try:
                 changed, self._seen = await run_sync(self._store.changes_since, self._seen)
             except StoreError:
-                continue  # the next poll covers it
+                continue  # the next poll reads the same changes
             token = now
             self._wake(changed)
 
@@ -252,12 +252,12 @@ def _read(store: Store, job_id: str, after: int) -> EventFrames:
 
 
 def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
-    """Return the frames as one piece; its id is `after` if there are none."""
+    """Return the frames as one chunk; its id is `after` if there are none."""
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 
 def frame_of(kind: str, data: dict[str, Any], event_id: int | None = None) -> bytes:
-    """Encode one event for the wire. JSON contains no line break, so `data` is one line."""
+    """Encode one server-sent event. JSON contains no line break, so `data` is one line."""
     identity = f"id: {event_id}\n" if event_id is not None else ""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return f"{identity}event: {kind}\ndata: {text}\n\n".encode()

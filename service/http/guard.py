@@ -42,11 +42,11 @@ NOBODY = Principal(None, "", frozenset())
 
 
 class Guard:
-    """Admits a request, with `request.state.principal` set, and `request.state.still_admitted` for
-    long responses.
+    """Admits or refuses a request. It sets `request.state.principal`, and
+    `request.state.still_admitted` for long responses.
 
-    Every decision is made here, by the table in `route_rules.py`: a route calls no check, so it
-    cannot omit one.
+    Every decision is made here, by the table in `route_rules.py`. Routes have no checks, so none
+    can be forgotten.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Guard:
             return
         found = self._rules.find(scope["method"], _path(scope))
         if scope["method"] == "OPTIONS" and found.methods:
-            # The methods are listed in /openapi.json anyway.
+            # Not secret: /openapi.json lists the methods.
             await Response(status_code=204, headers={"Allow": ", ".join(found.methods)})(
                 scope, receive, send
             )
@@ -104,13 +104,13 @@ class Guard:
         await refusal(full, Request(scope))(scope, receive, send)
 
     async def _still_admitted(self, text: str | None) -> bool:
-        """Return whether the key is still valid, for a response that continues after the check."""
+        """Return whether the key is still valid, during a long response."""
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:
             return False
         except StoreError:
-            return True  # the last known state
+            return True  # unknown: the last state remains
         return True
 
     async def _admitted(self, scope: Scope, found: RouteMatch, text: str | None) -> Principal:
@@ -138,16 +138,14 @@ class Guard:
                 return
             path = scope["path"][:200]
             if found.methods:
-                raise MethodNotAllowed(
-                    f"{scope['method'][:20]} is not for {path}", allow=found.methods
-                )
+                raise MethodNotAllowed(f"{path} has no {scope['method'][:20]}", allow=found.methods)
             raise NotFound(
                 f"there is nothing at {path}", advice="`/openapi.json` lists every route."
             )
         assert found.rule.scope is not None
         if not principal.may(found.rule.scope):
             raise NotAllowed(
-                f"key {principal.key_id} has not the scope {found.rule.scope}", code="low_scope"
+                f"key {principal.key_id} lacks the scope {found.rule.scope}", code="low_scope"
             )
         job_id = found.parameters.get("job_id")
         if job_id is not None and not everything and principal.owner is not None:
@@ -168,7 +166,7 @@ class _Body:
         self._complete = False
 
     async def __call__(self) -> Message:
-        if self._complete:  # from here on only a disconnect can follow
+        if self._complete:  # only a disconnect can follow
             return await self._receive()
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._secs
@@ -194,7 +192,7 @@ def _path(scope: Scope) -> str:
 
 
 def key_text(headers: Headers) -> str | None:
-    """Return the key in a request: `Authorization: Bearer KEY`, else a browser's cookie. Return
+    """Return the key of a request, from `Authorization: Bearer KEY` or the browser's cookie. Return
     None if there is neither, "" if it is malformed."""
     stated = headers.get("authorization")
     if stated is not None:

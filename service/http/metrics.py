@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Oldest = Mapping[str, tuple[str, datetime]]
-"""By state: the id of the job that has been in it longest, and since when."""
+"""For each state, the id of the job that is oldest, and when it was submitted."""
 
 
 def _utc_now() -> datetime:
@@ -32,15 +32,15 @@ def _utc_now() -> datetime:
 
 @dataclass(slots=True)
 class JobAges:
-    """Ages of jobs: from their time of day when first seen, from then on by a monotonic clock, so
-    that setting the clock does not change a known age."""
+    """Ages of jobs. The first age of a job is from the wall clock; then a monotonic clock continues
+    it, so that setting the wall clock does not change a known age."""
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = _utc_now
     _since: dict[str, float] = field(default_factory=dict)
 
     def of(self, oldest: Oldest) -> dict[str, float]:
-        """Return the age in seconds for each state of `oldest`; other jobs are forgotten."""
+        """Return the age in seconds for each state of `oldest`. Other jobs are forgotten."""
         moment = self.clock()
         self._since = {
             name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
@@ -54,9 +54,9 @@ WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
-    """`tilewright_http_*` by method, route and status; counts of this process's worker; state of
-    the database, read on each scrape and omitted if it cannot be read. `docs/operations.md` lists
-    them. Durations are measured with monotonic clocks."""
+    """HTTP requests by method, route and status; counts of this process's worker; and the state of
+    the database, which is read on each scrape and omitted if it cannot be read. Durations are
+    measured with monotonic clocks. `docs/operations.md` lists all metrics."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -68,20 +68,20 @@ class Metrics:
         )
         self._seconds = Histogram(
             "tilewright_http_request_seconds",
-            "Time to the first byte of the answer without what was waited on purpose, in seconds.",
+            "Time to the first byte of the response, without intentional waiting, in seconds.",
             ["method", "route"],
             registry=registry,
         )
         self._waits = Histogram(
             "tilewright_http_wait_seconds",
-            "Time requests waited on purpose, for a job or an answer to be prepared, in seconds.",
+            "Time that requests waited intentionally, for a job or an answer, in seconds.",
             ["route"],
             buckets=WAIT_SECS_BUCKETS,
             registry=registry,
         )
         self._answers = Counter(
             "tilewright_answers",
-            "Answers to questions for the best schedule, by grade; `none` for a miss.",
+            "Answers to requests for the best schedule, by grade; `none` if there is no answer.",
             ["grade"],
             registry=registry,
         )
@@ -93,31 +93,31 @@ class Metrics:
         )
         self._job_seconds = Histogram(
             "tilewright_job_seconds",
-            "From submission to the end of a job of this process's worker, in seconds.",
+            "Time from the submission to the end of a job of this process's worker, in seconds.",
             ["state"],
             buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._job_run_seconds = Histogram(
             "tilewright_job_run_seconds",
-            "From when this process's worker took a job up to its end, in seconds.",
+            "Time from the lease of a job by this process's worker to its end, in seconds.",
             ["state"],
             buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._machine_wait = Counter(
             "tilewright_machine_wait_seconds",
-            "Time jobs waited for the machine, which another process had, in seconds.",
+            "Time that jobs waited for the machine while another process used it, in seconds.",
             registry=registry,
         )
         self._store_errors = Counter(
             "tilewright_store_errors",
-            "Times the database could not be used, in requests or by the worker.",
+            "Failed uses of the database, by requests or by the worker.",
             registry=registry,
         )
         self._worker_up = Gauge(
             "tilewright_worker_up",
-            "1 while this process's worker is at work or stands by.",
+            "1 while this process's worker is ready, as leader or standby.",
             registry=registry,
         )
         self._worker_deaths = Gauge(
@@ -127,7 +127,7 @@ class Metrics:
         )
         self._role = Gauge(
             "tilewright_role",
-            "1 for the role of this process: one leader a database runs its jobs.",
+            "1 for the role of this process; the leader of a database runs its jobs.",
             ["role"],
             registry=registry,
         )
@@ -140,34 +140,34 @@ class Metrics:
         self._of_store = of_store = CollectorRegistry()
         self._records = Gauge("tilewright_records", "Records stored.", registry=of_store)
         self._jobs = Gauge(
-            "tilewright_open_jobs", "Jobs not finished, by state.", ["state"], registry=of_store
+            "tilewright_open_jobs", "Unfinished jobs, by state.", ["state"], registry=of_store
         )
-        self._queue = Gauge("tilewright_queue_length", "Jobs that wait.", registry=of_store)
+        self._queue = Gauge("tilewright_queue_length", "Waiting jobs.", registry=of_store)
         self._oldest = Gauge(
             "tilewright_oldest_job_seconds",
-            "How long ago the oldest job in a state was submitted, in seconds; 0 without any.",
+            "Time since the submission of the oldest job in a state, in seconds; 0 without a job.",
             ["state"],
             registry=of_store,
         )
         self._preparations = Gauge(
             "tilewright_preparations",
-            "Answers prepared for what was never tuned, or waiting to be, by state.",
+            "Preparations of answers for workloads that were never tuned, by state.",
             ["state"],
             registry=of_store,
         )
         self._used = Gauge(
-            "tilewright_database_bytes", "Bytes the database holds.", registry=of_store
+            "tilewright_database_bytes", "Size of the database in bytes.", registry=of_store
         )
         self._limit = Gauge(
             "tilewright_database_limit_bytes",
-            "Bytes it may hold before nothing more is taken in; 0 for no limit.",
+            "Size in bytes from which the database accepts no new data; 0 for no limit.",
             registry=of_store,
         )
         self._ages = JobAges()
         self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:
-        """Count a response; `secs` without intentional waiting."""
+        """Count a response; `secs` does not include intentional waiting."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(secs)
 
@@ -192,7 +192,7 @@ class Metrics:
         self._store_errors.inc(counts["store_errors"])
 
     def look_at(self, store: Store, limit_bytes: int) -> bool:
-        """Read the counts of the database; return False if it cannot be read."""
+        """Read the counts of the database. Return False if it cannot be read."""
         try:
             records, found = store.counts().records, open_jobs(store)
             oldest, prepared = store.oldest_jobs(), store.preparation_counts()
@@ -214,8 +214,8 @@ class Metrics:
         return True
 
     def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
-        """Return the text format. `with_store` includes what `look_at` read just now. The gauges of
-        a worker are omitted if there is none."""
+        """Return the metrics in Prometheus's text format. `with_store` includes the values that
+        `look_at` has just read. Without a worker, its gauges are omitted."""
         role = Role.REPLICA if worker is None else worker.role
         for one in Role:
             self._role.labels(str(one)).set(one is role)

@@ -1,8 +1,8 @@
 """Middleware: request ids and counts, permitted hosts and origins, HEAD.
 
-From the outside in: `RequestContext`, CORS (if origins are listed), `OriginFilter`, `HeadAsGet`,
-`GzipResponses`, `ConditionalResponses`, `Guard`, then the routes. The outermost sees a response
-last.
+The layers from the outermost: `RequestContext`, CORS (if origins are listed), `OriginFilter`,
+`HeadAsGet`, `GzipResponses`, `ConditionalResponses`, `Guard`, the routes. Responses pass them in
+reverse order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_BY_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
 
 
 class RequestContext:
-    """Gives each request an id and counts its response, streams included."""
+    """Adds an id to each response and counts the responses, streams included."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RequestContext:
 
 
 class OriginFilter:
-    """Refuses requests for another host name, and requests of pages of another origin."""
+    """Refuses requests with a foreign host name, and requests by pages of another origin."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
         self._app = app
@@ -103,14 +103,14 @@ class OriginFilter:
             return BadRequest(
                 f"Host {host[:80]!r} is not a name of this service",
                 code="bad_host",
-                advice="If it is meant to be, start the service with --allow-host NAME.",
+                advice="If it should be, start the service with --allow-host NAME.",
             )
         page = from_elsewhere(request.method, request.headers, host, self._origins)
         if page is not None:
             return NotAllowed(
                 f"pages of {page[:80]} may not use this service",
                 code="foreign_origin",
-                advice="If they are meant to, start the service with --allow-origin ORIGIN.",
+                advice="If they should, start the service with --allow-origin ORIGIN.",
             )
         return None
 
@@ -129,7 +129,7 @@ class HeadAsGet:
         answered = False
 
         async def left() -> Message:
-            # After the head there is nothing more to send: an event stream ends here.
+            # Nothing is sent after the head, so an event stream ends here.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def head(message: Message) -> None:
@@ -144,7 +144,7 @@ class HeadAsGet:
 
 
 def install(app: FastAPI, state: ServiceState) -> None:
-    """Add all middleware to `app`; the first one added is the innermost."""
+    """Add all middleware to `app`. The first one added is the innermost."""
     settings = state.settings
     keyring = Keyring(state.store, required=keys_required(settings))
     app.add_middleware(Guard, keyring=keyring, store=state.store, limits=settings.limits)

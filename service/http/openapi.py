@@ -1,5 +1,5 @@
-"""Completes the OpenAPI document with facts that FastAPI does not know: keys and scopes, workloads,
-names, waits, cursors."""
+"""Adds to the OpenAPI document the facts that FastAPI does not know: keys and scopes, workloads,
+names, wait times, page tokens."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SCHEME: Document = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "tw_ID_SECRET",
-    "description": "A key of `tilewright keys create`, with the scope that an operation names; "
-    "`admin` permits everything. A service on a loopback address requires keys only once there is "
-    "one.",
+    "description": "A key made by `tilewright keys create`, with the scope of the operation; "
+    "`admin` permits everything. A service on a loopback address requires keys after the first key "
+    "was created.",
 }
 NAMES: dict[str, Document] = {
     "Wait": {
         "type": "string",
         "pattern": f"^{WAIT_PATTERN}$",
         "examples": ["30s", "500ms", "1m"],
-        "description": "A time: seconds, or a number with `ms`, `s` or `m`. Cut to `wait_secs` of "
-        "`/limits`.",
+        "description": "A time: seconds, or a number with `ms`, `s` or `m`. At most `wait_secs` of "
+        "`/limits` is used.",
     },
     "PageToken": {
         "type": "string",
@@ -48,7 +48,7 @@ PARAMETERS = {
 }  # fmt: skip
 NOTATION: Document = {
     "type": "object",
-    "description": "Index notation; the order of `tensors` is that of the arguments.",
+    "description": "Index notation. `tensors` lists the arguments in order.",
     "required": ["expr", "tensors"],
     "additionalProperties": False,
     "properties": {
@@ -64,7 +64,7 @@ NOTATION: Document = {
 
 
 def complete(document: Document) -> Document:
-    """Return `document` with the additional facts."""
+    """Add the facts to `document`, and return it."""
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["key"] = SCHEME
     schemas = components.setdefault("schemas", {})
@@ -81,7 +81,7 @@ def complete(document: Document) -> Document:
 
 
 def workload_schemas() -> dict[str, Document]:
-    """Return the schema of workload documents, with its parts as separate schemas (`Workload`, ...)
+    """Return the schema of workload documents, with its parts as separate schemas (`Workload...`)
     and the scalar functions of this version."""
     text = (
         resources.files("tilewright.service.http")
@@ -113,7 +113,7 @@ def _complete_operation(operation: Document, rule: Rule | None) -> None:
 
 
 def _with_workloads(schema: Document) -> Document:
-    """Return a request's schema in which free objects are replaced by their schemas."""
+    """Return a request's schema with the schemas of workload documents in place of free objects."""
     properties = dict(schema["properties"])
     forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
                              for name in ("Workload", "WorkloadNotation")]  # fmt: skip
@@ -135,7 +135,7 @@ def _part(name: str) -> str:
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
-    """`value` with the reference `old` as `new`."""
+    """Return `value` with each reference `old` replaced by `new`."""
     if isinstance(value, dict):
         return {
             name: new if name == "$ref" and part == old else _replaced(part, old, new)

@@ -1,8 +1,8 @@
 """Host names of a service, and origins of pages that may call it.
 
-A browser sends requests to any address that a page names. Two headers that the browser itself
-writes reveal the page: `Host` (a page that points its own name at this address shows that name) and
-`Sec-Fetch-Site`, or `Origin`, which name the page's origin.
+A browser sends requests to any address that a page names. Two headers, written by the browser,
+identify the page: `Host` shows if a page has pointed its own name at this address, and
+`Sec-Fetch-Site` or `Origin` shows the origin of the page.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ SAFE = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """The host names of a service: the `listed` ones, IP addresses (with `local_only`, only this
-    machine's), and with `any_name` all others.
-
-    IP addresses are safe: only the owner of a name can point it to another machine.
-    """
+    """The host names of a service: the `listed` ones, IP addresses (with `local_only`, only
+    loopback addresses), and with `any_name` all others. A request for an IP address is safe,
+    because an attacker can point only a name at this machine."""
 
     listed: frozenset[str]
     local_only: bool
     any_name: bool
 
     def admit(self, host: str) -> bool:
-        """Return whether a request for `host` (with or without a port) is for this service."""
+        """Return whether `host` (with or without a port) is a name of this service."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -51,11 +49,11 @@ class HostNames:
 
 
 def host_names(settings: Settings) -> HostNames:
-    """Return the host names under these settings."""
+    """Return the host names of a service with these settings."""
     listed = {"localhost", *(name.strip("[]").lower() for name in settings.allow_host)}
     if not settings.loopback:
         listed |= {settings.host.lower(), socket.gethostname().lower()}
-    # If every request needs a key, a page under another name gains nothing: it has none.
+    # If every request needs a key, a page under another name gains nothing without a key.
     needs_keys = keys_required(settings) is True
     return HostNames(
         frozenset(listed),
@@ -89,12 +87,8 @@ def host_of(headers: Headers, client: str, proxies: TrustedProxies) -> str:
 
 
 def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[str]) -> str | None:
-    """Return a description of the page of another origin that sends the request, or None if there
-    is none.
-
-    Following a link from another origin does not count as a request of a page; every other request
-    of a page does.
-    """
+    """Return the origin of the foreign page that sends the request, or None if no foreign page
+    sends it. If a user follows a link on a foreign page, the request is not the page's."""
     origin = headers.get("origin")
     if origin is not None and origin in allowed:
         return None
@@ -114,8 +108,8 @@ def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[
 
 
 def _same(origin: str, host: str) -> bool:
-    """Return whether an origin and `host` are the same. A proxy may have removed TLS: the scheme
-    only determines the default port."""
+    """Return whether an origin and `host` are the same. The scheme only determines the default
+    port, because a proxy may have removed TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:

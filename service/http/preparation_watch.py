@@ -39,7 +39,7 @@ class PreparationWatch:
     _task: asyncio.Task[None] | None = None
 
     async def wait(self, keys: Collection[str], secs: float) -> None:
-        """Wait until every preparation of `keys` is finished or gone, `secs` have passed, or the
+        """Wait until every preparation of `keys` is finished or deleted, `secs` have passed, or the
         service stops."""
         if not keys or secs <= 0:
             return
@@ -71,7 +71,7 @@ class PreparationWatch:
                     try:
                         await self._look()
                     except StoreError as error:  # the next request reports it
-                        log.warning("preparations cannot be looked at: %s", error)
+                        log.warning("preparations cannot be read: %s", error)
                         await asyncio.sleep(timeouts.PREPARATION_RECHECK_SECS)
                 await asyncio.sleep(timeouts.PREPARATION_POLL_SECS)
         finally:

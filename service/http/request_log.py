@@ -1,4 +1,4 @@
-"""One log line and one span per request, found by the `request_id` of a response."""
+"""One log line and one span per request, with the `request_id` of the response."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tilewright.service.http.wait_time import wait_time_of
 log = logging.getLogger("tilewright.http")
 
 LINES_A_SECOND = 50
-"""The limit on log lines per second. More lines would cost more than the responses; the next line
-has the number omitted."""
+"""The limit on log lines. More lines would cost more than the responses. The next line has the
+number of omitted lines."""
 
 UNAVAILABLE = frozenset({502, 503, 507})
-"""Statuses that are not bugs: the responses while a database is away or full."""
+"""Statuses that are not bugs: the database is unreachable or full."""
 
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate", b"baggage"})
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -30,7 +30,7 @@ _JOB = re.compile(r"^(?:/v1)?/jobs/([0-9A-Z]{26})(?![0-9A-Z])")
 
 class RequestLog:
     """The outermost middleware: gives each request its id (the caller's `X-Request-ID` if valid)
-    and logs the response. Every line logged in between carries the id."""
+    and logs the response. Every log line of the request has the id."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RequestLog:
 
 
 def _outcome(scope: Scope, status: int) -> str:
-    """`ok`, or the code of the problem."""
+    """Return `ok`, or the code of the problem."""
     code = scope["state"].get("problem_code")
     return str(code) if code else "ok" if status < 400 else f"http_{status}"
 
@@ -101,7 +101,7 @@ def _route(scope: Scope) -> str:
 
 
 def _describe(span: Any, scope: Scope, message: Message) -> None:
-    """Set the span's attributes for request and response, named by OpenTelemetry's conventions."""
+    """Set the span's attributes, with the names of OpenTelemetry's conventions."""
     span.set_attribute("http.request.method", scope["method"])
     span.set_attribute("http.route", _route(scope))
     span.set_attribute("http.response.status_code", message["status"])
@@ -111,7 +111,6 @@ def _describe(span: Any, scope: Scope, message: Message) -> None:
 
 
 def _trace_headers(scope: Scope) -> dict[str, str]:
-    """Return the caller's trace headers, if any."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -127,7 +126,7 @@ def _given_id(scope: Scope) -> str:
 
 
 def _job_id(scope: Scope, message: Message) -> str:
-    """Return the job of a request: in its path, or created by it."""
+    """Return the job in the request's path, or the job that the request created, or ""."""
     location = dict(message["headers"]).get(b"location", b"").decode("latin-1")
     found = _JOB.search(scope["path"]) or _JOB.search(location)
     return found[1] if found else ""

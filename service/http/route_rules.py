@@ -1,8 +1,8 @@
-"""Access rules of all routes in one table: the only place that makes a route public.
+"""Access rules of all routes in one table, which is the only place that makes a route public.
 
-A route that is not listed requires the scope `admin` if keys are required, and
-`tests/service/test_route_matrix.py` fails until it is listed. A path parameter `job_id` is checked
-on every route: another owner's job is not found.
+A route that is not listed requires the scope `admin` if keys are required;
+`tests/service/test_route_matrix.py` fails for it. On every route with a path parameter `job_id`,
+the job of another owner is not found.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilewright.service.access.keys import KeyScope
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Access rule of a route. `scope` None: public, without reading the database. `streams`: the
-    response is long-lived, so the number of open ones per owner is limited."""
+    """Access rule of a route. `scope` None makes it public, without reading the database.
+    `streams`: the response is long-lived; the number of open streams per owner is limited."""
 
     scope: KeyScope | None
     streams: bool = False
@@ -85,8 +85,8 @@ RULES: dict[tuple[str, str], Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """The table's entry for a request: `rule` is None if the path or method is not listed.
-    `methods` are the methods of the path, `parameters` its parameters."""
+    """The rule of a request, or None if its path or method is not listed. `methods` are then the
+    methods of the path. `parameters` are the path parameters."""
 
     rule: Rule | None
     methods: tuple[str, ...]
@@ -94,7 +94,7 @@ class RouteMatch:
 
 
 class Rules:
-    """The table with a lookup by path. HEAD is permitted where GET is."""
+    """The table with a lookup by path. HEAD has the rule of GET."""
 
     def __init__(self, table: dict[tuple[str, str], Rule]) -> None:
         self._fixed: dict[str, dict[str, Rule]] = {}
@@ -107,7 +107,7 @@ class Rules:
         ]
 
     def find(self, method: str, path: str) -> RouteMatch:
-        """Return the most literal path pattern that lists `method`."""
+        """Return the rule of the most literal path pattern that lists `method`."""
         if method == "HEAD":
             method = "GET"
         methods: list[str] = []
@@ -126,7 +126,7 @@ class Rules:
 
 
 def _literal(path: str) -> int:
-    """Return number of literal characters in a path pattern."""
+    """Return the number of literal characters in a path pattern."""
     return len("".join(part.rpartition("}")[2] for part in path.split("{")))
 
 

@@ -16,7 +16,7 @@ StateName = Literal["QUEUED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "C
 
 
 class ProblemOut(BaseModel):
-    """RFC 9457 problem details, with a stable `code` and what to do."""
+    """RFC 9457 problem details, with a stable `code` and `advice`."""
 
     type: str
     title: str
@@ -37,8 +37,8 @@ class QueueOut(BaseModel):
 
 
 class SharingOut(BaseModel):
-    """How many owners want the job, and whether the caller has withdrawn from it. Keys with the
-    scope `admin` get the `names` of the owners."""
+    """The number of `owners` of a job, and whether the caller has withdrawn from it. `names` are
+    the owners; only keys with the scope `admin` get them."""
 
     owners: int
     withdrawn: bool
@@ -47,8 +47,8 @@ class SharingOut(BaseModel):
 
 class JobOut(BaseModel):
     """A job. `best` is the verified best; `result` is the document of `tune --json`; `queue` is
-    null for a job that does not wait. `queued_secs` is the time in seconds until its first worker,
-    `elapsed_secs` from its submission to its end; null before."""
+    null if the job does not wait. In seconds: `queued_secs` is the time until its first worker,
+    `elapsed_secs` from its submission to its end; null until then."""
 
     id: str | None
     state: StateName
@@ -86,7 +86,7 @@ class PinsIn(StrictModel):
 
 
 class FullCheckOut(BaseModel):
-    """The result of a full check, and the record that holds it."""
+    """The result of a full check, and the key of the record that contains it."""
 
     status: str
     detail: str
@@ -101,13 +101,13 @@ class RefusedPinOut(BaseModel):
 
 
 class PinsOut(BaseModel):
-    """The kernels that must not be used any more; empty if all may be used."""
+    """The kernels that must not be used any more."""
 
     refused: list[RefusedPinOut]
 
 
 class ArtefactOut(BaseModel):
-    """A stored file: `key` is its sha256, `url` gives its bytes."""
+    """A stored file: `key` is its SHA-256, `url` returns its bytes."""
 
     name: str
     key: str
@@ -116,13 +116,13 @@ class ArtefactOut(BaseModel):
 
 
 class AnswerOut(BaseModel):
-    """The best known answer and its grade. Times are in seconds; if inputs are constant, `run_secs`
-    is the time of a call that finds them packed.
+    """The best known answer and its grade. Times are in seconds. If inputs are constant, `run_secs`
+    is the time of a call with packed inputs.
 
-    `evidence` is what the full check of the record compared: `cases` (sets of inputs) and
+    `evidence` is the extent of the record's full check: `cases` (sets of inputs) and
     `sampled_fraction` (fraction of the elements, 1.0 for all); null if unknown. `artefacts` are the
-    stored files of the record by kind ("object", "header", "llvm"). `ticket` is the job that tunes
-    an untuned workload; `pending`: more of this answer is being prepared.
+    stored files by kind ("object", "header", "llvm"). `ticket` is the job that tunes an untuned
+    workload. `pending`: the preparation of this answer is not finished.
     """
 
     grade: GradeName
@@ -145,7 +145,7 @@ class AnswerOut(BaseModel):
 
 
 class PendingOut(BaseModel):
-    """No answer yet: one is being prepared. Try again after `retry_after_secs`."""
+    """There is no answer yet; one is being prepared. Try again after `retry_after_secs`."""
 
     pending: Literal[True]
     detail: str
@@ -154,7 +154,7 @@ class PendingOut(BaseModel):
 
 
 class LookupItem(BaseModel):
-    """`pending`: try again, more is being prepared; `ticket` is the job that tunes the workload."""
+    """`pending`: a better answer is being prepared. `ticket` is the job that tunes the workload."""
 
     found: bool
     answer: AnswerOut | None
@@ -168,12 +168,12 @@ class LookupOut(BaseModel):
 
 
 def schema_ref(model: type[BaseModel]) -> dict[str, str]:
-    """Return a reference to `model` in the OpenAPI document, which `request_schemas` adds."""
+    """Return a reference to the schema of `model` in the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def request_schemas() -> dict[str, Any]:
-    """Schemas of bodies that routes parse themselves, which FastAPI does not see."""
+    """Return the schemas of bodies that routes parse themselves."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         (model, "validation") for model in (JobIn, LookupIn, BuildIn, PinsIn, ProblemOut)
     ]
@@ -185,14 +185,14 @@ def request_schemas() -> dict[str, Any]:
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
     400: "The request is malformed.",
-    401: "No key, or an invalid one: `code` has the reason.",
+    401: "There is no key, or it is invalid; see `code`.",
     403: "The key lacks the scope, or a page of another origin sends the request.",
     404: "Not found, or no acceptable answer.",
     408: "The body did not arrive in time.",
-    409: "The request contradicts the present state.",
-    413: "Larger than `/limits` allows.",
-    415: "Wrong media type, or compressed.",
-    422: "The request can be parsed and is not acceptable.",
+    409: "The current state does not permit the request.",
+    413: "The body is larger than `/limits` allows.",
+    415: "The body has the wrong media type, or is compressed.",
+    422: "A value in the request is not acceptable.",
     429: "Too many concurrent requests; try again after `Retry-After`.",
     503: "The database or the fleet cannot be used now.",
     507: "The database has reached its size limit.",

@@ -1,4 +1,4 @@
-"""The state that all routes share, made with the application."""
+"""The state that all routes of an application share."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 
 WRITERS = 8
-"""Simultaneous requests that may wait for the database's write lock. Readers never wait for it, and
-must not wait for writers."""
+"""Largest number of requests that wait for the database's write lock. Readers never wait for it."""
 
 THREADS_AT_ONCE = 4
-"""Computing threads of one interpreter slow each other down. Lookups have separate threads, so that
-a long lookup does not delay single requests."""
+"""Threads of one interpreter slow each other down. Lookups have separate threads, so that a long
+lookup does not delay single requests."""
 
 T = TypeVar("T")
 
@@ -59,8 +58,8 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """Settings, database and counters of one running service. `stopping` ends streams and waits;
-    `worker` returns the health of this process's worker, None if it has none."""
+    """Settings, database and counters of one running service. `stopping` ends streams and waits.
+    `worker` returns the health of this process's worker, or None if it has no worker."""
 
     settings: Settings
     store: Store
@@ -78,7 +77,6 @@ class ServiceState:
 
     @property
     def room(self) -> DatabaseQuota:
-        """The size limit of the database."""
         return self.answers.prepare_queue.room
 
     @property
@@ -87,7 +85,7 @@ class ServiceState:
 
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Run `function`, which writes to the database, in a thread. Raise Unavailable if too many
-        other writers wait, or if the write would be lost."""
+        writers wait, or if the database file was replaced."""
         problem = self.identity.problem()
         if problem:
             raise Unavailable(problem, code="database_replaced")

@@ -1,6 +1,6 @@
-"""Time that a request waits intentionally: for a job to end, for an answer to be prepared.
+"""Time that a request waits intentionally, for a job to end or an answer to be prepared.
 
-The caller requests this time, and it is independent of the speed of the service, so metrics and the
+The caller requests this time. It does not depend on the speed of the service, so metrics and the
 log report it separately from latency.
 """
 
@@ -18,7 +18,7 @@ _NAME = "waited_for"
 
 @dataclass(slots=True)
 class WaitTime:
-    """The intentional waiting of one request in seconds; None if it requested none."""
+    """The intentional waiting of one request in seconds, or None if it has not waited."""
 
     secs: float | None = None
 
@@ -33,6 +33,6 @@ class WaitTime:
 
 
 def wait_time_of(scope: Scope) -> WaitTime:
-    """Return the wait time of a request, one value for all users."""
+    """Return the wait time of a request; all users share one object."""
     found: WaitTime = scope.setdefault("state", {}).setdefault(_NAME, WaitTime())
     return found

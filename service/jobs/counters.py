@@ -1,4 +1,4 @@
-"""Counts of a worker's work for the process that serves `/metrics`."""
+"""Counts of a worker's trials, jobs, waits and errors, for the process that serves `/metrics`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ class Counters:
         self._store_errors = 0
 
     def trial(self, status: str) -> None:
-        """Count a measured trial."""
         with self._lock:
             self._trials[status] += 1
 
     def job(self, state: str, secs: float, run_secs: float) -> None:
-        """Count an ended job: seconds since its submission, and since a worker took it."""
+        """Count an ended job. `secs` is the time since its submission, `run_secs` since its
+        lease."""
         with self._lock:
             self._jobs.append((state, secs, run_secs))
 
     def machine_wait(self, job_id: str, *, waits: bool) -> None:
-        """Record that a job begins or stops waiting for the machine, which another process uses."""
+        """Record that a job begins or stops waiting for the machine while another process uses
+        it."""
         with self._lock:
             self._count_waits()
             if waits:
@@ -41,12 +42,11 @@ class Counters:
                 self._waits_since.pop(job_id, None)
 
     def store_error(self) -> None:
-        """Count an error of the database."""
         with self._lock:
             self._store_errors += 1
 
     def take(self) -> dict[str, Any]:
-        """Return the counts as JSON data; resets them."""
+        """Return the counts as JSON data, and reset them."""
         with self._lock:
             self._count_waits()
             counts = {
@@ -60,7 +60,7 @@ class Counters:
             return counts
 
     def _count_waits(self) -> None:
-        """Add the waiting time since the last call; requires the lock."""
+        """Add the waiting time since the previous call. The caller holds the lock."""
         now = self._clock()
         for job_id, since in self._waits_since.items():
             self._machine_wait_secs += now - since

@@ -1,4 +1,4 @@
-"""A stored job, and a trial, as the documents that HTTP and the command line show."""
+"""Stored jobs and trials as the documents that HTTP and the command line show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def job_document(
     job: StoredJob, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the job's JSON. `best` is the verified best of a finished job; `place` is the result
-    of `queue.position_of`, `sharing` its owners as the caller may see them. `queued_secs` is the
-    time before its first worker, `elapsed_secs` from submission to the end including waits, which
-    `progress.wall_secs` excludes; both are None before that time."""
+    """Return the job's JSON. `place` is the result of `queue.position_of`, `sharing` describes the
+    job's owners as far as the caller may see them. `best` is the verified best of a finished job.
+    `queued_secs` is the time before the first worker. `elapsed_secs` is the time from submission to
+    the end, including waits (`progress.wall_secs` excludes them). Both are None until that
+    moment."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -45,12 +46,11 @@ def job_document(
 
 
 def _secs(start: datetime, end: datetime | None) -> float | None:
-    """Return the seconds from `start` to `end`, or None before the end."""
     return None if end is None else round(max((end - start).total_seconds(), 0.0), 3)
 
 
 def measurer_name(spec: str) -> str:
-    """Return the measurer without the folder of its file: `simulated:slow.json`."""
+    """Return the measurer without the folder of its file, such as `simulated:slow.json`."""
     kind, colon, path = spec.partition(":")
     return f"{kind}{colon}{path.rpartition('/')[2]}"
 
@@ -61,8 +61,8 @@ def moment(at: datetime | None) -> str | None:
 
 
 def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
-    """Return one trial of a job: its status, every sample, the schedule, and the result of its full
-    check among `checks` (the checks of its task), or None if it was not checked in full."""
+    """Return one trial of a job, with its samples and schedule. `checks` are the full checks of its
+    task; `full_check` is the one of this schedule, or None if it was not checked in full."""
     document = record.to_json()
     check = checks.check(record.trace, record.toolchain)
     return {

@@ -30,8 +30,8 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes to `fd` every `WORKER_HEARTBEAT_SECS`, from the first role until `stop`; None disables
-    it."""
+    """Writes role and counts to `fd` every `WORKER_HEARTBEAT_SECS`, from the first role until
+    `stop` is set. If `fd` is None, nothing is written."""
 
     fd: int | None
     counters: Counters
@@ -40,7 +40,7 @@ class Heartbeat:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take_role(self, role: Role) -> None:
-        """Report this role from now on."""
+        """Report `role` from now on."""
         with self._lock:
             begins, self.role = self.role is None, role
         if begins and self.fd is not None:
@@ -51,7 +51,7 @@ class Heartbeat:
             try:
                 os.write(fd, (json.dumps(self._news()) + "\n").encode())
             except OSError:
-                return  # the supervisor is gone, and the kernel is about to kill this process too
+                return  # the supervisor has ended, so the kernel will kill this process
             if self.stop.wait(timeouts.WORKER_HEARTBEAT_SECS):
                 return
 

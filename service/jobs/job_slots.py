@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from tilewright.service import timeouts
 
 MOST_ON_A_FLEET = 16
-"""One process runs the search of all of these jobs: more jobs would only wait for its core."""
+"""One process runs the searches of all these jobs; more jobs would only wait for its core."""
 
 
 @dataclass(slots=True)
 class JobSlots:
-    """The open jobs of one kind, by id, and their owners. `count` is the number of slots, without
-    the slots for owners who have no other job (`queue.choose`)."""
+    """Open jobs of this machine, or of its fleet, by id. `count` returns the number of slots (see
+    `queue.choose`). `oldest` is the id of the job that was the oldest waiting job at its start."""
 
     count: Callable[[], int]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class JobSlots:
     oldest: str = ""
 
     def open_owners(self) -> list[str]:
-        """Return the owner of each open job; finished jobs are dropped."""
+        """Forget finished jobs, and return the owner of each open job."""
         self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
         self.owners = {name: self.owners.get(name, "") for name in self.threads}
         return list(self.owners.values())
@@ -32,8 +32,8 @@ class JobSlots:
 
 @dataclass(slots=True)
 class FleetSize:
-    """One job for each machine of the fleet at `address`: while one job searches, races its fastest
-    candidates or has its best checked, which uses one machine, the others measure for the rest."""
+    """The number of slots of the fleet at `address`: one per machine. A job uses one machine while
+    it searches or checks its best; other jobs then use the others."""
 
     address: str
     at_least: int
@@ -47,7 +47,7 @@ class FleetSize:
         return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
 
     def _poll(self) -> None:
-        """Read the number of machines; unchanged if the fleet does not answer."""
+        """Read the number of machines; keep the last one if the fleet does not answer."""
         # Start-up: jobs that measure on this machine load no fleet code.
         from tilewright.tuner.measure.fleet.machines import fleet_status
         from tilewright.tuner.measure.protocol import MeasurerError

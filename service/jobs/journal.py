@@ -1,10 +1,8 @@
-"""Buffers the progress of a running job, which is stored a few times a second instead of at every
-trial.
+"""Buffers the progress of a running job. It is stored a few times a second, not at every trial.
 
-A trial's record is stored before the trial is reported. The rest (that the trial belongs to the
-job, its event, the progress) follows within `JOURNAL_FLUSH_SECS`, in one transaction for all trials
-since the last transaction. A process that dies in between loses only the event of a trial whose
-record is stored: the job finds the record when it resumes.
+A trial's record is stored before the trial is reported. The trial's event, its entry in the job and
+the progress follow within `JOURNAL_FLUSH_SECS`, in one transaction. If the process dies before,
+only events are lost: the job finds the records when it resumes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ MOST_UNTOLD = 512
 
 
 class Journal:
-    """The journal of one lease of one job, whose progress continues. Thread-safe."""
+    """The journal of one lease of a job. Progress continues from the stored progress.
+    Thread-safe."""
 
     def __init__(
         self, store: Store, job: StoredJob, clock: Callable[[], float] = time.monotonic
@@ -53,10 +52,10 @@ class Journal:
         activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
-        """Buffer an entry. `event` is of `kind`, `candidate` is the candidate that the search
-        proposed at `trial`, `progress` updates its fields, `activity` is the activity that begins,
-        `failures` is the argument of `report_job`. Flushes if it is due; then StoreError or
-        StaleLease may be raised."""
+        """Buffer an entry. `event` is an event of `kind`. `candidate` is the one that the search
+        proposed at `trial`. `progress` updates these fields only. `activity` is the activity that
+        begins. `failures` is the argument of `report_job`. Flush if it is time; StoreError or
+        StaleLease may then be raised."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -76,8 +75,9 @@ class Journal:
             self.flush()
 
     def flush(self, *, if_due: bool = False) -> None:
-        """Store the buffer. If StoreError is raised, the buffer is retained for another attempt.
-        Raise StaleLease if the lease was lost."""
+        """Store the buffer; with `if_due`, only if `JOURNAL_FLUSH_SECS` have passed. If StoreError
+        is raised, the buffer is retained for another attempt. Raise StaleLease if the lease was
+        lost."""
         with self._lock:
             news = self._trials or self._events or self._failures is not None
             if not news and self._is_reported:

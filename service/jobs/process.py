@@ -1,11 +1,10 @@
-"""Entry point of the worker process, which first ties its life to its parent's.
+"""Entry point of the worker process: `python -m tilewright.service.jobs.process PARENT`, with
+settings on standard input, as JSON.
 
-
-    python -m tilewright.service.jobs.process PARENT        (settings on standard input, as JSON)
-
-Importing the worker takes a third of a second. If the parent died meanwhile, an orphan would hold
-the database's lock, and no service could start: so the kernel kills this process with its parent
-from the beginning. Nothing is lost: what was acknowledged is in the database.
+The process first requests that the kernel kills it when its parent dies, and then imports the
+worker, which takes a third of a second. Otherwise, if the parent died during the import, an orphan
+would hold the database's lock, and no service could start. Acknowledged results are in the
+database.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Scheduling: which waiting job starts next, and the queue positions shown to users.
 
-A few jobs are open concurrently and share the machine in time slices (`time_slices`), so a short
-job ends soon whatever other jobs run. Of the waiting jobs, those of owners with the fewest open
-jobs come first, and an owner without an open job gets a slot even if all are taken: the number and
-declared cost of other owners' jobs delay no owner. Among these jobs, one slot always goes to the
-oldest job, so that none starves; the others go to the job with the fewest trials; the last slot is
-reserved for short jobs. A higher priority precedes all of this.
+A few jobs are open (started, not finished) at a time, and share the machine in time slices, so a
+short job ends soon. A higher priority comes first, then owners with the fewest open jobs. An owner
+without an open job may start one even if all slots are taken, so the jobs of other owners do not
+delay it. One slot is reserved for the oldest job, so that no job waits forever; the others go to
+the job with the fewest trials, the last one only to a short job.
 """
 
 from __future__ import annotations
@@ -20,26 +19,23 @@ if TYPE_CHECKING:
     from tilewright.db import Store
 
 SHORT_TRIALS = 64
-"""The default budget: jobs with at most this many trials are short."""
+"""The default budget. Jobs with at most this many trials are short."""
 
 SUSPECT_FAILURES = 5
-"""A job with this many failures rests before it is tried again: see `rest_secs`."""
+"""From this number of failures on, a job must wait: see `rest_secs`."""
 
 
 def rest_secs(failures: int) -> float:
-    """Return the seconds that a worker must live before it takes a job with this many failures.
-
-    This separates jobs that kill their worker from workers killed by something else: a worker that
-    dies during the rest did not die of this job, which is then not counted.
-    """
+    """Return how many seconds a worker must have lived before it may lease a job with this number
+    of failures. A worker that dies earlier was not killed by this job."""
     return 0.0 if failures < SUSPECT_FAILURES else 2.0 ** (failures - SUSPECT_FAILURES)
 
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
-    """Return the order in which jobs will start if no other arrives: resumed jobs first, those with
-    most failures last; then the oldest new job, then the new jobs with the fewest trials, each
-    group by priority, as `waiting` is ordered; one job of each owner, then a second of each, and so
-    on."""
+    """Return the order in which jobs will start if no other job arrives. `waiting` is sorted by
+    priority and age. Resumed jobs are first, the fewest failures first. Then for each priority: the
+    first new job of each owner, then the second of each, and so on; the oldest job is first, the
+    others follow by number of trials."""
     lost = sorted((job for job in waiting if job.lost), key=lambda job: job.failures)
     new = [job for job in waiting if not job.lost]
     lined_up = [*new[:1], *sorted(new[1:], key=_shortest)]
@@ -62,9 +58,10 @@ def choose(
     open_owners: Sequence[str],
     has_oldest: bool,
 ) -> WaitingJob | None:
-    """Return the job to start now, given the owners of open jobs and whether the slot of the oldest
-    is taken, or None if all must wait. Up to `slots` additional jobs may be open if each is its
-    owner's only one."""
+    """Return the job to start now, or None if all must wait. `open_owners` has the owner of each
+    open job. `has_oldest` states whether an open job has the slot reserved for the oldest job. At
+    most `slots` jobs are open, but an owner without an open job may start one, up to 2 * `slots` in
+    total."""
     counts = Counter(open_owners)
     if len(open_owners) >= slots:
         alone = [job for job in waiting if not counts[job.owner]]
@@ -85,22 +82,21 @@ def choose(
 
 def position_of(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
     """Return the job's position in the queue, from 1, and why it waits, or None if it does not
-    wait. Jobs of a fleet and of this machine wait in separate queues."""
+    wait. Jobs of the fleet and of this machine have separate queues."""
     fleet = any(job.fleet for job in waiting if job.id == job_id)
     same = [job for job in waiting if job.fleet == fleet]
     for position, job in enumerate(order(same), start=1):
         if job.id == job_id:
             before = position - 1
             if not before:
-                return position, "next: taken as soon as a worker has a place"
+                return position, "next: starts as soon as a slot is free"
             more = "1 job is" if before == 1 else f"{before} jobs are"
             return position, (
-                f"{more} taken before: owners in turn, of each the oldest first, then those with"
-                " fewest trials"
+                f"{more} before it: owners take turns; the oldest job is first, then those with"
+                " the fewest trials"
             )
     return None
 
 
 def open_jobs(store: Store) -> dict[str, int]:
-    """Return the number of unfinished jobs by state."""
     return {str(state): n for state, n in store.job_counts().items() if not state.final}

@@ -1,7 +1,5 @@
-"""A submitted job, parsed, checked and normalised.
-
-The normal form is stored with the job. Two requests with the same form are the same task.
-"""
+"""A submitted job, parsed, checked and normalised. The normalised request is stored with the
+job."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A runnable job. `native`: the target was not given as a document, so the machine that runs
-    the job takes the probes."""
+    """A runnable job. `native`: the target was given as `native`, so the machine that runs the job
+    measures its probes."""
 
     workload: Workload
     target: Target
@@ -36,7 +34,7 @@ class JobRequest:
     options: TuneOptions
 
     def to_json(self) -> dict[str, Any]:
-        """Return the normal form, as stored."""
+        """Return the normalised request, as stored."""
         return {
             "workload": self.workload.to_json(),
             "workload_summary": workloads.workload_summary(self.workload),
@@ -51,7 +49,8 @@ class JobRequest:
 
     @property
     def flight_key(self) -> str:
-        """A value that is equal for equal tasks, independent of their names."""
+        """A hash that is equal for requests of the same task and options. It does not depend on
+        names."""
         form = self.to_json()
         identity = {
             "workload": self.workload.key,
@@ -62,8 +61,8 @@ class JobRequest:
 
 
 def read_job(document: Any, settings: Settings) -> JobRequest:
-    """Parse the body of a request. Raise InvalidField, WorkloadError or TargetError, with
-    pointers."""
+    """Parse the body of a request. Raise InvalidField, WorkloadError or TargetError, with the JSON
+    pointer of the field."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: check_size(workload, settings))
@@ -102,8 +101,8 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 
 
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
-    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. The machine may
-    have to be probed, so `control` may raise MeasurementAborted."""
+    """Parse a stored request, in a worker. `fleet` is the address of the service's fleet. A native
+    machine without probes is probed; `control` may abort this with MeasurementAborted."""
     # Start-up: registering a job measures nothing.
     from tilewright.tuner.measure.measurer_spec import measured_target
 
@@ -125,12 +124,9 @@ def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = 
 
 
 def checked_measurer(spec: str, settings: Settings) -> str:
-    """Return `spec` with its file below the service's folder. Raise InvalidField for any other
-    file.
-
-    A fleet is always the service's own: with an address, a client could choose the server that the
-    service connects to.
-    """
+    """Return `spec`, with the path of its file in the service's measurer folder. Raise InvalidField
+    if it is not allowed. A fleet has no address here: a client must not choose the server that the
+    service connects to."""
     if spec == REAL:
         return spec
     if spec == FLEET:
@@ -168,7 +164,6 @@ def checked_measurer(spec: str, settings: Settings) -> str:
 
 
 def _below(root: Path, name: str) -> Path | None:
-    """Return the file `name` below `root`, or None if there is none."""
     # A NUL or a bare dot has a special meaning for the file system.
     if "\0" in name or not name:
         return None

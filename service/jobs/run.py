@@ -1,7 +1,7 @@
-"""One lease of one job: its time slices, its heartbeat, its end.
+"""Runs a job during one lease: its time slices, its heartbeat, its end.
 
-A job does not affect its neighbours: an invalid request ends it as FAILED, as does a bug, with its
-traceback in the log; while the database cannot be written, the job waits.
+An error does not affect other jobs. An invalid request or a bug ends the job as FAILED; a bug's
+traceback is logged. While the database is not writable, the job waits.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ log = logging.getLogger("tilewright.worker")
 
 _LONG = frozenset({"starting", "reference", "full check"})
 _REPEATED_PHASES = frozenset({"proposing", "compiling", "measuring"})
-"""Phases that repeat with every batch: shown as progress, without events."""
+"""Phases that repeat with every batch. They are shown as progress, and have no events."""
 
 
 MOST_LISTED = 1_000_000
 
 
 class _Draining(BaseException):
-    """The worker is stopping and the job returns to the queue. Ends a run from within `on_event`:
-    no code in between may catch it."""
+    """Ends a run because the worker stops; the job returns to the queue. It is raised by
+    `on_event`, and no code on the way to `JobRun` may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The values that all jobs of a worker share. `run` and `publish` are the real functions; tests
-    replace them. `stop` ends all jobs."""
+    """The values that all jobs of a worker share. `run` and `publish` can be replaced in tests.
+    `stop` ends all jobs."""
 
     store: Store
     lease_secs: float
@@ -82,7 +82,7 @@ class JobRun:
         self._store = context.store
         self._job = job
         self._owner = owner
-        # A fleet has its own machines: its jobs share nothing with jobs here.
+        # A fleet has its own machines: its jobs take no time slices of this machine.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = context.time_slices if mine else TimeSlices()
         self._is_ticket = mine and job.priority <= TICKET_PRIORITY
@@ -105,16 +105,15 @@ class JobRun:
         self._failures = job.failures
         self._has_started = False
         self._begun = context.clock()
-        # The time of day is only used for the wait before this worker.
+        # Only the wait before this lease is measured by the time of day.
         self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
 
     def run_to_end(self) -> None:
-        """Run the job. Raises nothing: errors are stored in the job, or logged."""
+        """Run the job. Errors are stored in the job, or logged; none is raised."""
         with (
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
-            # Log lines contain the job's id.
             heartbeat = threading.Thread(
                 target=copy_context().run, args=(self._keep_lease,), daemon=True
             )
@@ -134,7 +133,7 @@ class JobRun:
                 heartbeat.join()
 
     def _run_with_retries(self) -> None:
-        """Run the job, and retry while its database cannot be used: stored measurements are
+        """Run the job, again and again while its database cannot be used. Stored measurements are
         reused."""
         pause_secs = timeouts.STORE_RETRY_SECS
         while True:
@@ -172,7 +171,7 @@ class JobRun:
             self._end(JobState.FAILED, error=_bug(error))
 
     def _requeue(self) -> None:
-        """Return the job to the queue, unless another worker has it by now."""
+        """Return the job to the queue, unless another worker has leased it."""
         if self._lost.is_set():
             return
         self._journal.note(failures=self._failures)
@@ -211,8 +210,8 @@ class JobRun:
         return report
 
     def _give_up(self) -> None:
-        """End the job as FAILED, with the best of its trials: all trials are known, so this only
-        checks the best once more."""
+        """End the job as FAILED, with its best trial. No trial is measured; the best is checked
+        once more."""
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
         if not trials:
@@ -227,7 +226,7 @@ class JobRun:
     # -- time slices
 
     def _yield_slice(self) -> None:
-        """Pass the machine on if this job's time slice is over."""
+        """Let the next job use the machine if this job's time slice is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         self._yield_to_preparations()
@@ -238,8 +237,8 @@ class JobRun:
         return self._is_ticket and self._means.must_yield()
 
     def _yield_to_preparations(self) -> None:
-        """Wait, as a ticket job, while answers are prepared: the answer for its own task may be
-        among them."""
+        """Wait while answers are prepared, if this is a ticket job. Its own task may be among
+        them."""
         self._turns.step_aside(
             self._job.id,
             self._must_yield,
@@ -247,13 +246,12 @@ class JobRun:
         )
 
     def _wait_for_slice(self, before: int) -> None:
-        """Wait while other jobs have the machine; raises when the job must stop waiting."""
         others = "1 other job is" if before == 1 else f"{before} other jobs are"
         self._check_while_waiting(f"its turn: {others} before it")
 
     def _check_while_waiting(self, waits_for: str) -> None:
-        """Raise _Draining or MeasurementAborted if the wait must end: a cancelled job does not wait
-        for the check of its best."""
+        """Report the wait, or end it: raise _Draining if the worker stops, or MeasurementAborted if
+        the job is cancelled."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
@@ -261,7 +259,7 @@ class JobRun:
         self._report_wait(waits_for)
 
     def _report_wait(self, text: str) -> None:
-        """Report the resource that the job waits for, or "" for none."""
+        """Report the resource that the job waits for, or "" if the wait is over."""
         if self._lost.is_set():
             return
         for_machine = text.startswith("waiting for the machine")
@@ -275,8 +273,8 @@ class JobRun:
             self._mark_started()
 
     def _mark_started(self) -> None:
-        """Store that from now on the death of this process counts against the job, unless it was
-        killed from outside. This is stored before the job's work begins."""
+        """Store that from now on the death of this process counts as a failure of the job, unless
+        the process was killed from outside. This is stored before the work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._has_started = True
@@ -336,7 +334,7 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """Return the files of the best; none for a cancelled job."""
+        """Return the files of the best, or no files if the job is cancelled."""
         if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built on demand")
         return self._means.publish(*args)
@@ -371,11 +369,8 @@ class JobRun:
     # -- while it runs
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Record a stored trial, then decide whether to continue.
-
-        Trials of an earlier run, or of this job before its worker died, arrive in large numbers and
-        are already known: they are listed and counted, without events.
-        """
+        """Record a stored trial. Raise _Draining if the run must end. Reused trials, of an earlier
+        run or of an earlier worker of this job, are listed and counted, but have no events."""
         if not event["reused"]:
             self._failures = 0
         status = event["result"]["status"]
@@ -425,8 +420,8 @@ class JobRun:
         return 0.0 if since is None else self._means.clock() - since
 
     def _keep_lease(self) -> None:
-        """Renew the lease, flush the journal, and check four times a second whether the job is to
-        end: native code that does not return is killed."""
+        """Renew the lease and flush the journal. Check four times a second whether the job must
+        end; native code that does not return is then killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
         pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
@@ -469,8 +464,8 @@ class JobRun:
             self._abandon()
 
     def _abandon(self) -> None:
-        """End the cancelled job while its thread cannot be interrupted. When the thread's call
-        returns, it finds that its lease is lost, and ends."""
+        """End the cancelled job although its thread cannot be interrupted. The thread finds later
+        that its lease is lost, and ends."""
         if self._over.is_set() or self._lost.is_set():
             return
         try:
@@ -484,15 +479,15 @@ class JobRun:
 
 
 def _secs_used_before(job: StoredJob) -> float:
-    """Return the seconds of the budget that earlier leases used, but at most half of it: the rest
-    may be needed to check the best once more."""
+    """Return the seconds of the budget that earlier leases used, but at most half of the budget:
+    the rest may be needed to check the best again."""
     seconds = (job.request.get("budget") or {}).get("seconds")
     used_secs = float(job.progress.get("used_secs") or 0.0)
     return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
 def _event_without_samples(event: dict[str, Any]) -> dict[str, Any]:
-    """Return a trial as an event: without samples, which `trials` has."""
+    """Return the event of a trial without its samples, which are in the job's list of trials."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
     shortened = {name: value for name, value in event.items() if name != "candidate"}
     return {**shortened, "result": result}

@@ -27,11 +27,11 @@ from tilewright.tuner.process.child_command import module_command
 log = logging.getLogger("tilewright.supervisor")
 
 HOPELESS = frozenset({ExitCode.USAGE, ExitCode.DATABASE})
-"""Exit codes of a worker that could not start: another would fail in the same way."""
+"""Exit codes of a worker that could not start; another worker would fail in the same way."""
 
 
 _FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
-"""Exit codes of a worker that was killed from outside, unless for lack of memory."""
+"""Exit codes of a worker that a signal killed, sent from outside or because memory ran out."""
 MOST_DEATHS = 3
 
 Counts = Callable[[dict[str, Any]], None]
@@ -39,8 +39,8 @@ Counts = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """Health of the worker. `reason` states why it is not `ready`. `role` is its last role: a
-    standby worker is as ready as a leader."""
+    """Health of the worker. `reason` states why it is not `ready`; a STANDBY can be ready. `deaths`
+    counts recent deaths."""
 
     ready: bool
     pid: int | None
@@ -52,9 +52,9 @@ class WorkerHealth:
 class Supervisor:
     """Runs `python -m tilewright.service.jobs.process` until `stop`.
 
-    A worker that cannot use the database at start ends the service (`on_hopeless`). After any other
-    death a new worker resumes the jobs from their records. `on_counts` receives the worker's
-    counts. `clock` and `command` are for tests.
+    If the first worker cannot use the database, `on_hopeless` ends the service. After any other
+    death a new worker resumes the jobs. `on_counts` receives the worker's counts. `clock` and
+    `command` are for tests.
     """
 
     def __init__(
@@ -91,12 +91,13 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id, None while there is none."""
+        """The worker's process id, or None if there is no worker."""
         with self._lock:
             return self._process.pid if self._process is not None else None
 
     def health(self) -> WorkerHealth:
-        """Ready: a worker lives, had a recent heartbeat, and did not die repeatedly."""
+        """Return the worker's health. It is ready if it had a recent heartbeat and did not die
+        repeatedly."""
         now = self._clock()
         with self._lock:
             pid = self._process.pid if self._process is not None else None
@@ -121,7 +122,7 @@ class Supervisor:
                 self._process.terminate()
 
     def stop(self) -> None:
-        """Drain the worker: SIGTERM, wait `drain_secs`, SIGKILL to its whole group."""
+        """Drain the worker: send SIGTERM, wait `drain_secs`, send SIGKILL to its process group."""
         self.begin_stop()
         if self._thread.ident is None:
             return
@@ -132,7 +133,6 @@ class Supervisor:
             self._thread.join()
 
     def kill(self) -> None:
-        """Kill the worker."""
         self._stopping.set()
         pid = self.pid
         if pid is not None:
@@ -198,7 +198,7 @@ class Supervisor:
         return code
 
     def _read_heartbeats(self, beats: io.FileIO) -> bool:
-        """Read heartbeats until the worker ends; return True if it must be killed."""
+        """Read heartbeats until the worker ends. Return True if it is silent and must be killed."""
         silent_secs, unfinished, has_lived = 0.0, b"", False
         while True:
             before = time.monotonic()
@@ -232,14 +232,14 @@ class Supervisor:
 
 
 def worker_environment() -> dict[str, str]:
-    """Return this process's environment without variables that a worker does not need and other
-    users may read in /proc: a client's key, and the URL of the database with its password."""
+    """Return this process's environment without secrets that a worker does not need: a client's
+    key, and the database's URL with its password. Other users could read them in /proc."""
     return {n: v for n, v in os.environ.items() if n not in ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")}
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory; 0 if it does not report
-    it."""
+    """Return how many processes the kernel has killed because memory ran out; 0 if this is
+    unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Ticket jobs: they tune workloads that a lookup requested and no job has tuned."""
+"""Ticket jobs tune workloads that a lookup requested and no job has tuned."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Tickets = Callable[[Workload], Ticket | None]
 
 
 def tickets_for(target: Target, trials: int) -> Tickets:
-    """Return a function that makes the ticket job of a workload on `target`: request, body hash and
-    flight key, or None if no machine of this service can measure it."""
+    """Return a function that maps a workload to its ticket job on `target`: request, body hash and
+    flight key. The function returns None if this machine cannot run code for `target`."""
     host = targets.this_machine()
     if grade_of(target, host) is None:
         return lambda workload: None

@@ -1,10 +1,9 @@
 """Time slices: jobs take turns on one machine.
 
-Owners share the machine by the seconds they have used, whatever budgets their jobs declare: the
-next slice goes to the owner with the least use, and round-robin among that owner's jobs. A slice
-that takes longer than it should, in a call that cannot be interrupted, is charged: the other owners
-get the machine until they have used as much. An owner that arrives, or returns, starts level with
-the others: unused time is no credit.
+Owners share the machine by the seconds that they have used, whatever the budgets of their jobs. The
+next slice goes to the owner with the least use, round-robin among its jobs. If a call cannot be
+interrupted at the end of a slice, its whole time counts as use. An owner that arrives or returns
+starts with the least use of the present owners: unused time is no credit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from tilewright.service import timeouts
 
 
 class TimeSlices:
-    """Decides which participant has the machine. Thread-safe; names are unique."""
+    """Decides which participant has the machine. Participants (jobs) have unique names.
+    Thread-safe."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TimeSlices:
 
     @contextmanager
     def participate(self, name: str, owner: str = "") -> Iterator[None]:
-        """Participate, for `owner`, during the block."""
+        """Let the job `name` of `owner` take part in the time slices during the block."""
         with self._changed:
             self._enter(name, owner)
         try:
@@ -47,21 +47,22 @@ class TimeSlices:
                 self._leave(name)
 
     def slice_is_over(self, name: str) -> bool:
-        """Return whether `name` has the machine, its slice is long enough, and another participant
-        is next."""
+        """Return whether `name` has used the machine for a full slice, and another participant is
+        next."""
         with self._changed:
             mine = self._first == name and self._clock() - self._began >= self._turn_secs
             return mine and self._next() != name
 
     def take_turn(self, name: str, look: Callable[[int], None]) -> None:
-        """Pass the machine on if the slice is over, and wait for the next slice: see `wait`."""
+        """End the slice if it is over, and wait for the next slice of `name`. `look` as in
+        `wait`."""
         if self.slice_is_over(name):
             with self._changed:
                 self._pass_on()
         self.wait(name, look)
 
     def wait(self, name: str, look: Callable[[int], None]) -> None:
-        """Wait for the slice of `name`. Calls `look` several times a second with the number of
+        """Wait for a slice of `name`. `look` is called several times a second with the number of
         participants before it; an exception in `look` ends the wait."""
         while True:
             with self._changed:
@@ -75,8 +76,8 @@ class TimeSlices:
     def step_aside(
         self, name: str, others_first: Callable[[], bool], look: Callable[[], None]
     ) -> None:
-        """Leave while `others_first`, then queue again at the end. Calls `look` several times a
-        second; an exception in it ends the wait."""
+        """Leave while `others_first` returns True, then enter again as the last of its owner.
+        `look` is called several times a second; an exception in `look` ends the wait."""
         if not others_first():
             return
         with self._changed:
@@ -128,12 +129,11 @@ class TimeSlices:
         self._used_secs[owner] = self._used(owner)
 
     def _used(self, owner: str) -> float:
-        """Return an owner's use so far, including the current slice."""
+        """Return the seconds that an owner has used, including the current slice."""
         under_way = self._first is not None and self._owners[self._first] == owner
         return self._used_secs[owner] + (self._clock() - self._began if under_way else 0.0)
 
     def _line(self) -> list[str]:
-        """Return all participants in the order of their next slices."""
         names = [name for name in self._owners if name != self._first]
         names += [] if self._first is None else [self._first]  # last among equals
         return sorted(names, key=lambda name: self._used(self._owners[name]))
@@ -142,8 +142,8 @@ class TimeSlices:
         return self._line()[0]
 
     def _before(self, name: str) -> int:
-        """Return the number of participants before `name`: the current participant and the next
-        ones."""
+        """Return how many participants have the machine before `name`, including the current
+        one."""
         if self._first == name:
             return 0
         line = [other for other in self._line() if other != self._first]

@@ -1,7 +1,4 @@
-"""One tuning run with its database, for `tune` and for a service's worker.
-
-Equal workload, target and options give an equal stored result.
-"""
+"""One tuning run that stores its results, for the command `tune` and for workers."""
 
 from __future__ import annotations
 
@@ -27,16 +24,14 @@ if TYPE_CHECKING:
 
 
 REAL = "local"
-"""The measurer that runs kernels here; only it needs the machine's probes."""
+"""The measurer that runs kernels on this machine. No other measurer needs the machine's probes."""
 
 FLEET = "dask"
-"""The measurer of jobs on the service's own fleet, whose address the service knows."""
+"""The measurer of jobs on the service's fleet, whose address is a setting of the service."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """Options of a run."""
-
     budget: Budget = field(default_factory=Budget)
     strategy: str = "annealing"
     seed: int = 0
@@ -45,7 +40,7 @@ class TuneOptions:
 
 
 def check_measurable(target: Target, measurer: str) -> None:
-    """Raise TargetError if `measurer` would have to run code here that this machine cannot run."""
+    """Raise TargetError if `measurer` is this machine, and it cannot run code for `target`."""
     from tilewright.tuner.machine.native_target import native_target
 
     if measurer != REAL:
@@ -72,10 +67,11 @@ def tune_into(
     control: Control | None = None,
     begun: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> TuneReport:
-    """Tune and store. `on_event` gets every trial as JSON data once it is stored; an exception in
-    it ends the run. `should_stop` ends it after a trial, and the incumbent is verified. `control`
-    is the argument of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's
-    value) and record keys of trials that an earlier worker reported."""
+    """Tune a workload, and store the trials. `on_event` receives each stored trial as JSON data; if
+    it raises an exception, the run ends. If `should_stop` returns True, the run ends after the
+    current trial, and the incumbent is verified. `control` is passed to `tuner.tune`. `begun` has
+    the trials that an earlier worker reported: candidate (sketch, then the index of each knob's
+    value) and record key."""
     from tilewright.schedules.space import Candidate
     from tilewright.tuner.tuning import tune
 
@@ -162,8 +158,8 @@ def whole_document(
     control: Control,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """Return `result_document`, whose wall time includes building the files of the best. If the
-    time budget of the run is used up, the files are built on demand later."""
+    """Return `result_document`. Its wall time includes building the files of the best. If the time
+    budget is used up, the files are built on demand later."""
     document = result_document(store, workload, target, report, _in_time(publish, control))
     before = document["wall_secs_by_phase"]
     rest = max(control.wall_secs - sum(before.values()), 0.0)
@@ -183,7 +179,7 @@ def _in_time(publish: Publish, control: Control) -> Publish:
 
 
 def register(store: Store, workload: Workload, target: Target) -> None:
-    """Store the workload and target that records will refer to."""
+    """Store the workload and target to which records will refer."""
     store.register(
         workload.key,
         workload.to_json(),

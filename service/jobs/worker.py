@@ -1,7 +1,7 @@
 """The worker: leases jobs from the database and runs a few of them in time slices.
 
-Every report of a job is stored in the database first, so this process may die at any moment: the
-next coordinator resumes its jobs from their records immediately.
+State is stored before it is reported, so this process may die at any moment. The next coordinator
+resumes its jobs immediately.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ log = logging.getLogger("tilewright.worker")
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Settings of a worker. `db_url` "" is the user's own database; `beat_fd` receives its
-    heartbeats (None: no heartbeats); with `standby` it waits while another worker coordinates.
-    `blameless`: the previous worker was killed from outside, not by a job."""
+    """Settings of a worker. `db_url` is "" for the user's default database. Heartbeats go to
+    `beat_fd`, unless it is None. `standby`: wait while another worker coordinates. `blameless`: the
+    previous worker was killed from outside, not by a job."""
 
     db_url: str
     lease_secs: float = 5.0
@@ -76,7 +76,7 @@ class Worker:
         self._since = self.context.clock()
 
     def work(self) -> None:
-        """Run jobs until stopped; then wait for open jobs."""
+        """Run jobs until stopped; then wait for the open jobs to end."""
         pause_secs = self.poll_secs
         while not self.context.stop.is_set():
             try:
@@ -84,8 +84,8 @@ class Worker:
                 if problem:
                     raise StoreError(problem)
                 if self.coordinated and not self.context.store.coordinates():
-                    # A server's lock ends with its connection. Taking it again ends the leases of
-                    # jobs that run here: they stop, and are leased again.
+                    # A database server releases the lock when the connection ends. Taking the lock
+                    # again ends the leases of the jobs that run here; they are leased again.
                     log.warning("the coordinator's lock was lost with its connection")
                     coordinate(
                         self.context.store,
@@ -98,7 +98,8 @@ class Worker:
                     pass
                 pause_secs = self.poll_secs
             except StoreError as error:
-                # The cause may go away, such as another process on the database or a full disk.
+                # The cause may be temporary, such as another process on the database or a full
+                # disk.
                 self.context.counters.store_error()
                 pause_secs = min(max(2 * pause_secs, 0.5), timeouts.DATABASE_RETRY_MAX_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
@@ -116,7 +117,6 @@ class Worker:
         return True
 
     def _open_one(self) -> bool:
-        """Start one more job if a slot is free; return whether one was started."""
         leased = self._lease()
         if leased is None:
             return False
@@ -128,8 +128,8 @@ class Worker:
         return True
 
     def _lease(self) -> tuple[StoredJob, JobSlots, str] | None:
-        """Return the next job, its kind of slots, and its owner: a fleet's jobs use no slots of
-        this machine."""
+        """Return the next job, leased, with its slots (of this machine or the fleet) and owner, or
+        None."""
         lived_secs = self.context.clock() - self._since
         waiting = [
             job
@@ -168,8 +168,9 @@ def _is_ticket(job: WaitingJob) -> bool:
 
 
 def main() -> int:
-    """Run a worker until SIGTERM, with settings from standard input as JSON: others may read its
-    environment and command line, which must not hold a database password."""
+    """Run a worker until SIGTERM. Settings are read from standard input as JSON, because other
+    users can read the environment and the command line, and one setting may be a database
+    password."""
     from tilewright.db import open_store
 
     settings = WorkerSettings(**json.load(sys.stdin))
@@ -178,8 +179,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        # `serve` has created and upgraded it: a file that is missing by now must not be created
-        # empty.
+        # `serve` has created the database. If it is missing now, it must not be created empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
             context = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
             pulse = Heartbeat(settings.beat_fd, context.counters, stop)
@@ -219,9 +219,9 @@ def coordinate(
     blameless: bool = False,
     take_role: Callable[[Role], None] = lambda role: None,
 ) -> bool:
-    """Become the only coordinator, which ends the leases of its dead predecessor; return False if
-    stopped first. With `standby` it waits while another coordinator lives, or the server is away;
-    `take_role` is called when a role begins. Raise StoreHeld, which names the other coordinator."""
+    """Become the only coordinator, and end the leases of the previous one. Return False if `stop`
+    is set first. With `standby`, wait while another process coordinates or the server is
+    unreachable; otherwise raise StoreHeld. `take_role` is called with each new role."""
     stands_by = False
     while not stop.is_set():
         try:

@@ -1,5 +1,5 @@
-"""Priority of preparations over the jobs that tune the same workloads, because a client waits for
-the preparation."""
+"""Preparations have priority over the jobs that tune the same workloads, because clients wait for
+preparations."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ class YieldPolicy:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_due(self, waiting: Callable[[], int]) -> bool:
-        """Return whether to yield: `waiting()`, the number of unfinished preparations, is positive
-        and has not been positive for too long. `waiting` is called a few times per second at
-        most."""
+        """Return whether to yield: preparations wait, and have not waited for more than
+        `most_secs`. `waiting` returns their number; it is called a few times per second at most."""
         with self._lock:
             now = self.clock()
             if now - self._looked > self.most_secs:
@@ -41,8 +40,8 @@ class YieldPolicy:
 
 
 def _some(waiting: Callable[[], int]) -> bool:
-    """Return whether any preparation waits; False for an unusable database, so that no job is
-    delayed."""
+    """Return whether any preparation waits. Return False if the database cannot be used, so that no
+    job is delayed."""
     try:
         return waiting() > 0
     except TilewrightError:

@@ -1,4 +1,4 @@
-"""A dashboard for Grafana and alert rules for Prometheus, of the metrics at `/metrics`."""
+"""A dashboard for Grafana and alert rules for Prometheus, for the metrics at `/metrics`."""
 
 from __future__ import annotations
 

@@ -14,10 +14,8 @@ ENTRY_BYTES = 300
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key; the least recently used are dropped first. Thread-safe.
-
-    `size_bytes` limits the sum of the sizes that callers state.
-    """
+    """Values by key; the least recently used are dropped first. Thread-safe. `size_bytes` limits
+    the sum of the sizes that callers pass to `put`."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -34,7 +32,7 @@ class BoundedCache(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, value_bytes: int) -> None:
-        """Store `value`, of about `value_bytes`, replacing an older one."""
+        """Store `value`, of about `value_bytes`, and replace an older one."""
         taken = value_bytes + ENTRY_BYTES
         with self._lock:
             known = self._entries.pop(key, None)

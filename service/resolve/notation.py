@@ -12,14 +12,12 @@ MAX_PARTS = 64
 
 
 def read_notation(document: dict[str, Any]) -> WorkloadSpelling:
-    """Parse the document. WorkloadError with a pointer if a part has the wrong type.
-
+    """Parse the document. Raise WorkloadError with a JSON pointer if a part has the wrong type.
     `tensors` is `{"A": "f32[2,2]"}` (in the order of the arguments) or `["A=f32[2,2]"]`; `ranges`
-    is `{"r": 3}`; `allow_error` a number.
-    """
+    is `{"r": 3}`; `allow_error` is a number."""
     unknown = sorted(document.keys() - {"expr", "tensors", "ranges", "allow_error"})
     if unknown:
-        raise _wrong(f"{unknown[0][:60]!r}: there is no such field beside expr", f"/{unknown[0]}")
+        raise _wrong(f"{unknown[0][:60]!r}: no such field is allowed with expr", f"/{unknown[0]}")
     expr = document["expr"]
     if not isinstance(expr, str):
         raise _wrong("expr: must be text such as 'C[i,j] += A[i,k] * B[k,j]'", "/expr")

@@ -1,4 +1,4 @@
-"""A cache of parsed workloads: their key follows from their text."""
+"""A cache of parsed workloads, by the text from which they are parsed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ MEMORY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """A valid workload that this service accepts: its key, and its summary as JSON."""
+    """The key of a valid workload that this service accepts, and its summary as JSON."""
 
     key: str
     summary: bytes
 
 
 class ParsedWorkloads:
-    """Parses spellings and documents of workloads. Thread-safe."""
+    """Parses the notations and documents of workloads. Thread-safe."""
 
     def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
         self._settings = settings
         self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
     def parsed_name(self, spelled: str | dict[str, Any]) -> ParsedName:
-        """Return the key and summary of the workload `spelled`. Raise WorkloadError if it is
-        invalid or too large."""
+        """Return the key and summary of a workload. Raise WorkloadError if it is invalid or too
+        large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
-        # Texts of a string and a document differ: one begins with a quotation mark.
+        # A string and a document never have the same text: only a string begins with a quote.
         digest = hashlib.sha256(text.encode()).digest()
         known = self._named.get(digest)
         if known is None:
@@ -48,7 +48,7 @@ class ParsedWorkloads:
         return known
 
     def read(self, spelled: str | dict[str, Any]) -> Workload:
-        """Return the workload itself. WorkloadError as for `parsed_name`."""
+        """Return the workload. Raise WorkloadError as `parsed_name`."""
         workload = workloads.workload_of(spelled)
         check_size(workload, self._settings)
         return workload

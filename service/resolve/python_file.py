@@ -1,7 +1,7 @@
 """A workload from a function in a user's Python file.
 
-Only the command line runs such a file. An error in it is the author's to correct, so the message is
-one line with the place; a traceback would look like a bug of ours.
+Only the command line runs such a file. The author must correct its errors, so a message is one line
+with the location; a traceback would look like a bug of Tilewright.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 def call_function(file: str, name: str) -> Workload:
-    """Return the result of FUNCTION in FILE.py. Raise UsageProblem or WorkloadError.
-
-    Output of the file goes to stderr: stdout may be promised to one JSON document.
-    """
+    """Return the result of function `name` in `file`. Raise UsageProblem or WorkloadError. Output
+    of the function goes to stderr, because stdout may have to be one JSON document."""
     # Start-up: most workloads are not in a Python file.
     from tilewright.schedules.workload.workload import Workload
 
@@ -49,7 +47,7 @@ def call_function(file: str, name: str) -> Workload:
         raise UsageProblem(
             f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
         )
-    workload.normalised()  # refuses a result that is not a computation
+    workload.normalised()  # raises WorkloadError if it is not a computation
     return workload if workload.name else workload.named(name)
 
 
@@ -57,7 +55,7 @@ def _load(path: Path) -> ModuleType:
     name = f"tilewright_file_{path.stem}"  # not the name of an existing module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None  # the spelling ends in .py
+    assert spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
@@ -77,7 +75,8 @@ def _functions(module: ModuleType) -> str:
 
 @contextmanager
 def _reported(what: str, file: str) -> Iterator[None]:
-    """Convert any exception of the user's code into a UsageProblem; errors of Tilewright pass."""
+    """Convert exceptions of the user's code into UsageProblem; errors of Tilewright are not
+    changed."""
     try:
         yield
     except SyntaxError as error:
@@ -94,7 +93,7 @@ def _reported(what: str, file: str) -> Iterator[None]:
 
 
 def _place(error: Any, file: str) -> str:
-    """Return the last line of `file` in the traceback."""
+    """Return the line of `file` that is innermost in the traceback, as text, or ""."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

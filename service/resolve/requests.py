@@ -1,5 +1,5 @@
-"""Schemas of request bodies, parsed strictly: an unknown field, a string for a number or a fraction
-for an integer is refused with its JSON pointer."""
+"""Schemas of request bodies. Parsing is strict: an unknown field, text instead of a number or a
+fraction instead of an integer is an error with a JSON pointer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _LIMITS = RequestLimits()
 
 StrategyName = Annotated[Strategy, Field(strict=False)]
 GradeName = Annotated[Grade, Field(strict=False)]
-"""By name, as JSON has no enums."""
 
 EXAMPLE_JOB: dict[str, Any] = {
     "workload": "matmul:M=512,N=512,K=512",
@@ -35,13 +34,13 @@ EXAMPLE_JOB: dict[str, Any] = {
 
 
 class StrictModel(BaseModel):
-    """No coercion, no unknown fields."""
+    """A model without coercion and unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class BudgetIn(StrictModel):
-    """What a job may use. `trials` counts earlier runs of the same search too."""
+    """The budget of a job. `trials` includes the trials of earlier runs of the same search."""
 
     trials: Annotated[int, Field(ge=1, le=_LIMITS.trials_max)] = _LIMITS.trials_default
     seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
@@ -55,7 +54,7 @@ class JobIn(StrictModel):
     )
 
     workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] = Field(
-        description="A spelling (`matmul:M=512,N=512,K=512`), a canonical workload document, or "
+        description="Text such as `matmul:M=512,N=512,K=512`, a workload document, or "
         '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
     )
     target: Annotated[str, Field(min_length=1, max_length=256)] | dict[str, Any] = Field(
@@ -69,12 +68,13 @@ class JobIn(StrictModel):
     seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Higher starts first; not part of the identity of a job."
+        default=0, description="A job of higher priority starts first."
     )
 
 
 class LookupIn(StrictModel):
-    """`POST /v1/best:lookup`. Each of `workloads` is a spelling, a document or a key."""
+    """`POST /v1/best:lookup`. Each workload is text such as `matmul:M=512,N=512,K=512`, a document
+    or a key."""
 
     workloads: Annotated[
         list[str | dict[str, Any]], Field(min_length=1, max_length=_LIMITS.lookup_items)
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(model: type[M], document: Any) -> M:
-    """Parse `document` as a `model`. Raise InvalidField, which names the first error."""
+    """Parse `document` as a `model`. Raise InvalidField, with the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -99,20 +99,19 @@ def read_model(model: type[M], document: Any) -> M:
 
 
 def json_pointer(location: Sequence[str | int]) -> str:
-    """Return the JSON pointer (RFC 6901) of a location: `/budget/trials`."""
+    """Return the JSON pointer (RFC 6901) of a location, such as `/budget/trials`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
 
 
 def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
-    """Return an error of Pydantic in our format: the field, the accepted values, the found
-    value."""
+    """Convert an error of Pydantic: name the field, the accepted values, and the value `found`."""
     if kind == "extra_forbidden":
         return InvalidField(
             f"{_where(loc)}: there is no such field",
             code="unknown_field",
             pointer=json_pointer(loc),
         )
-    # Pydantic names the branch of a union that it tried, which is no member of the document.
+    # Pydantic adds the branch of a union that it tried; this is not a member of the document.
     location = [part for part in loc if part not in _BRANCHES]
     where, pointer = _where(location), json_pointer(location)
     if kind == "missing":
@@ -127,9 +126,9 @@ _BRANCHES = frozenset(
     {"constrained-str", "str", "dict[str,any]", "float", "constrained-float", "literal['native']"}
 )
 _WANTED = {
-    "workload": "a spelling such as 'matmul:M=512,N=512,K=512', a workload document, or "
+    "workload": "text such as 'matmul:M=512,N=512,K=512', a workload document, or "
     '{"expr": ..., "tensors": {...}, "ranges": {...}}',
-    "workloads": "a list of 1 to 1000 spellings, workload documents or keys",
+    "workloads": "a list of 1 to 1000 texts, workload documents or keys",
     "target": "'native' or a target document (a lookup also accepts a key)",
 }
 
@@ -144,7 +143,8 @@ def _short(value: object) -> str:
 
 
 def check_size(workload: Workload, settings: Settings) -> None:
-    """Raise WorkloadError "too_large" for more memory or work than this service accepts."""
+    """Raise WorkloadError "too_large" if the workload needs more memory or iterations than this
+    service accepts."""
     # Start-up: reading settings needs no workload.
     from tilewright.schedules.workload.size import check_limits
 
@@ -159,7 +159,7 @@ T = TypeVar("T")
 
 
 def located(pointer: str, make: Callable[[], T]) -> T:
-    """Return the result of `make`; the pointers of its errors are prefixed with `pointer`."""
+    """Return the result of `make`. `pointer` is prefixed to the JSON pointers of its errors."""
     try:
         return make()
     except TilewrightError as error:

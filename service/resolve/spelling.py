@@ -1,4 +1,5 @@
-"""Spellings of a workload, and their parts on a command line."""
+"""The notations of a workload (operator, index notation, file), as options of the command line and
+as parts of requests."""
 
 from __future__ import annotations
 
@@ -18,10 +19,8 @@ _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpelling:
-    """One computation in any spelling, with the parts of a command line.
-
-    `read_workload` parses it, whether it was typed or came in a request.
-    """
+    """One computation in any notation. `workloads.read_workload` parses it for the command line,
+    `workloads.workload_of` for requests."""
 
     workload: Annotated[
         str | None,
@@ -54,7 +53,7 @@ class WorkloadSpelling:
         Option(
             "--range",
             metavar="AXIS=N",
-            help="An axis no shape tells, e.g. r=3.",
+            help="The extent of an axis that no shape determines, e.g. r=3.",
             panel=WORKLOAD_PANEL,
         ),
     ] = None
@@ -63,7 +62,7 @@ class WorkloadSpelling:
         Option(
             "--constant",
             metavar="NAME",
-            help="An input whose values do not change: it may be packed ahead of calls.",
+            help="An input whose values never change. It may be packed before the first call.",
             panel=WORKLOAD_PANEL,
         ),
     ] = None
@@ -79,14 +78,14 @@ class WorkloadSpelling:
 
     @property
     def notation(self) -> str | None:
-        """The index notation, with or without `--expr`, or None for other spellings."""
+        """The index notation, given with or without `--expr`, or None for other notations."""
         if self.expr is None and self.workload is not None and _ASSIGNMENT.match(self.workload):
             return self.workload
         return self.expr
 
 
 def check_one_spelling(spelling: WorkloadSpelling) -> None:
-    """Raise UsageProblem unless there is exactly one of WORKLOAD and --expr."""
+    """Raise UsageProblem unless exactly one of WORKLOAD and --expr is given."""
     if (spelling.workload is None) == (spelling.expr is None):
         raise UsageProblem(
             "give one workload: WORKLOAD (such as matmul:M=512,N=512,K=512) or --expr TEXT",
@@ -97,8 +96,8 @@ def check_one_spelling(spelling: WorkloadSpelling) -> None:
 
 
 def assignments(values: list[str] | None, option: str) -> dict[str, str]:
-    """Parse `["A=f32[2,2]"]` as a dict. Raise UsageProblem for a text that is not NAME=VALUE, or a
-    repeated name."""
+    """Parse `["A=f32[2,2]"]` as a dict. Raise UsageProblem if a text is not NAME=VALUE, or a name
+    is repeated."""
     found: dict[str, str] = {}
     for text in values or []:
         name, equals, value = text.partition("=")
@@ -131,8 +130,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return a file's JSON, parsed as strictly as by the service. Raise InvalidField if it is
-    invalid."""
+    """Return a file's JSON, parsed as strictly as requests. Raise InvalidField if it is invalid."""
     try:
         return parse_json_text(read_text(path))
     except WorkloadError as error:
@@ -140,5 +138,5 @@ def read_json(path: Path) -> Any:
 
 
 def is_python(text: str) -> bool:
-    """Return whether a workload is spelled `FILE.py:FUNCTION`."""
+    """Return whether a workload is given as `FILE.py:FUNCTION`."""
     return ".py:" in text

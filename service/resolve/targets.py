@@ -1,5 +1,4 @@
-"""Parsing of targets in commands and requests, checks against this machine's memory and CPU, and
-the kinds of measurers."""
+"""Targets and measurers in commands and requests, and checks against this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ FILE_MEASURERS = ("replay", "simulated")
 def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
-    """Return the target that a user names. Measures nothing without `probe`. Raise TargetError for
-    an invalid target."""
+    """Return the target of a user's `spec`. Without `probe`, nothing is measured. Raise TargetError
+    if `spec` is invalid."""
     from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
@@ -29,16 +28,17 @@ def read_target(
 
 @cache
 def this_machine(threads: int = 1) -> Target:
-    """Return the machine of this process, without probes, detected once. Raise TargetError if it
-    cannot be described."""
+    """Return the machine of this process without probes; it is detected once. Raise TargetError if
+    it cannot be described."""
     from tilewright.tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
-    """Return the target of a request's `target` field, without probes; reads no file. Raise
-    TargetError, also for a description that makes LLVM abort: a helper process tries it, once."""
+    """Return the target of a request's `target` field, without probes; no file is read. Raise
+    TargetError if it is invalid. LLVM may abort for an invalid description, so a helper process
+    checks it once."""
     from tilewright.schedules.target import Target
     from tilewright.tuner.machine.x86_levels import is_level, level_target
 
@@ -61,7 +61,7 @@ def _check_known(target: Target) -> None:
 
 
 def is_mocked(measurer: str) -> bool:
-    """Return whether a measurer's times do not come from a real machine."""
+    """Return whether the measurer's times are replayed or simulated."""
     return measurer.partition(":")[0] in FILE_MEASURERS
 
 
@@ -72,7 +72,7 @@ def fleet_of(measurer: str) -> str:
 
 
 def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
-    """Return the target of a request's `target` field, for a job of a fleet. Raise TargetError or
+    """Return the target of a request's `target` field for a job on a fleet. Raise TargetError or
     FleetError."""
     from tilewright.tuner.measure.fleet.machines import fleet_status, target_at, with_fleet_probes
 
@@ -80,7 +80,7 @@ def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str)
         return target_at(fleet, spec, threads)
     target = target_of(spec, threads)
     if target.probes.peak_gflops:
-        return target  # with its owner's probes, whether or not it is in the fleet now
+        return target  # the request has probes; the machine need not be in the fleet now
     return with_fleet_probes(fleet_status(fleet), target)
 
 
@@ -102,7 +102,6 @@ def check_measurer(spec: str) -> None:
 
 
 def target_summary(target: Target) -> dict[str, Any]:
-    """Return the summary of a target in answers."""
     return {
         "key": target.key,
         "cpu": target.cpu,

@@ -1,4 +1,4 @@
-"""The installed toolchain, as records name it."""
+"""The installed toolchain."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ _ASK = "import llvmlite.binding as b; print('.'.join(map(str, b.llvm_version_inf
 
 @cache
 def toolchain() -> Toolchain:
-    """Return the installed toolchain, without loading LLVM; `llvm` is "" (llvmlite determines it).
-
-    Detected once: a process keeps the code it has loaded, whatever is installed later.
-    """
+    """Return the installed toolchain without loading LLVM; its `llvm` is "" (llvmlite implies it).
+    The result is cached, because a process keeps the code that it has loaded."""
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 
 
 def toolchain_name(made_by: Toolchain) -> str:
-    """Return a toolchain in keys: code generator and llvmlite."""
+    """Return the text by which keys identify a toolchain."""
     return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
 
 
 @cache
 def llvm_version() -> str:
-    """Return the release of LLVM in llvmlite, or "" if there is none. A separate process detects
-    it: LLVM takes 50 MB of each process that loads it."""
+    """Return the release of LLVM in llvmlite, or "" without llvmlite. A separate process detects
+    it, because LLVM takes 50 MB in each process that loads it."""
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def real_toolchain() -> Toolchain:
-    """Return the complete installed toolchain, as records name it. Loads LLVM."""
+    """Return the installed toolchain with its LLVM release, for records. Loads LLVM."""
     # Start-up: naming the toolchain of a query loads no measuring code.
     from tilewright.tuner.emit.object_code import toolchain
 

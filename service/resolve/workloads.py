@@ -1,7 +1,4 @@
-"""Parsing of workloads in commands and requests.
-
-The parsers are imported when they are used, so that a query does not load the modules for tuning.
-"""
+"""Parsing of workloads in commands and requests."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from .spelling import WorkloadSpelling, check_one_spelling, read_text
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
 
-# Start-up: a key, a bad spelling and a list of operators need no parser.
+# Start-up: keys, invalid notations and lists of operators need no parser.
 
 
 def read_workload(spelling: WorkloadSpelling) -> Workload:
-    """Return the workload as typed, in normal form; reads files, and calls functions in them. Raise
-    WorkloadError or UsageProblem."""
+    """Return the workload of a command, in normal form. Files are read, and functions in them are
+    called. Raise WorkloadError or UsageProblem."""
     check_one_spelling(spelling)
     return _parsed(spelling, read_file=_read_file, load_function=call_function)
 
@@ -42,8 +39,8 @@ def _parsed(spelling: WorkloadSpelling, **files: Any) -> Workload:
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
-    """Return the workload of a request's `workload` field; reads no file. Raise WorkloadError if it
-    is invalid."""
+    """Return the workload of a request's `workload` field; no file is read. Raise WorkloadError if
+    it is invalid."""
     from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
@@ -54,7 +51,6 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:
-    """Return the summary of a workload in answers."""
     return {
         "key": workload.key,
         "name": workload.name,
@@ -64,8 +60,8 @@ def workload_summary(workload: Workload) -> dict[str, Any]:
 
 
 def computed_lines(workload: Workload) -> list[str]:
-    """Describe the computation of a workload in words: its outputs with types and shapes, and which
-    reads outside the inputs are zero."""
+    """Describe a computation as text lines: its outputs with types and shapes, and the reads that
+    go beyond a tensor and yield zero."""
     from tilewright.schedules.workload.padding import padded_reads
 
     outputs = ", ".join(
@@ -81,8 +77,8 @@ def flops_of(workload: Workload) -> float:
 
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
-    """Parse strict JSON: no duplicate keys, NaN or deep nesting. Raise WorkloadError, which says
-    where."""
+    """Parse strict JSON, without duplicate keys, NaN or deep nesting. Raise WorkloadError with the
+    location of the error."""
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 
 
@@ -91,8 +87,8 @@ def _read_file(name: str) -> bytes:
 
 
 def operator_documents(name: str | None) -> list[dict[str, Any]]:
-    """Return the operator library, or only the operator `name`. Raise WorkloadError if it does not
-    exist."""
+    """Return the operator library, or only the operator `name`, as JSON data. Raise WorkloadError
+    if it does not exist."""
     from tilewright.schedules.operators import OPERATORS, operator
 
     chosen = OPERATORS.values() if name is None else [operator(name)]

@@ -155,5 +155,5 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
     monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
     assert worker.join("tcp://h:1", on_wait=told.append, parent=1) == 0
     waits, joined = told
-    assert "no scheduler answers at tcp://h:1; mine joins as soon as one does" in waits
+    assert "no scheduler answers at tcp://h:1; mine waits for the scheduler" in waits
     assert "mine measures on x86-64-v3" in joined

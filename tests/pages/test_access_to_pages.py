@@ -79,7 +79,7 @@ def test_a_key_that_is_none_is_said_on_the_next_page(asked: TestClient) -> None:
     sign_in(asked, "tw_nothing")
     answer = asked.get("/")
     assert answer.status_code == 401
-    assert "no key of this service" in answer.text
+    assert "not a key of this service" in answer.text
 
 
 def test_an_owner_sees_its_own_jobs_and_their_count(

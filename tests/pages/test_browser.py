@@ -100,9 +100,9 @@ def test_two_jobs_are_drawn_together_and_all_trials_sorted_and_exported(
     tab.goto(f"{served}/jobs/{first}")
     tab.get_by_role("link", name="All trials").click()
     tab.wait_for_url(re.compile("/trials$"))
-    tab.get_by_role("link", name="A call").click()
+    tab.get_by_role("link", name="Per call").click()
     tab.wait_for_url(re.compile("sort=time"))
-    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("A call")
+    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("Per call")
     with tab.expect_download() as download:
         tab.get_by_role("link", name="Export CSV").click()
     assert download.value.suggested_filename == f"trials-{first}.csv"

@@ -238,14 +238,17 @@ def test_what_is_pasted_and_is_no_workload_is_said(pages: TestClient, store: Sto
     store.export(out)
     lines = {json.loads(line).get("kind", "header"): line for line in out.getvalue().splitlines()}
     for text, says in (
-        (lines["target"], "only a header, or targets"),
-        (lines["header"], "only a header, or targets"),
-        (out.getvalue(), "it holds 2 workloads: paste the line of one"),
-        ("f" * 64, "has never seen workload ffffffffff"),
-        (json.dumps({"kind": "record", "record": {"workload_key": "e" * 64}}), "has never seen"),
-        (json.dumps({"trials": 5}), "a JSON object with trials is no workload"),
+        (lines["target"], "only a header or targets"),
+        (lines["header"], "only a header or targets"),
+        (out.getvalue(), "it contains 2 workloads; paste the line of one"),
+        ("f" * 64, "has no workload ffffffffff"),
+        (
+            json.dumps({"kind": "record", "record": {"workload_key": "e" * 64}}),
+            "has no workload eeeeeeeeee",
+        ),
+        (json.dumps({"trials": 5}), "a JSON object with trials is not a workload"),
         ("[1]", "a JSON object is needed"),
-        ("{}", "a JSON object with nothing is no workload"),
+        ("{}", "a JSON object with nothing is not a workload"),
     ):
         answer = pages.post("/jobs", data={"workload": text})
         assert answer.status_code in (400, 422), text
@@ -438,7 +441,7 @@ def test_a_mocked_best_is_not_said_to_be_verified(
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     text = pages.get(f"/jobs/{job.id}").text
     assert "has a verified best" not in text
-    assert "it was not verified, because no kernel was run" in text
+    assert "which is not verified, because no kernel was run" in text
 
 
 def test_trials_for_the_drawings_come_once_each(
@@ -468,7 +471,7 @@ def test_a_part_asks_again_only_while_its_job_runs(
     job = stored_job(store, settings)
     running = pages.get(f"/jobs/{job.id}/facts")
     assert "hx-trigger" in running.text
-    assert "next: taken as soon as" in running.text, "why it waits"
+    assert "next: starts as soon as" in running.text, "why it waits"
     assert "HX-Trigger" not in running.headers
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     done = pages.get(f"/jobs/{job.id}/facts")

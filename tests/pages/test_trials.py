@@ -192,13 +192,13 @@ def test_another_owners_job_is_not_there_to_be_compared(store: Store, settings: 
     ("race", "says"),
     [
         ([{"trial": 3, "run_secs": 1e-6}, {"trial": 1, "run_secs": 2e-6}],
-         "a final race of 2, in turns: trial 3 1 us, trial 1 2 us"),
+         "a final race of 2 candidates: trial 3 1 us, trial 1 2 us"),
         ([{"trial": 2, "run_secs": 1e-6}, {"trial": 3, "run_secs": 2e-6}],
-         "trial 3 is the fastest of them that passed the full check"),
+         "trial 3 is the fastest that passed the full check"),
         ([{"trial": None, "run_secs": 1e-6}, {"trial": 3, "run_secs": 2e-6}],
          "one of an earlier run 1 us"),
-        ([], "the search alone"),
-        (None, "not reported by this version"),
+        ([], "the search: no other candidate"),
+        (None, "not recorded by the version"),
     ],
 )  # fmt: skip
 def test_a_job_says_what_made_its_best_the_best(

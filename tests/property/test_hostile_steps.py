@@ -173,7 +173,7 @@ def cut(loop: str, times: int) -> list[Step]:
         ),
         (
             [Split("s0.r0" + "o" * n, 1) for n in range(100)],
-            f"would stand in {MAX_NESTING + 1} others, at most {MAX_NESTING} are allowed",
+            f"would be nested {MAX_NESTING + 1} deep, at most {MAX_NESTING} are allowed",
         ),
         (splits_and_fuses(12), f"at most {MAX_ATOMS} are allowed"),
     ],
@@ -195,7 +195,7 @@ def test_a_loop_is_cut_into_few_staggered_steps() -> None:
     nest = plain_nest(notation("Y[i,j] = X[i,j]", X="f32[64,64]"))
     steps = (*(Partition(f"s0.d1{'.t' * n}", 1) for n in range(18)),)
     starts = tuple(f"s0.d1{'.t' * n}" for n in range(1, 18))
-    with pytest.raises(ScheduleError, match=f"at most {MAX_CUTS} cuts are allowed, found 17"):
+    with pytest.raises(ScheduleError, match=f"at most {MAX_CUTS} starts are allowed, found 17"):
         Stagger("s0.d0", starts).apply(Trace(steps).apply(nest))
 
 

@@ -71,7 +71,7 @@ def test_what_is_copied_is_called_after_stage_and_tensor() -> None:
 
 
 def test_threads_share_a_loop() -> None:
-    assert first_plan(PRODUCT, threads=2).splitlines()[0].endswith("(shared by threads)")
+    assert first_plan(PRODUCT, threads=2).splitlines()[0].endswith("(divided among threads)")
 
 
 def test_no_schedule_is_the_expression_as_it_stands() -> None:

@@ -81,7 +81,7 @@ def test_fuse_needs_two_serial_loops_of_a_kind_one_right_inside_the_other() -> N
         Fuse("s0.d0", "s0.r0").apply(nest)
     with pytest.raises(ScheduleError, match="must be the whole body"):
         Fuse("s0.d1", "s0.d0").apply(nest)
-    with pytest.raises(ScheduleError, match="one loop is spatial and the other of a reduction"):
+    with pytest.raises(ScheduleError, match="one loop is spatial, the other a reduction loop"):
         Fuse("s0.d1", "s0.r0").apply(nest)
     with pytest.raises(ScheduleError, match="is unrolled; this needs a serial loop"):
         Fuse("s0.d0", "s0.d1").apply(Unroll("s0.d1").apply(nest))

@@ -117,7 +117,7 @@ def test_parallel_loops_stand_in_serial_loops_and_do_not_nest() -> None:
     with pytest.raises(ScheduleError, match=r"parallel loops do not nest, and 's0.d1' is one"):
         Parallel("s0.d0").apply(inner)
     unrolled = Unroll("s0.d0").apply(plain_nest(matmul()))
-    with pytest.raises(ScheduleError, match="may stand in serial loops only"):
+    with pytest.raises(ScheduleError, match="may be nested in serial loops only"):
         Parallel("s0.d1").apply(unrolled)
 
 
@@ -277,10 +277,10 @@ def test_an_output_may_be_streamed_once() -> None:
 
 def test_what_is_read_or_no_output_is_not_streamed() -> None:
     copied = plain_nest(notation("C[i] = A[i]", A="f32[8]"))
-    with pytest.raises(ScheduleError, match="'i0' is no output; there are s0"):
+    with pytest.raises(ScheduleError, match="'i0' is not an output; outputs: s0"):
         Stream("i0").apply(copied)
     workload = from_notation("T[i] = A[i] + 1.0; C[i] += T[i] * A[j]", {"A": ("f32", (8,))}, {})
     both = replace(workload, outputs=("T", "C")).normalised()
     first = both.stages[0].name
-    with pytest.raises(ScheduleError, match=f"'{first}' is read again"):
+    with pytest.raises(ScheduleError, match=f"'{first}' is read by the nest"):
         Stream(first).apply(plain_nest(both))

@@ -95,7 +95,7 @@ def test_a_loop_goes_into_the_first_of_many_iterations(golden: Golden) -> None:
         Unroll("s0.d0i.out"), Unroll("s0.d1i.out"),
     )  # fmt: skip
     nest = Trace(steps).apply(plain_nest(matmul(6, 8, 5)))
-    with pytest.raises(ScheduleError, match="in the body it stands in"):
+    with pytest.raises(ScheduleError, match="in the same body"):
         Merge("p.0", "s0.r0").apply(nest)
     merged = applied(matmul(6, 8, 5), *steps, Partition("s0.d0o", 1), Merge("p.0", "s0.r0"))
     assert to_text(merged) == golden
@@ -116,12 +116,12 @@ def test_ranges_and_kinds_must_agree() -> None:
 def test_the_second_comes_after_the_first_in_one_body() -> None:
     nest = plain_nest(softmax(4, 8))
     for first, second in (("s1.d0", "s0.d0"), ("s0.r0", "s1.d1")):
-        with pytest.raises(ScheduleError, match=rf"'{second}' must come after '{first}'"):
+        with pytest.raises(ScheduleError, match=rf"'{second}' must follow '{first}'"):
             Merge(first, second).apply(nest)
 
 
 def test_what_stands_between_must_not_need_the_first() -> None:
-    with pytest.raises(ScheduleError, match=r"stands between the loops needs 's0'"):
+    with pytest.raises(ScheduleError, match=r"statement between the loops needs 's0'"):
         Merge("s0.d0", "s2.d0").apply(plain_nest(softmax(4, 8)))
 
 

@@ -81,20 +81,20 @@ def test_a_stage_of_constants_alone_is_made_ahead_too() -> None:
 
 def test_what_may_change_between_calls_is_not_made_ahead() -> None:
     copied = CacheRead("i1", "", "p").apply(plain_nest(product("f32[5,6]")))
-    problem = "depends on 'i1', which is no constant input; those are: none"
+    problem = "depends on 'i1', which is not a constant input; these are: none"
     with pytest.raises(ScheduleError, match=problem):
         PackAhead("p").apply(copied)
     both = notation(
         "W[k,j] = B[k,j] * g[j]; C[i,j] += A[i,k] * W[k,j]",
         A="f32[7,5]", B="const f32[5,6]", g="f32[6]",
     )  # fmt: skip
-    with pytest.raises(ScheduleError, match="depends on 'i2', which is no constant input"):
+    with pytest.raises(ScheduleError, match="depends on 'i2', which is not a constant input"):
         PackAhead("s0").apply(plain_nest(both))
 
 
 def test_only_copies_outside_all_loops_can_be_made_ahead() -> None:
     nest = CacheRead("i1", "s0.d0", "p").apply(plain_nest(product()))
-    with pytest.raises(ScheduleError, match="'p' is made inside a loop"):
+    with pytest.raises(ScheduleError, match="'p' is allocated inside a loop"):
         PackAhead("p").apply(nest)
 
 
@@ -122,12 +122,12 @@ def test_a_stage_that_is_not_first_or_needs_another_is_not_made_ahead() -> None:
 
 def test_later_steps_cannot_make_it_depend_on_anything_else() -> None:
     nest = Trace(COPY).apply(plain_nest(product()))
-    again = "what is prepacked must stay so"
+    again = "a buffer could no longer be prepacked"
     with pytest.raises(ScheduleError, match=f"{again}: it depends on 'q'"):
         CacheRead("i1", "", "q").apply(nest)
-    with pytest.raises(ScheduleError, match=f"{again}: filling it takes a buffer of its own, 'q'"):
+    with pytest.raises(ScheduleError, match=f"{again}: filling it needs another buffer, 'q'"):
         CacheRead("i1", "p.0", "q").apply(nest)
-    with pytest.raises(ScheduleError, match=f"{again}: filling it takes a buffer of its own, 'q'"):
+    with pytest.raises(ScheduleError, match=f"{again}: filling it needs another buffer, 'q'"):
         CacheWrite("p", "p.0", "q", register=False).apply(nest)
 
 
@@ -137,7 +137,7 @@ def test_it_may_be_filled_through_registers_of_one_thread() -> None:
     for more in ((), (Parallel("p.0"),)):
         nest = applied(product(), *through, Vectorize("p.1"), *more)
         assert len(split_prepack(nest).copies) == 1
-    again = "what is prepacked must stay so: filling it takes a buffer of its own, 'q'"
+    again = "a buffer could no longer be prepacked: filling it needs another buffer, 'q'"
     with pytest.raises(ScheduleError, match=again):
         Trace((*through, Parallel("p.1"))).apply(plain_nest(product()))
 

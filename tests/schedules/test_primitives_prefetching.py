@@ -85,11 +85,13 @@ def test_a_prefetch_says_why_not() -> None:
     refused(Prefetch("i1", "s0.d0o", 1, "s0.r0", "s0.d1o", 4), "must be between the other two")
     refused(Prefetch("s0", "s0.d1o", 1, "s0.r0", "", 4), "must read 's0'")
     refused(Prefetch("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be 1")
-    refused(Prefetch("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "'s0.d0o' moves 'i0'")
+    refused(
+        Prefetch("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "the index of 'i0' depends on 's0.d0o'"
+    )
     refused(Prefetch("i1", "s0.d1o", 1, "s0.d0o", "", 1), "more than 32 prefetches")
-    refused(Prefetch("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",
+    refused(Prefetch("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is allocated inside 's0.r0'",
             CacheRead("i1", "s0.r0", "p"))  # fmt: skip
-    refused(Prefetch("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing goes inside it")
+    refused(Prefetch("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing can be inserted")
 
 
 def test_windows_that_overlap_are_asked_for_once() -> None:

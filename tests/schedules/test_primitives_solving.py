@@ -185,9 +185,9 @@ def test_solve_says_why_not() -> None:
     plain = plain_nest(line())
     with pytest.raises(ScheduleError, match=r"there is no loop 'q'; the nest has s0\.d0"):
         Solve("q").apply(plain)
-    with pytest.raises(ScheduleError, match=r"loop 's0\.d0' is not of a reduction"):
+    with pytest.raises(ScheduleError, match=r"loop 's0\.d0' is not a reduction loop"):
         Solve("s0.d0").apply(plain)
-    undecided = r"no equation that every term stands under decides 's0\.r0'"
+    undecided = r"no equation that guards every term determines 's0\.r0'"
     with pytest.raises(ScheduleError, match=undecided):
         Solve("s0.r0").apply(plain)  # two taps a phase
     with pytest.raises(ScheduleError, match=undecided):
@@ -214,7 +214,7 @@ def test_solve_says_why_not() -> None:
 
 def test_solve_needs_one_reduction_inside() -> None:
     cached = Trace((Split("s0.r0", 2), CacheRead("i1", "s0.r0i", "p"))).apply(plain_nest(line()))
-    with pytest.raises(ScheduleError, match="must hold one reduction and nothing else"):
+    with pytest.raises(ScheduleError, match="must contain a single reduction"):
         Solve("s0.r0i").apply(cached)
 
 

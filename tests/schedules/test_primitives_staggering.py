@@ -84,7 +84,7 @@ def test_stagger_says_why_not() -> None:
         with pytest.raises(ScheduleError, match=match):
             step.apply(nest)
 
-    refused(Stagger("s3.d0", ()), "at least one cut")
+    refused(Stagger("s3.d0", ()), "at least one loop")
     refused(Stagger("s3.d0", ("s3.d1", "s2.r0")), "'s2.r0' must be in 's3.d0', after")
     refused(Stagger("s3.d0", ("x",)), "'x' must be in 's3.d0'")
     refused(Stagger("s3.d0", ("s3.d1",)), "is unrolled", Unroll("s3.d0"))

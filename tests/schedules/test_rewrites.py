@@ -278,7 +278,7 @@ def test_a_rewrite_stands_before_every_primitive() -> None:
     trace = Trace((step, Split("s0.d0", 2)))
     assert trace.rewrites == (step,)
     assert str(trace).startswith("Winograd(stage='s0', tiles=((1, 4), (2, 4)))\n")
-    with pytest.raises(ScheduleError, match="before every primitive"):
+    with pytest.raises(ScheduleError, match="rewrites must precede all primitives"):
         lower(conv(), Trace((Split("s0.d1", 2), step)))
 
 

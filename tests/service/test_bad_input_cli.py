@@ -47,7 +47,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 @pytest.mark.parametrize(
     ("tensors", "says"),
     [
-        (["A=f32[4,5]", "B=f32[6,7]"], "index 'k' runs over 5 by dimension 1 of A, but over 6"),
+        (["A=f32[4,5]", "B=f32[6,7]"], "index 'k' has the extent 5 from dimension 1 of A, but 6"),
         (["A=f32[4]", "B=f32[6,7]"], "A has 1 dimensions [4], got 2 indices"),
         (["A=f32[0,5]", "B=f32[5,7]"], "an extent must be 1..2147483647, got 0"),
         (["A=f32[-3,5]", "B=f32[5,7]"], "an extent is a positive integer, got '-3'"),
@@ -174,7 +174,7 @@ def test_what_is_sent_to_a_service_is_strict_json(
 BAD_TARGETS: list[tuple[dict[str, Any], str]] = [
     ({"triple": ""}, "triple must be LLVM's"),
     ({"triple": "foo"}, "got 'foo'"),
-    ({"cpu": 'a"b'}, "names LLVM knows"),
+    ({"cpu": 'a"b'}, "names of LLVM"),
     ({"features": ["avx2,-sse"]}, "got 'avx2,-sse'"),
     ({"threads": 0}, "threads must be a whole number from 1 to 4, got 0"),
     ({"threads": 10**9}, "threads must be"),
@@ -353,7 +353,7 @@ def test_without_libgomp_the_same_command_goes_on_once_it_is_there(tmp_path: Pat
 @pytest.mark.parametrize(
     ("workload", "says"),
     [
-        ({"expr": EXPR, "tensors": {"A": "f32[4,5]", "B": "f32[6,7]"}}, "but over 6"),
+        ({"expr": EXPR, "tensors": {"A": "f32[4,5]", "B": "f32[6,7]"}}, "but 6 from"),
         ({"expr": EXPR, "tensors": {"A": "f32[0,5]", "B": "f32[5,7]"}}, "got 0"),
         ("matmol:M=8,N=8,K=8", "did you mean matmul"),
         ("matmul:M=8,N=8,K=8,Q=1", "no parameter 'q'; parameters: M, N, K"),

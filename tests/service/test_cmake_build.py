@@ -148,23 +148,23 @@ def test_what_does_not_fit_is_told_while_configuring(locked: Path, tmp_path: Pat
     assert "not a lock file of version 1" in new
     (tmp_path / "evil.json").write_text('{"version": 1, "kernels": [{"name": "../../evil"}]}')
     evil = refused(locked, tmp_path, bundle, lock=str(tmp_path / "evil.json"))
-    assert "is no name of a kernel" in evil
+    assert "is not a kernel name" in evil
 
 
 def test_nobody_there_is_told_with_the_address(locked: Path, tmp_path: Path) -> None:
     said = refused(locked, tmp_path, "SERVER http://127.0.0.1:1")
     assert "http://127.0.0.1:1/v1/blobs/sha256:" in said
-    assert "no answer" in said
+    assert "no response" in said
 
 
 @pytest.mark.parametrize(
     ("status", "key", "words", "tries"),
     [
-        (401, "", "wants a key (HTTP 401); set TILEWRIGHT_API_KEY", 1),
+        (401, "", "requires a key (HTTP 401); set TILEWRIGHT_API_KEY", 1),
         (401, "wrong", "refuses this key (HTTP 401); set TILEWRIGHT_API_KEY", 1),
         (403, "poor", "refuses this key (HTTP 403); set TILEWRIGHT_API_KEY", 1),
-        (404, "", "does not keep that file (HTTP 404); `tilewright import` a bundle", 1),
-        (503, "", "gives nothing: HTTP 503", 3),
+        (404, "", "does not have this file (HTTP 404); `tilewright import` a bundle", 1),
+        (503, "", "cannot be downloaded: HTTP 503", 3),
     ],
 )
 def test_what_a_service_answers_is_told_with_what_to_do(
@@ -208,7 +208,7 @@ def test_bytes_that_are_not_the_locked_ones_stop_the_build(
             for ref in kernel.files.values():
                 (tmp_path / "v1" / "blobs" / f"sha256:{ref.sha256}").write_bytes(b"evil")
         said = refused(locked, tmp_path, f"SERVER file://{tmp_path}")
-        assert "is not what was locked" in said
+        assert "which is not locked" in said
     else:
         kept = tmp_path / "_tilewright"
         kept.mkdir()

@@ -69,7 +69,7 @@ def test_above_its_limit_the_database_takes_nothing_more_and_answers_go_on(store
         assert [answer.status_code for answer in asked] == [507] * 4
         for answer in asked[:3]:
             assert answer.json()["code"] == "database_limit"
-            assert "its limit is 1 and" in answer.json()["detail"]
+            assert "its limit is 1, and" in answer.json()["detail"]
             assert "db stats" in answer.json()["advice"]
         assert look_up(api, {}, 8) == [None]
         assert store.list_jobs().items == ()

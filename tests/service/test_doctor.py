@@ -86,7 +86,7 @@ def test_a_library_that_is_missing_hides_no_other_finding(monkeypatch: pytest.Mo
     found = doctor.database(None)
     assert (found.status, found.detail) == (
         "fail",
-        "cannot be looked at: No module named 'sqlalchemy'",
+        "cannot be opened: No module named 'sqlalchemy'",
     )
 
 

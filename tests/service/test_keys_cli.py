@@ -95,7 +95,7 @@ def test_lengths_of_time_and_scopes() -> None:
     assert expiry_of("12h", now) == now + timedelta(hours=12)
     assert expiry_of("2w", now) == now + timedelta(days=14)
     assert scopes_of("read, submit,read") == (KeyScope.READ, KeyScope.SUBMIT)
-    with pytest.raises(InvalidField, match="of submit, read, publish, admin one or more"):
+    with pytest.raises(InvalidField, match="one or more of submit, read, publish, admin"):
         scopes_of("read,root")
 
 
@@ -158,7 +158,7 @@ def test_an_address_of_others_needs_a_key(store: Store, host: str) -> None:
     check_exposure(Settings(host=host, allow_unauthenticated=True), store)
     text = make_key(store)
     check_exposure(settings, store)
-    with pytest.raises(CannotServe, match="would let anybody submit"):
+    with pytest.raises(CannotServe, match="anybody could submit"):
         check_exposure(Settings(host=host, require_keys=False), store)
     with TestClient(create_app(settings, store)) as api:
         assert api.get("/v1/jobs").status_code == 401

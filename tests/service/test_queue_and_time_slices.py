@@ -75,7 +75,7 @@ def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) 
     assert third["queue"]["position"] == 2, "a short one overtakes"
     told = api.get(f"/v1/jobs/{second['id']}").json()["queue"]
     assert told["position"] == 3
-    assert "2 jobs are taken before" in told["reason"]
+    assert "2 jobs are before" in told["reason"]
     assert position_of(store.job_queue(), "unknown") is None
     api.post(f"/v1/jobs/{first['id']}:cancel")
     assert api.get(f"/v1/jobs/{first['id']}").json()["queue"] is None

@@ -144,7 +144,10 @@ def test_a_command_ends_by_what_has_run_out(
 
 def test_the_limit_is_named_with_the_way_to_raise_it(monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = resource.RLIM_INFINITY
-    for limits, says in (((512 * MIB, unlimited), "512 MiB of memory"), ((unlimited,) * 2, "left")):
+    for limits, says in (
+        ((512 * MIB, unlimited), "512 MiB of memory"),
+        ((unlimited,) * 2, "not have enough"),
+    ):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
         found = exhausted_resource(MemoryError())
         assert isinstance(found, OutOfResources)

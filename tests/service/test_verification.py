@@ -225,7 +225,7 @@ def test_threads_and_targets_say_what_is_verified(
     assert many(path, capsys, *there)["verified"] == 1
     assert many(path, capsys)["verified"] == 1
     assert run(["verify", MATMUL, "--all", "--db", path]) == 2
-    assert "--all takes no WORKLOAD" in capsys.readouterr().err
+    assert "--all has no WORKLOAD" in capsys.readouterr().err
     assert many(str(tmp_path / "none.sqlite"), capsys)["works"] == []
 
 

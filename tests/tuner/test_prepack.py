@@ -169,7 +169,7 @@ def test_a_trace_that_packs_ahead_is_refused_where_nothing_is_constant() -> None
     sketch = space_for(workload, this_machine()).sketches[0]
     trace = sketch.trace(sketch.default())
     plain = operators.build("matmul", M=7, N=33, K=13)
-    with pytest.raises(ScheduleError, match="'i1', which is no constant input"):
+    with pytest.raises(ScheduleError, match="'i1', which is not a constant input"):
         compile_kernel(plain, trace, this_machine())
 
 

@@ -220,7 +220,7 @@ def test_predicted_points_are_those_that_are_evaluated(
 def test_evidence_says_what_was_compared() -> None:
     assert str(Evidence(9, 1.0)) == "every element, for 9 sets of inputs"
     assert str(Evidence(1, 1.0)) == "every element, for 1 set of inputs"
-    assert str(Evidence(4, 0.025)).startswith("1 in 40 elements, in every block, lane, tail")
+    assert str(Evidence(4, 0.025)).startswith("1 in 40 elements, in every block, lane, remainder")
 
 
 def test_evidence_travels_with_a_result_and_is_left_out_where_there_is_none() -> None:

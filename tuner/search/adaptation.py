@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log2
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,6 +43,14 @@ class RelatedTrial:
     log2_error: float
     source: int
     distance: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"setting": self.setting.to_json()}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """Return the trial of a document written by `to_json`."""
+        return cls(**document | {"setting": NamedSetting.from_json(document["setting"])})
 
 
 def borrowed_samples(

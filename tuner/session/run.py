@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
@@ -19,12 +20,12 @@ from ..machine.least_work import least_work
 from ..measure.protocol import Measurer, TakesBound
 from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
+from ..search.related import related_trials
 from ..search.strategies import make_strategy
 from . import summary
 from .confirmation import confirm_best, confirmed_before
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
-from .related import MAX_WORKLOADS, related_trials
 from .report import Budget, RecordSink, TuneReport
 from .roofline_bound import RooflineBound
 from .trials import explain

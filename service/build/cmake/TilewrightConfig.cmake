@@ -1,17 +1,17 @@
-# Tuned kernels in a CMake build, from a lock file. No Python is needed: the objects that the lock
-# file names are downloaded from a service or taken out of a bundle, and held to their hashes.
+# Tuned kernels in a CMake build, from a lock file, without Python. The objects in the lock file are
+# downloaded from a service or extracted from a bundle, and their hashes are checked.
 #
 #   find_package(Tilewright CONFIG REQUIRED)      # -DTilewright_DIR=$(tilewright cmake-dir)
 #   tilewright_add_kernel(my_kernels
 #       LOCKFILE tilewright.lock.json
-#       [KERNELS gemm conv1]                      # left out: all of the lock file
+#       [KERNELS gemm conv1]                      # default: all kernels of the lock file
 #       [SERVER URL | BUNDLE FILE])
 #   target_link_libraries(app PRIVATE my_kernels) # headers, objects, OpenMP
 #
-# Without SERVER and BUNDLE, Tilewright_BUNDLE, then Tilewright_SERVER, then the environment's
-# TILEWRIGHT_URL are used. A service's key is the environment's TILEWRIGHT_API_KEY.
-#   Tilewright_CACHE_DIR  where files are kept by hash; they are downloaded once
-#   Tilewright_OFFLINE    ON: nothing is downloaded; what is not in the cache or bundle is an error
+# Without SERVER and BUNDLE, Tilewright_BUNDLE is used, or Tilewright_SERVER, or the environment
+# variable TILEWRIGHT_URL. A service's key is the environment variable TILEWRIGHT_API_KEY.
+#   Tilewright_CACHE_DIR  the folder in which downloaded files are stored by hash
+#   Tilewright_OFFLINE    ON: nothing is downloaded, so files must be in the cache or the bundle
 
 cmake_minimum_required(VERSION 3.19)
 
@@ -71,7 +71,7 @@ function(tilewright_add_kernel target)
         math(EXPR index "${index} + 1")
         string(JSON name GET "${kernel}" name)
         if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
-            message(FATAL_ERROR "${lockfile}: '${name}' is no name of a kernel")
+            message(FATAL_ERROR "${lockfile}: '${name}' is not a kernel name")
         endif()
         if(DEFINED arg_KERNELS)
             if(NOT name IN_LIST arg_KERNELS)
@@ -122,13 +122,13 @@ function(tilewright_add_kernel target)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE ${language})
     target_include_directories(${target} INTERFACE "${folder}/include")
     if("openmp" IN_LIST links)
-        # Linked only: what the kernels use says nothing of the program's own pragmas.
+        # Link only: the compiler flag would also enable OpenMP pragmas of the program.
         find_package(OpenMP REQUIRED COMPONENTS ${language})
         target_link_libraries(${target} INTERFACE $<LINK_ONLY:OpenMP::OpenMP_${language}>)
     endif()
 endfunction()
 
-# Objects of another architecture would fail at the end of the build; say it at its beginning.
+# Objects of another architecture are an error here, and not only at the end of the build.
 function(_tilewright_check_architecture lock kernel name)
     string(JSON key GET "${kernel}" target_key)
     string(JSON triple ERROR_VARIABLE problem GET "${lock}" targets "${key}" triple)
@@ -143,12 +143,12 @@ function(_tilewright_check_architecture lock kernel name)
         string(REGEX REPLACE "^arm64$" "aarch64" ${word} "${${word}}")
     endforeach()
     if(NOT made_for STREQUAL host)
-        message(FATAL_ERROR "${name} is locked for ${made_for}, this build is for ${host}; lock it "
-            "for a target of this architecture: tilewright lock --target FILE")
+        message(FATAL_ERROR "${name} is locked for ${made_for}, but this build is for ${host}; lock "
+            "it for a target of this architecture: tilewright lock --target FILE")
     endif()
 endfunction()
 
-# The last HTTP status in a log of file(DOWNLOAD), "" if nobody answered. The log has the key.
+# Returns the last HTTP status in a log of file(DOWNLOAD), or "". The log contains the key.
 function(_tilewright_http_status log result)
     string(REGEX MATCHALL "HTTP/[0-9.]+ [1-5][0-9][0-9]" answers "${log}")
     set(status "")
@@ -159,7 +159,7 @@ function(_tilewright_http_status log result)
     set(${result} "${status}" PARENT_SCOPE)
 endfunction()
 
-# The path of a file by its hash, in the cache; put there from the bundle or the service.
+# Returns the path of a file in the cache; first copies it from the bundle or the service.
 function(_tilewright_file name sha256 server bundle result)
     set(kept "${Tilewright_CACHE_DIR}/${sha256}")
     set(${result} "${kept}" PARENT_SCOPE)
@@ -176,7 +176,7 @@ function(_tilewright_file name sha256 server bundle result)
         file(ARCHIVE_EXTRACT INPUT "${bundle}" DESTINATION "${kept}.part" PATTERNS "${member}")
         if(NOT EXISTS "${kept}.part/${member}")
             file(REMOVE_RECURSE "${kept}.part")
-            message(FATAL_ERROR "${bundle}: has no ${name} of sha256 ${sha256}; it was made of "
+            message(FATAL_ERROR "${bundle}: has no ${name} with sha256 ${sha256}; it was made from "
                 "another lock file: tilewright export --bundle LOCKFILE")
         endif()
         file(SHA256 "${kept}.part/${member}" found)
@@ -191,7 +191,7 @@ function(_tilewright_file name sha256 server bundle result)
     endif()
     if(NOT server)
         message(FATAL_ERROR "${name} (sha256 ${sha256}) is not in ${Tilewright_CACHE_DIR}, and "
-            "there is neither a SERVER nor a BUNDLE to take it from")
+            "there is neither a SERVER nor a BUNDLE")
     endif()
     set(headers "")
     if(NOT "$ENV{TILEWRIGHT_API_KEY}" STREQUAL "")
@@ -204,7 +204,7 @@ function(_tilewright_file name sha256 server bundle result)
             TLS_VERIFY ON ${headers})
         list(GET status 0 code)
         _tilewright_http_status("${log}" http)
-        # What a service says of the request it will say again; what it says of itself may pass.
+        # A client error would occur again; other errors may be temporary.
         if(code EQUAL 0 OR (http MATCHES "^4" AND NOT http EQUAL 429))
             break()
         endif()
@@ -214,25 +214,25 @@ function(_tilewright_file name sha256 server bundle result)
         file(REMOVE "${kept}.part")
         if(http MATCHES "^40[13]$" AND headers)
             string(CONCAT reason "the service refuses this key (HTTP ${http}); set "
-                "TILEWRIGHT_API_KEY in the environment to one that may read")
+                "TILEWRIGHT_API_KEY in the environment to a key with the scope read")
         elseif(http MATCHES "^40[13]$")
-            string(CONCAT reason "the service wants a key (HTTP ${http}); set "
+            string(CONCAT reason "the service requires a key (HTTP ${http}); set "
                 "TILEWRIGHT_API_KEY in the environment")
         elseif(http EQUAL 404)
-            string(CONCAT reason "the service does not keep that file (HTTP 404); "
-                "`tilewright import` a bundle of this lock file into its database, name the bundle "
-                "with BUNDLE, or make it again: tilewright fetch LOCKFILE -o FOLDER --url ${server}")
+            string(CONCAT reason "the service does not have this file (HTTP 404); `tilewright "
+                "import` a bundle of this lock file into its database, use BUNDLE, or build the "
+                "file again: tilewright fetch LOCKFILE -o FOLDER --url ${server}")
         elseif(http)
             set(reason "HTTP ${http}")
         else()
-            set(reason "no answer (${reason}); is the service running there? A BUNDLE needs none")
+            set(reason "no response (${reason}); start the service, or use BUNDLE")
         endif()
-        message(FATAL_ERROR "${name}: ${url} gives nothing: ${reason}")
+        message(FATAL_ERROR "${name}: ${url} cannot be downloaded: ${reason}")
     endif()
     file(SHA256 "${kept}.part" found)
     if(NOT found STREQUAL sha256)
         file(REMOVE "${kept}.part")
-        message(FATAL_ERROR "${name}: ${url} is not what was locked: sha256 ${found}")
+        message(FATAL_ERROR "${name}: ${url} has sha256 ${found}, which is not locked")
     endif()
     file(RENAME "${kept}.part" "${kept}")
 endfunction()

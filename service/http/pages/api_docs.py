@@ -28,7 +28,7 @@ TITLES = {
 """Titles of the groups of routes, by tag."""
 
 Pieces = tuple[tuple[str, bool], ...]
-"""Pieces of text, and whether each is code."""
+"""Parts of a text, and whether each part is code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route. `anchor` is its id on the page; `scope` is "" if no key is required; `body` is an
+    """One route. `anchor` is its id on the page. `scope` is "" if no key is required. `body` is an
     example, or the fields of the body."""
 
     anchor: str
@@ -77,7 +77,7 @@ def docs(request: Request) -> HTMLResponse:
 
 
 def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
-    """Return the operations by their tags, in the order the routes were added."""
+    """Return the operations grouped by tag. Within a group they have the order of the routes."""
     found = [
         (operation.get("tags", [""])[0], _operation(method, path, operation, openapi))
         for path, methods in openapi["paths"].items()
@@ -92,7 +92,7 @@ def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def pieces(text: str) -> Pieces:
-    """Split text into pieces; `code` is between backticks."""
+    """Split text into parts; `code` is between backticks."""
     return tuple((part, bool(n % 2)) for n, part in enumerate(text.split("`")) if part)
 
 
@@ -131,9 +131,9 @@ def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
 
 
 def _outcome(answer: Mapping[str, Any]) -> str:
-    """Return the description of a response; FastAPI's default has no content."""
+    """Return the description of a response, instead of FastAPI's default text."""
     text = str(answer.get("description", ""))
-    return "Done: the document below `200` in `/openapi.json`." if _is_bare(text) else text
+    return "Success: see `200` in `/openapi.json`." if _is_bare(text) else text
 
 
 def _is_bare(text: str) -> bool:

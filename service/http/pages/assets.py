@@ -1,5 +1,5 @@
-"""Static files: ours and two libraries, served from memory under URLs that contain a digest, so
-that a browser may cache them permanently."""
+"""Static files of the dashboard, served from memory. Their URLs contain a digest, so that a browser
+may cache them permanently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A served file. `digest` is the beginning of its sha256."""
+    """A served file. `digest` is the beginning of its SHA-256."""
 
     name: str
     media_type: str
@@ -41,7 +41,6 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return every file by its name."""
     found: dict[str, Asset] = {}
     for path in sorted(FOLDER.iterdir()):
         media_type = MEDIA_TYPES.get(path.suffix)
@@ -59,7 +58,7 @@ def asset_url(name: str) -> str:
 
 @router.api_route("/static/{name}", methods=["GET", "HEAD"])
 def static(request: Request, name: str, v: str = "") -> Response:
-    """One file. It needs no key, as it contains no stored data."""
+    """One file. It needs no key, because it contains no stored data."""
     asset = assets().get(name)
     if asset is None:
         raise NotFound(f"there is nothing at {request.url.path[:200]}")

@@ -1,4 +1,4 @@
-"""Commands to copy that reproduce a page's content in a terminal."""
+"""Shell commands that reproduce a page's content in a terminal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from tilewright.service.resolve import workloads
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and its effect."""
-
     text: str
     does: str
 
 
 @lru_cache(maxsize=1024)
 def spelling(name: str, key: str) -> str | None:
-    """Return the name of the workload `key` quoted for a shell, or None if the name does not parse
-    to that workload."""
+    """Return the name of the workload `key`, quoted for a shell, or None if the name does not
+    define that workload."""
     try:
         return shlex.quote(name) if workloads.workload_of(name).key == key else None
     except TilewrightError:
@@ -31,11 +29,9 @@ def spelling(name: str, key: str) -> str | None:
 def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
-    """Return the commands for a record: show it and, if it is the best here, emit and verify it.
-
-    With `native`, the record belongs to the machine that this service runs on; for any other
-    target, the commands read the target from the file `target.json`.
-    """
+    """Return the commands that show a record and, if it is the best here, emit and verify it. With
+    `native`, the record's target is the machine of this service; otherwise the commands read the
+    target from the file `target.json`."""
     found = spelling(name, workload_key)
     where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"
     commands: list[Command] = []

@@ -1,4 +1,4 @@
-"""`/jobs/compare`: two jobs in one chart, and side by side."""
+"""`/jobs/compare`: two jobs in one chart and in one table."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compare(
     a: Annotated[str, Query(max_length=40)] = "",
     b: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
-    """Render the jobs `?a=JOB&b=JOB`. `route_rules` checks the owner of jobs only in paths, so this
-    function hides jobs of other owners itself."""
+    """Render the jobs `?a=JOB&b=JOB`. `route_rules` checks owners only of jobs in paths, so this
+    function hides the jobs of other owners."""
     if not (a and b) or a == b:
         raise InvalidField(
             "compare: two jobs are needed",
@@ -66,7 +66,7 @@ def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLin
 
 
 def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
-    """Return the id of a job that the caller may see. Raise NotFound for any other job."""
+    """Return `job_id` if the caller may see the job. Raise NotFound if not."""
     checked_job_id(job_id)
     owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
@@ -75,7 +75,6 @@ def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
 
 
 def pairs(left: JobView, right: JobView) -> tuple[Pair, ...]:
-    """Return the facts of two jobs, line by line."""
     return tuple(
         Pair(name, one, two)
         for (name, one), (_, two) in zip(_facts(left), _facts(right), strict=True)

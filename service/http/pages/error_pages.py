@@ -16,8 +16,8 @@ UNAUTHORISED = 401
 
 
 def wants_page(request: Request) -> bool:
-    """Return whether the client wants a page: it names `text/html` and prefers it to JSON, as
-    browsers do and programs do not."""
+    """Return whether the client accepts `text/html` and prefers it to JSON. Browsers do, programs
+    do not."""
     if wants_part(request):
         return True
     weights = dict(_accepted(request.headers.get("accept", "")))
@@ -29,7 +29,7 @@ def wants_page(request: Request) -> bool:
 def problem_page(
     problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
-    """Render the page of a problem, or only its part for htmx."""
+    """Render the page of a problem; for htmx, only a part of a page."""
     return page(
         request,
         "_problem.html" if wants_part(request) else "problem.html",
@@ -44,7 +44,7 @@ def problem_page(
 
 
 def _path_of(request: Request) -> str:
-    """Return the requested path, to be requested again with a key, or "" for requests with a
+    """Return the requested path, for a second request after the sign-in, or "" if the request has a
     body."""
     if request.method not in ("GET", "HEAD"):
         return ""

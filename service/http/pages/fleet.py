@@ -47,5 +47,4 @@ def machines(request: Request, state: State) -> HTMLResponse:
 
 
 def _address(state: ServiceState) -> str:
-    """Return the address of the fleet's scheduler, or "" if there is none."""
     return state.settings.fleet

@@ -1,4 +1,4 @@
-"""Parses a form within a size limit. `middleware.OriginFilter` rejects forms of other origins."""
+"""Parses forms within a size limit. `middleware.OriginFilter` rejects forms of other origins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fields = dict[str, str]
 
 
 async def read_form(request: Request) -> Fields:
-    """Return the fields of a form, each once. Raise BadRequest, TooLarge or UnsupportedMedia."""
+    """Return the fields of a form. Raise BadRequest, TooLarge or UnsupportedMedia."""
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media not in (MEDIA_TYPE, ""):  # a form without fields may have no type
         raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}: send {MEDIA_TYPE}")

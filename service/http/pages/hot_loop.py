@@ -1,7 +1,7 @@
 """Finds the hot loop in an assembly listing.
 
-The hot loop is the innermost loop with the most vector arithmetic: a jump back to a label without
-another such jump in between. The analysis reads text and runs no code.
+A loop is the code between a label and a jump back to it. The hot loop is the innermost loop with
+the most vector arithmetic. The analysis reads text and runs no code.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ARITHMETIC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """Lines `first` to `last`, from 0, inclusive, with `instructions` and how many of them are
-    `arithmetic`."""
+    """The loop is in lines `first` to `last` (from 0, inclusive) and has `instructions`
+    instructions, of which `arithmetic` are vector arithmetic."""
 
     first: int
     last: int

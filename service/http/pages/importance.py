@@ -1,12 +1,11 @@
-"""Importance of knobs: how much of the variation between trials each explains.
+"""Importance of knobs: how much of the variation between trials each knob explains.
 
-For each knob the trials are grouped by its value. The importance is the share of the variance of
-the ranks of their times that is between the groups (eta squared of Kruskal and Wallis, 1952; ranks,
-because a single slow trial would dominate the variance of times). Small groups differ by chance:
-random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
-subtracted (epsilon squared; Kelley 1935). This is correlation within the trials of one search, one
-knob at a time, not causation: a search that draws candidates it expects to be fast moves knobs
-together, and these knobs share the explained variance.
+The trials are grouped by the value of one knob. The importance is the fraction of the variance of
+the ranks of their times that lies between the groups (eta squared of Kruskal and Wallis, 1952).
+Ranks are used because one slow trial would dominate the variance of times. For random values, k
+groups of n trials would have the importance (k - 1) / (n - 1) on average, which is subtracted
+(epsilon squared; Kelley 1935). The result is a correlation within the trials of one search, not a
+causation: the search changes several knobs together, and these knobs share the explained variance.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from statistics import fmean, median
 from typing import Any
 
 ONE_IN_A_HUNDRED = 2.326
-"""Standard deviations of a normal distribution that are exceeded with probability 0.01."""
+"""The quantile of the normal distribution that is exceeded with probability 0.01."""
 
 LEAST_TRIALS = 12
 """With fewer trials, chance and effects cannot be separated."""
@@ -30,8 +29,8 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """One knob: its share of the variance (0 if chance may explain it), its number of `values`, and
-    the value with the fastest median."""
+    """One knob: its `share` of the variance (0 if chance may explain it), its number of `values`,
+    and the value with the lowest median time."""
 
     name: str
     share: float
@@ -40,8 +39,8 @@ class Importance:
 
 
 def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
-    """Return the varied knobs, the most important first; empty for too few trials. `trials` are
-    settings by name and seconds of passed trials."""
+    """Return the knobs that vary, the most important first; none if there are too few trials.
+    `trials` are (settings by name, seconds) of passed trials."""
     if len(trials) < LEAST_TRIALS:
         return []
     times = [secs for _, secs in trials]
@@ -68,8 +67,8 @@ def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
 
 
 def _most_by_chance(freedom: int) -> float:
-    """Return the share that chance exceeds with probability 0.01: the quantile of chi squared, the
-    statistic's asymptotic distribution (Wilson and Hilferty, 1931)."""
+    """Return the value that chance exceeds with probability 0.01: the quantile of chi squared with
+    `freedom` degrees of freedom (Wilson and Hilferty, 1931)."""
     part = 2.0 / (9.0 * freedom)
     return freedom * (1.0 - part + ONE_IN_A_HUNDRED * math.sqrt(part)) ** 3
 

@@ -1,5 +1,5 @@
 """Views of records that take long to compute: loops, assembly, bound. A helper process computes
-each once, with a deadline, and the result is cached: records never change."""
+each view once, within a deadline. The result is cached, because records never change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.service.http.state import ConcurrencyLimit
 from tilewright.tuner.compiling.helper_process import HelperProcess
 
 MOST_WAITING = 4
-"""Requests that may wait for the helper: each occupies a thread."""
+"""Requests that may wait for the helper. Each of them occupies a thread."""
 CACHE_BYTES = 32 << 20
 
 Document = dict[str, Any]
@@ -35,16 +35,14 @@ class Inspector:
 
     def show(self, what: str, key: str, document: Document) -> Document:
         """Return the result of function `what` of `tilewright.service.answers.helper_views` for
-        `document`. `key` identifies the document permanently.
-
-        Raise TooBusy, DeadlineError, CompileError or ScheduleError.
-        """
+        `document`. `key` identifies the document permanently. Raise TooBusy, DeadlineError,
+        CompileError or ScheduleError."""
         name = (what, key)
         known = self._recall(name)
         if known is not None:
             return known
         if not self._gate.enter():
-            raise TooBusy("loops and assembly are being made for others", retry_after_secs=2)
+            raise TooBusy("too many loops and listings are being computed", retry_after_secs=2)
         try:
             found = self._recall(name)
             if found is None:
@@ -85,5 +83,5 @@ _shared = Inspector(_ask_helper)
 
 
 def shared() -> Inspector:
-    """Return the inspector of this process; its helper ends with the process."""
+    """Return the inspector of this process. Its helper process ends with this process."""
     return _shared

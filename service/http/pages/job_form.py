@@ -1,4 +1,4 @@
-"""The form for a new job: its fields, and the request they make."""
+"""The form for a new job: its fields, and the job request made from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIELD_OF = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """An operator in the form; `example` is a complete spelling."""
+    """An operator in the form; `example` is a complete workload."""
 
     name: str
     summary: str
@@ -51,7 +51,8 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class FormView:
-    """The content of the form: typed values, choices, and the problem with its field."""
+    """The content of the form: entered values, choices, and a problem with the name of its field
+    (`wrong`)."""
 
     values: Mapping[str, str]
     measurers: tuple[str, ...]
@@ -68,7 +69,6 @@ class FormView:
 def form_view(
     settings: Settings, fields: Fields, problem: ProblemDetails | None = None
 ) -> FormView:
-    """Return the form, filled in with `fields`."""
     wrong = ""
     if problem is not None:
         places = [f for pointer, f in FIELD_OF.items() if problem.pointer.startswith(pointer)]
@@ -87,12 +87,11 @@ def form_view(
 EXAMPLE = {"N": 256, "M": 256, "K": 256, "B": 8, "L": 256, "D": 8, "H": 28, "W": 28, "C": 64,
            "CI": 64, "CO": 64, "seq": 128, "heads": 12, "dim": 64}  # fmt: skip
 KERNEL = 3
-"""The window of convolutions and pools in examples, which is named K as well."""
+"""The window size of convolutions and pools in examples; the parameter is also named K."""
 
 
 @cache
 def operators() -> tuple[OperatorChoice, ...]:
-    """Return every operator of the library."""
     return tuple(_operator(document) for document in workloads.operator_documents(None))
 
 
@@ -107,13 +106,13 @@ def _operator(document: Mapping[str, Any]) -> OperatorChoice:
 
 
 def measurers(settings: Settings) -> tuple[str, ...]:
-    """Return every measurer that a job may use here."""
     fleet = (FLEET,) if settings.fleet else ()
     return ("local", *fleet, *measurer_files(settings.measurer_folder))
 
 
 def measurer_files(folder: Path | None) -> tuple[str, ...]:
-    """Return the files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
+    """Return the files of timings that jobs may use, as `simulated:NAME.json` or
+    `replay:NAME.jsonl`."""
     if folder is None:
         return ()
     kinds = {".json": "simulated", ".jsonl": "replay"}
@@ -128,7 +127,7 @@ MOST_QUERY = 4000
 
 
 def again(job: StoredJob) -> str:
-    """Return the query of the form that submits `job` again."""
+    """Return the query that opens the form with the values of `job`."""
     form, summary = job.request, job.request["workload_summary"]
     return form_query({
         "workload": spelled(str(summary.get("name")), str(summary.get("key")), form["workload"]),
@@ -143,19 +142,19 @@ def again(job: StoredJob) -> str:
 
 
 def form_query(fields: Mapping[str, Any]) -> str:
-    """Return the query that fills in the form with `fields` (None: empty), or "" if it is too long
-    for a URL."""
+    """Return the query that opens the form with `fields` (None: empty), or "" if a URL cannot have
+    its length."""
     query = urlencode({name: value for name, value in fields.items() if value is not None})
     return query if len(query) <= MOST_QUERY else ""
 
 
 def spelled(name: str, key: str, document: Any) -> str:
-    """Return the workload of `key`: its name if that is a spelling, else its document."""
+    """Return the name of the workload `key` if it defines the workload, else the document."""
     return name if spelling(name, key) else json.dumps(document)
 
 
 def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
-    """Return the body of `POST /v1/jobs` for a form; empty fields are omitted."""
+    """Return the body of `POST /v1/jobs` for a form. Empty fields are omitted."""
     document: dict[str, Any] = {"workload": _workload(fields, stored)}
     if fields.get("target"):
         text = fields["target"]
@@ -177,11 +176,11 @@ def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
 
 
 def _workload(fields: Fields, stored: Stored) -> Spelled:
-    """Return an operator's spelling, pasted text, or index notation with its tensors."""
+    """Return the workload as text, as a pasted document, or as index notation with its tensors."""
     text = fields.get("workload", "")
     if not text:
         raise InvalidField(
-            "workload: this field is required; matmul:M=512,N=512,K=512 would do",
+            "workload: this field is required, for example matmul:M=512,N=512,K=512",
             code="missing",
             pointer="/workload",
         )
@@ -212,7 +211,6 @@ def _pairs(text: str, name: str) -> dict[str, str]:
 
 
 def _json(text: str, pointer: str) -> Any:
-    """Parse a JSON object within the form's size limit."""
     found = workloads.parse_json(text.encode(), max_bytes=len(text.encode()), max_values=10_000)
     if not isinstance(found, dict):
         raise InvalidField(f"{pointer[1:]}: a JSON object is needed", pointer=pointer)

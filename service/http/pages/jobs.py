@@ -44,8 +44,8 @@ Token = Annotated[str | None, Query(max_length=200)]
 def _listed(
     state: State, caller: Caller, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
-    """Return the jobs of one state, or all jobs. Of all jobs, unfinished ones come first, on the
-    first page."""
+    """Return the jobs of one state, or all jobs. If all jobs are listed, the first page begins with
+    the unfinished ones."""
     owner = caller.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
@@ -84,7 +84,7 @@ def jobs(request: Request, listed: Listed) -> HTMLResponse:
 
 @router.get("/jobs/list")
 def job_list(request: Request, listed: Listed) -> HTMLResponse:
-    """The table alone: `/` requests it every two seconds, and a search while it is typed."""
+    """The table alone. `/` requests it every two seconds, and while a search text is entered."""
     return page(request, "_job_list.html", **listed)
 
 
@@ -97,7 +97,7 @@ def new_job(request: Request, state: State) -> HTMLResponse:
 
 @router.post("/jobs")
 async def submit(request: Request, state: State, caller: Caller, fields: Form) -> Response:
-    """Submit a job; render the form again, with the problem, if it is refused."""
+    """Submit a job. If it is refused, render the form again, with the problem."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, caller, document)
@@ -112,7 +112,7 @@ async def submit(request: Request, state: State, caller: Caller, fields: Form) -
 async def _submit(
     state: ServiceState, caller: Principal, document: dict[str, Any], *, validate_only: bool = False
 ) -> dict[str, Any]:
-    """Return the job of `POST /v1/jobs` with this body: a page goes through the same checks."""
+    """Return the job of `POST /v1/jobs` with this body, after the same checks."""
     body = json.dumps(document).encode()
     return await api.submit(state, caller, body, Response(), validate_only)
 
@@ -135,7 +135,7 @@ def _form(
 
 @router.post("/jobs/check")
 async def check(request: Request, state: State, caller: Caller, fields: Form) -> HTMLResponse:
-    """Validate a filled-in form; nothing is queued."""
+    """Validate the form; no job is created."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, caller, document, validate_only=True)
@@ -162,7 +162,7 @@ def job_page(request: Request, state: State, caller: Caller, job_id: str) -> HTM
 
 @router.get("/jobs/{job_id}/facts")
 def facts(request: Request, state: State, caller: Caller, job_id: str) -> HTMLResponse:
-    """The changing part of a running job's page; at the end it makes the page request the
+    """The part of a job's page that changes. When the job is done, the page is made to request the
     result."""
     job = _job(state, job_id)
     headers = {"HX-Trigger": "job-done"} if job.done else {}
@@ -173,7 +173,7 @@ def facts(request: Request, state: State, caller: Caller, job_id: str) -> HTMLRe
 
 @router.get("/jobs/{job_id}/result")
 def result(request: Request, state: State, caller: Caller, job_id: str) -> Response:
-    """The final part of a job's page."""
+    """The result on a job's page."""
     if not wants_part(request):
         return RedirectResponse(f"/jobs/{job_id}", status_code=303)
     job = _job(state, job_id)
@@ -187,7 +187,7 @@ def trials(
     job_id: str,
     after: Annotated[int, Query(ge=0, lt=2**62)] = 0,
 ) -> JSONResponse:
-    """The job's trials for its charts: those after event `after`, and the next `after`."""
+    """The job's trials after event `after`, for its charts, and the next `after`."""
     job = _job(state, job_id)
     events = state.store.events_after(job_id, after, EVENTS)
     rows = [_trial(event, job) for event in events if event.kind == "trial"]
@@ -234,7 +234,7 @@ def _shown(
 
 
 def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
-    """Return the statuses: ok first, then the most frequent."""
+    """Return the statuses with their counts: ok first, then the most frequent."""
     return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
 
 
@@ -265,8 +265,8 @@ def _roofline(view: JobView) -> Roofline | None:
 
 
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
-    """Return a trial for the charts. `at` is seconds since the job began: the run's own clock
-    starts again when a worker resumes it."""
+    """Return a trial for the charts. `at` is seconds since the job began. The run's own time is not
+    used, because it restarts when another worker resumes the job."""
     data = event.data
     begun = job.started_at or job.created_at
     return {

@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: store an API key in a browser, or delete it."""
+"""`/login` and `/logout`: store an API key in a browser, or delete it there."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/login", methods=["GET", "HEAD"])
 def login_page(request: Request, next: str = "") -> HTMLResponse:
-    """The form for a key. `next` is where to continue."""
+    """The form for a key. `next` is the path that is opened after the sign-in."""
     return page(request, "login.html", signed_in=is_signed_in(request), next_path=path_here(next))
 
 
 @router.post("/login")
 def login(request: Request, fields: Form) -> Response:
-    """Store the key and continue at `next`, which checks the key."""
+    """Store the key and redirect to `next`, which checks the key."""
     key = fields.get("key", "")
     if not (0 < len(key) <= MAX_KEY_CHARACTERS and set(key) <= KEY_CHARACTERS):
-        raise InvalidField("key: this is no API key", pointer="/key")
+        raise InvalidField("key: this is not an API key", pointer="/key")
     response = RedirectResponse(path_here(fields.get("next", "")), status_code=303)
     keep_key(response, request, key)
     return response
@@ -55,8 +55,8 @@ def logout(fields: Form) -> Response:
 
 
 def path_here(text: str) -> str:
-    """`text` if it is a path of this service that may need a key, with or without a query; else the
-    first page. A link on another site may have set it, so a text that a browser could interpret as
+    """Return `text` if it is a path of this service that may need a key, with or without a query;
+    else `/`. A link on another site may contain `text`, so a text that a browser could interpret as
     another host is rejected."""
     if len(text) > MOST_PATH_CHARACTERS or not text.isascii() or not text.isprintable():
         return HOME

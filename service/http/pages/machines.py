@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def this_machine() -> Target | None:
-    """Return this machine with its stored probes, without measuring, or None if it cannot be
-    described."""
+    """Return this machine with its cached probes, or None if it cannot be described. Nothing is
+    measured."""
     try:
         return targets.target_of("native", None)
     except TargetError:
@@ -25,8 +25,8 @@ def this_machine() -> Target | None:
 
 
 def own_view(store: Store) -> list[MachineView]:
-    """Return the machine this service runs on, if it can be described; with the probes of its last
-    job if none are cached."""
+    """Return the machine of this service, if it can be described. If no probes are cached, those of
+    its last job are used."""
     target = this_machine()
     if target is None:
         return []
@@ -42,7 +42,7 @@ def is_probed(document: Mapping[str, Any]) -> bool:
 
 
 def joined_views(address: str) -> list[MachineView]:
-    """Return the machines of the fleet at `address`. Raise MeasurerError for an invalid address,
+    """Return the machines of the fleet at `address`. Raise MeasurerError if the address is invalid,
     FleetError if the scheduler does not respond."""
     # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status

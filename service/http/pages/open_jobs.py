@@ -13,8 +13,9 @@ from tilewright.service.jobs.queue import order
 def active_jobs(
     state: ServiceState, owner: str | None, counts: Mapping[str, int], most: int, text: str = ""
 ) -> list[JobListing]:
-    """Return unfinished jobs of `owner` (None: of all) whose id, workload or CPU contains `text`.
-    `counts` has the number of jobs in each state; at most `most` of each are read."""
+    """Return the unfinished jobs of `owner` (None: of all owners) whose id, workload or CPU
+    contains `text`. `counts` is the number of jobs in each state; at most `most` jobs of a state
+    are read."""
     names = [name for name in ACTIVE if counts[name]]
     if not names:
         return []
@@ -29,6 +30,5 @@ def active_jobs(
 
 
 def job_counts(state: ServiceState, owner: str | None) -> dict[str, int]:
-    """Return the number of jobs in each state."""
     counts = state.store.catalogue.job_counts(owner)
     return {str(name): count for name, count in counts.items()}

@@ -1,4 +1,4 @@
-"""`/records/{key}` and `/compare`: one schedule in full, or two side by side."""
+"""`/records/{key}` and `/compare`: one record in full, or two records in one table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tilewright.service.units import duration, speed
 
 OTHERS = 8
 MOST_LINES = 6000
-"""Lines of a listing that a page shows; files have all of them."""
+"""The largest number of lines of a listing on a page. Files have all lines."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -70,7 +70,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
 
 
 def _again(state: ServiceState, view: RecordView, native: bool) -> str:
-    """Return the query of the form that submits this task again."""
+    """Return the query that opens the form for a new job with the record's task."""
     document = _document(state, view.record)
     return form_query({
         "workload": spelled(view.name, view.record.workload_key, document["workload"]),
@@ -102,11 +102,9 @@ def roof(request: Request, state: State, key: str) -> Response:
     view = _view(state, key)
     document = _document(state, view.record)
     native = None if view.mocked else _native(view.record)
-    if native is not None and is_probed(
-        native.to_json()
-    ):  # the same machine with its latest probes
+    if native is not None and is_probed(native.to_json()):  # it has the latest probes
         document["target"] = native.to_json()
-    # Probes are not part of a target's key, and may be newer.
+    # Probes are not part of a target's key, so the whole target is hashed.
     work = hashlib.sha256(canonical_bytes([document["workload"], document["target"]])).hexdigest()
     limits = shared().show("limits", work, document)
     return _part(request, view, "_roof.html", limits=limits, drawing=_drawing(limits, view))
@@ -120,13 +118,13 @@ def compare(
     b: Annotated[str, Query(max_length=100)] = "",
     key: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
-    """Two records side by side: `?a=KEY&b=KEY`, or `key` twice, as a form sends it."""
+    """Two records in one table: `?a=KEY&b=KEY`, or two times `key`, as a form sends it."""
     chosen = [text for text in (a, b, *(key or [])) if text]
     if len(chosen) != 2:
         raise InvalidField(
             f"compare: two records are needed; got {len(chosen)}",
             code="two_needed",
-            advice="Tick two in a list of records, or open /compare?a=KEY&b=KEY.",
+            advice="Select two in a list of records, or open /compare?a=KEY&b=KEY.",
         )
     if not (a and b):
         return RedirectResponse(f"/compare?a={chosen[0]}&b={chosen[1]}", status_code=303)
@@ -151,7 +149,7 @@ def _view(state: ServiceState, key: str) -> RecordView:
     if entry is None or target is None:
         raise NotFound(
             f"record {name}: its workload or target cannot be read",
-            advice="`tilewright db check` says what is damaged.",
+            advice="`tilewright db check` lists the damage.",
         )
     best = state.store.best(record.workload_key, record.target_key)
     withdrawn = state.store.catalogue.withdrawn(name)
@@ -172,12 +170,12 @@ def _view(state: ServiceState, key: str) -> RecordView:
 def _steps(record: TuningRecord) -> tuple[str, ...]:
     try:
         return tuple(str(step) for step in Trace.from_json(record.trace).steps)
-    except ScheduleError:  # of another version: as stored
+    except ScheduleError:  # of another version: show the stored steps
         return tuple(str(step) for step in record.trace)
 
 
 def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
-    """Return the checks of this record, and a later withdrawal."""
+    """Return the checks of a record; a withdrawal is the last one."""
     mocked = record.toolchain.codegen_version == 0
     level, passed = record.verified_level, record.result.ok
     quick = "none" if mocked else ("yes" if passed and level in ("quick", "full") else "no")
@@ -186,13 +184,11 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
         "yes" if same_toolchain(record.toolchain, toolchains.toolchain()) else "no"
     )  # fmt: skip
     found = [
-        Check("Exact inputs", quick, "small whole numbers, the result right bit for bit"),
-        Check("Poison and guard pages", quick, "all of the output written, nothing outside of it"),
+        Check("Exact inputs", quick, "small integers; all bits of the result are right"),
+        Check("Poison and guard pages", quick, "exactly the elements of the output are written"),
         Check("Rebuilt in a fresh process", full, "compiled again from the trace, checked again"),
-        Check("Real inputs", full, "within an error bound derived for this computation"),
-        Check(
-            "Made by the installed toolchain", ours, "else it is verified again before it is used"
-        ),
+        Check("Real inputs", full, "errors are within a bound derived for this computation"),
+        Check("Made by the installed toolchain", ours, "if not, it is verified before it is used"),
     ]
     if level == "imported":
         found.append(Check("Measured here", "no", "imported: a claim until it is verified here"))
@@ -202,7 +198,6 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
 
 
 def _document(state: ServiceState, record: TuningRecord) -> Document:
-    """Return the helper's input for a record."""
     entry, target = state.store.workload(record.workload_key), state.store.target(record.target_key)
     assert entry is not None
     assert target is not None
@@ -243,7 +238,7 @@ def _listing(text: str) -> dict[str, Any]:
 
 
 def _native(record: TuningRecord) -> Target | None:
-    """Return the machine this service runs on, if it is the record's target."""
+    """Return the machine of this service if it is the record's target, else None."""
     machine = this_machine()
     if machine is None or record.threads > machine.cores:
         return None
@@ -268,11 +263,11 @@ def _pairs(left: RecordView, right: RecordView) -> list[Pair]:
         return [
             ("Workload", view.name),
             ("Machine", f"{target['cpu']}, {_threads(record.threads)}"),
-            ("A call", duration(view.run_secs)),
+            ("Per call", duration(view.run_secs)),
             ("Speed", speed(view.flops, view.run_secs)),
             ("Status", str(record.result.status)),
             ("Checked", record.verified_level),
-            ("Best of its work", "yes" if view.is_best else "no"),
+            ("Best of its task", "yes" if view.is_best else "no"),
             ("Trial, seed", f"{record.trial}, {record.seed}"),
             ("Made by", made_by(record)),
             ("Steps", str(len(view.steps))),
@@ -287,7 +282,7 @@ def _threads(count: int) -> str:
 
 
 def _step_pairs(left: tuple[str, ...], right: tuple[str, ...]) -> list[Pair]:
-    """Return the steps of both schedules, equal ones on the same line."""
+    """Return the steps of both schedules; equal steps are on the same line."""
     from difflib import SequenceMatcher
 
     found: list[Pair] = []

@@ -27,7 +27,7 @@ CONTENT_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""No inline scripts and no other sources: the name of a workload cannot be executed."""
+"""Forbids inline scripts and other sources, so that no text of a workload can be executed."""
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
@@ -57,7 +57,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """Render a template: a page or a part of one."""
+    """Render a template as a page, or as a part of one."""
     text = environment().get_template(template).render(
         path=request.url.path, client_settings=CLIENT_SETTINGS, **values
     )  # fmt: skip
@@ -65,13 +65,13 @@ def page(
 
 
 def wants_part(request: Request) -> bool:
-    """Return whether htmx sends the request, to replace a part of a page."""
+    """Return whether htmx sent the request, to replace a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
 @cache
 def environment() -> Environment:
-    """Return the template environment: escapes everything; an undefined name is an error."""
+    """Return the template environment. All values are escaped; an undefined name is an error."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -95,18 +95,17 @@ def environment() -> Environment:
 
 
 def short_key(key: str | None) -> str:
-    """Return the first ten digits of a key."""
     return (key or "").removeprefix("sha256:")[:10]
 
 
 def moment(at: datetime | str | None) -> str:
-    """RFC 3339 in UTC, whole seconds, for `<time datetime>`."""
+    """Format a time as RFC 3339 in UTC, in whole seconds, for `<time datetime>`."""
     found = _moment(at)
     return found.strftime("%Y-%m-%dT%H:%M:%SZ") if found else ""
 
 
 def minute(at: datetime | str | None) -> str:
-    """`2026-11-22 22:10 UTC`; scripts convert it to the reader's time zone."""
+    """Format a time as `2026-11-22 22:10 UTC`; scripts convert it to the reader's time zone."""
     found = _moment(at)
     return found.strftime("%Y-%m-%d %H:%M UTC") if found else "-"
 

@@ -1,4 +1,4 @@
-"""The roofline chart: speed against arithmetic intensity, both logarithmic.
+"""The roofline chart: speed over arithmetic intensity, both logarithmic.
 
 Source: Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A level of the memory hierarchy, its bandwidth, and its line."""
+    """A level of the memory hierarchy: its bandwidth, and its line in the chart."""
 
     name: str
     gbs: float
@@ -43,8 +43,8 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Everything in the chart, in pixels of a `WIDTH` x `HEIGHT` drawing. The first of `slopes` is
-    the level that holds the data, drawn up to the peak and along it."""
+    """The chart, in pixels of a `WIDTH` x `HEIGHT` drawing. The first of `slopes` is the memory
+    level that contains the data; its line is the roof."""
 
     slopes: tuple[Slope, ...]
     points: tuple[Point, ...]
@@ -68,9 +68,9 @@ def roofline(
     kernels: list[tuple[str, str, float]],
     nearer: tuple[str, float] | None = None,
 ) -> Roofline | None:
-    """Return the chart of `kernels` (name, kind, seconds per call), or None without operations,
-    bytes or rates. `nearer` is a cache that holds all data, by name and GB/s: its slope is then the
-    roof, and the slope of memory is drawn as well."""
+    """Return the chart of `kernels` (name, kind, seconds per call), or None if there are no kernels
+    or a number is 0. `nearer` (name, GB/s) is a cache that contains all data: its line is then the
+    roof, and the line of memory is also drawn."""
     if not (flops > 0 and moved_bytes > 0 and peak_gflops > 0 and bandwidth_gbs > 0 and kernels):
         return None
     rates = [("memory", bandwidth_gbs)]
@@ -112,7 +112,7 @@ def roofline(
 
 
 def level_of(binds: str, bound_secs: float, moved_bytes: float) -> tuple[str, float] | None:
-    """Return the cache that the bound names, with its rate in GB/s, or None for other bounds."""
+    """Return the cache that determines the bound, with its rate in GB/s, or None if none does."""
     if not binds.startswith("L") or bound_secs <= 0:
         return None
     return binds, moved_bytes / bound_secs / 1e9
@@ -125,5 +125,5 @@ def _ticks(low: int, high: int, place: object) -> tuple[Tick, ...]:
 
 
 def _power(exponent: int) -> str:
-    """Format two to the power `exponent`: `64`, `1/4`."""
+    """Format two to the power `exponent`, as `64` or `1/4`."""
     return f"{2**exponent:,}".replace(",", " ") if exponent >= 0 else f"1/{2**-exponent}"

@@ -1,7 +1,7 @@
-"""The key that a browser stores after `/login`; `guard.key_text` reads it.
+"""The API key that a browser stores after `/login`; `guard.key_text` reads it.
 
-The cookie holds the API key itself. Scripts cannot read it (HttpOnly), and pages of other origins
-cannot send it (SameSite=Strict). It is not validated here.
+The key is a cookie. Scripts cannot read it (HttpOnly), and pages of other origins cannot send it
+(SameSite=Strict). It is not validated here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def is_signed_in(request: Request) -> bool:
 
 
 def keep_key(response: Response, request: Request, key: str) -> None:
-    """Make the browser send `key` from now on, over the same kind of connection only."""
+    """Make the browser send `key` with later requests, over HTTPS only if this request used
+    HTTPS."""
     response.set_cookie(
         COOKIE,
         key,
@@ -34,5 +35,4 @@ def keep_key(response: Response, request: Request, key: str) -> None:
 
 
 def forget_key(response: Response) -> None:
-    """Make the browser delete its key."""
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")

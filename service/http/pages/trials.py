@@ -24,9 +24,9 @@ router = APIRouter(include_in_schema=False)
 
 PAGE = 1000
 SHOWN = 1000
-"""Rows on a page; the CSV has all of them."""
+"""The largest number of rows on a page. The CSV has all rows."""
 MOST_READ = 20_000
-"""The number of trials that are read for sorting and for importance."""
+"""The largest number of trials that are read for sorting and for importance."""
 MOST_KNOBS = 12
 
 COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
@@ -35,8 +35,8 @@ COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """One trial. `at_secs` is the time since the job began. `at_secs`, `predicted_secs` and `knobs`
-    (by their names in records) are unknown for trials of an earlier run."""
+    """One trial. `at_secs` is the time since the job began. `knobs` has the names of records. For a
+    trial of an earlier run, `at_secs`, `predicted_secs` and `knobs` are unknown."""
 
     trial: int
     status: str
@@ -73,9 +73,9 @@ class TrialRow:
 
 
 def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs with display names: underscores become spaces. For a program of several
-    parts, the knob `1.tile_rows` becomes `tile rows (2)`: the part's number, counted from 1,
-    follows the name."""
+    """Return the knobs with display names. Underscores become spaces. In a program of several
+    parts, `1.tile_rows` becomes `tile rows (2)`: the number of the part, counted from 1, is at the
+    end."""
     found = {}
     for name, value in knobs.items():
         part, _, knob = name.rpartition(".")
@@ -85,7 +85,7 @@ def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
-    """Yield every trial, in order, read page by page."""
+    """Yield every trial in order. The database is read page by page."""
     events = _events(state, job)
     event = next(events, None)
     last = 0
@@ -110,7 +110,7 @@ def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
 
 
 def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
-    """Return trial events with the seconds since the job began, in the order of the trials."""
+    """Yield the trial events in the order of the trials, with the seconds since the job began."""
     begun, after = job.started_at or job.created_at, 0
     while events := state.store.events_after(job.id, after, PAGE):
         for event in events:
@@ -121,8 +121,7 @@ def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
 
 
 def varied(rows: Sequence[TrialRow]) -> list[str]:
-    """Return display names of knobs with more than one value among the trials, the most varied
-    last."""
+    """Return the display names of the knobs that have several values among the trials."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name, value in row.settings.items():
@@ -165,7 +164,7 @@ def table(
 
 @dataclass(frozen=True, slots=True)
 class ColumnHeader:
-    """A column's name, the query that sorts by it, and its present direction (None: not sorted)."""
+    """A column's name, the query that sorts by it, and its current direction (None: not sorted)."""
 
     name: str
     query: str
@@ -192,7 +191,7 @@ def _first(rows: Iterator[TrialRow], count: int) -> list[TrialRow]:
 
 @router.get("/jobs/{job_id}/trials.csv")
 def as_csv(state: State, job_id: str) -> StreamingResponse:
-    """Every trial with every setting, under the names in records."""
+    """Every trial with every knob, under the names in records."""
     job = stored_job(state, job_id)
     names = sorted({name for row in rows_of(state, job) for name in row.knobs or {}})
     flops = float(job.request["workload_summary"].get("flops") or 0)
@@ -229,7 +228,7 @@ def _line(values: Sequence[Any]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return the cell's value; text that a spreadsheet would interpret as a formula is marked as
+    """Return the cell's value. If a spreadsheet would interpret it as a formula, it is marked as
     text."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 

@@ -18,9 +18,9 @@ MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""
 
 STATES = {
-    "QUEUED": "waits for its turn",
-    "RUNNING": "is measured now",
-    "CANCELLING": "stops after the trial it is at",
+    "QUEUED": "waits in the queue",
+    "RUNNING": "is running",
+    "CANCELLING": "stops after the current trial",
     "SUCCEEDED": "has a verified best",
     "FAILED": "ended without a best",
     "CANCELLED": "was stopped; its results are kept",
@@ -28,12 +28,12 @@ STATES = {
 
 
 ACTIVE = ("RUNNING", "CANCELLING", "QUEUED")
-"""States of unfinished jobs, running ones first."""
+"""States of unfinished jobs; running jobs come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobListing:
-    """A job in a list. Times are in seconds; `position` is the position in the queue, from 1, or 0
+    """A job in a list. Times are in seconds. `position` is the position in the queue, from 1, or 0
     if the job does not wait."""
 
     id: str
@@ -61,8 +61,8 @@ class JobListing:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job in full. `result` is the document of `tune --json`, None before the end; `doing` is
-    the current activity of a running job."""
+    """One job in full. `result` is the document of `tune --json`, or None before the end. `doing`
+    is the current activity of a running job."""
 
     row: JobListing
     min_bytes: float
@@ -84,29 +84,28 @@ class JobView:
 
     @property
     def waited_secs(self) -> float:
-        """The part of the time from its start to its end that the run itself did not use: time
-        slices of other jobs."""
+        """The time that the job waited after its start, for the time slices of other jobs."""
         run_secs = float((self.result or {}).get("wall_secs") or 0.0)
         whole = (self.elapsed_secs or 0.0) - (self.queued_secs or 0.0)
         return max(whole - run_secs, 0.0)
 
     @property
     def decided(self) -> str:
-        """How the best was determined, in words."""
+        """How the best was chosen, as text."""
         if self.result is None or self.best is None:
             return ""
         race = self.result.get("final_race")
         if race is None:
-            return "not reported by this version's jobs"
+            return "not recorded by the version that ran this job"
         if not race:
-            return "the search alone: none other was within a tenth of it, or none was new"
+            return "the search: no other candidate was within 10 % of it, or no trial was new"
         times = ", ".join(f"{_racer(one['trial'])} {duration(one['run_secs'])}" for one in race)
         won = self.best["trial"]
         first = race[0]["trial"]
-        text = f"a final race of {len(race)}, in turns: {times}"
+        text = f"a final race of {len(race)} candidates: {times}"
         if won == first or first is None:
             return text
-        return f"{text}; trial {won} is the fastest of them that passed the full check"
+        return f"{text}; trial {won} is the fastest that passed the full check"
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -114,7 +113,7 @@ class JobView:
 
     @property
     def compared(self) -> str:
-        """The scope of the full check of the best, or "" if that is not known."""
+        """The extent of the full check of the best, or "" if it is unknown."""
         evidence = (self.best or {}).get("evidence")
         return str(Evidence(**evidence)) if evidence else ""
 
@@ -125,18 +124,18 @@ class JobView:
 
     @property
     def failed_checks(self) -> dict[int, str]:
-        """The failed full checks, by trial number."""
+        """The statuses of the failed full checks, by trial number."""
         return {int(one["trial"]): str(one["status"]) for one in self.rejected}
 
     @property
     def default_secs(self) -> float | None:
-        """The time of the schedule chosen without measurement, if measured."""
+        """The time of the default schedule, or None if it was not measured."""
         default = self.result.get("default") if self.result else None
         return default.get("run_secs") if default else None
 
     @property
     def gain(self) -> float | None:
-        """The speed-up of the best over that schedule."""
+        """The speed-up of the best over the default schedule."""
         best = self.row.best_run_secs
         return self.default_secs / best if self.default_secs and best else None
 
@@ -146,12 +145,12 @@ class JobView:
         if self.doing and not self.row.done:
             return self.doing
         if self.row.state == "SUCCEEDED" and self.row.mocked:
-            return "has a best; it was not verified, because no kernel was run"
+            return "has a best, which is not verified, because no kernel was run"
         return STATES[self.row.state]
 
     @property
     def bound_secs(self) -> float | None:
-        """The currently known lower bound on the time."""
+        """The roofline bound of the time, or None if it is not known yet."""
         bound = (self.result or {}).get("bound") or {}
         if bound.get("secs"):
             return float(bound["secs"])
@@ -166,7 +165,6 @@ def _racer(trial: int | None) -> str:
 
 
 def job_row(line: JobLine) -> JobListing:
-    """Return a line of the list."""
     row = _row(
         line.id, str(line.state), line.workload, line.target, line.trials, line.measurer,
         line.progress, (line.created_at, line.started_at, line.finished_at),
@@ -175,15 +173,13 @@ def job_row(line: JobLine) -> JobListing:
 
 
 def in_run_order(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
-    """Return unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of
-    ids."""
+    """Return unfinished jobs: running ones, then waiting ones in the order of `queue` (job ids)."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
     placed = [replace(row, position=places.get(row.id, 0)) for row in rows]
     return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
 
 
 def job_view(job: StoredJob) -> JobView:
-    """Return everything the page of a job shows."""
     document = job_document(job)
     request, progress, error = document["request"], document["progress"], job.error or {}
     row = _row(
@@ -261,7 +257,7 @@ class BestListing:
 
 
 def best_row(best: KnownBest, here: Toolchain) -> BestListing:
-    """Return a line of the list of workloads; `here` is the installed toolchain."""
+    """Return a line of the list of workloads. `here` is the installed toolchain."""
     mocked = best.codegen_version == 0
     made = (best.codegen_version, best.llvmlite)
     return BestListing(
@@ -280,7 +276,8 @@ def best_row(best: KnownBest, here: Toolchain) -> BestListing:
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """One record with its checks. `best_key` is the best of the same task, "" if there is none."""
+    """One record with its checks. `best_key` is the best of the same task, or "" if there is
+    none."""
 
     key: str
     record: TuningRecord
@@ -311,8 +308,8 @@ class RecordView:
 
     @property
     def spread(self) -> float | None:
-        """The interquartile range of the samples, as a fraction of their median: robust against a
-        few disturbed samples."""
+        """The interquartile range of the samples, as a fraction of their median. A few disturbed
+        samples do not change it."""
         samples = self.record.result.run_secs
         if len(samples) < 2:
             return None
@@ -321,7 +318,7 @@ class RecordView:
 
 
 def made_by(record: TuningRecord) -> str:
-    """Return the toolchain of the measured code, or a note that there was none."""
+    """Return the toolchain of the measured code. For mocked timings, return their source."""
     tools = record.toolchain
     if tools.codegen_version == 0:
         return f"nothing: {tools.llvmlite} timings ({tools.llvm})"
@@ -339,7 +336,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One line of two records side by side."""
+    """One line of the comparison of two records or jobs."""
 
     name: str
     left: str
@@ -352,7 +349,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CacheListing:
-    """A cache of a machine; `bytes` is the size of one of them."""
+    """A cache level of a machine. `bytes` is the size of one cache."""
 
     level: str
     bytes: int
@@ -371,7 +368,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine and its description. `joined` states its role in the fleet."""
+    """A machine and its description. `joined` describes its role in the fleet."""
 
     name: str
     joined: str
@@ -388,7 +385,7 @@ class MachineView:
     silent: bool = False
 
     def rate(self, name: str) -> str:
-        """Return a probe's value with all threads, `-` if it was not measured."""
+        """Return a probe's value with all threads, or `–` if it was not measured."""
         for probe in self.probes:
             if probe.name == name and probe.values:
                 return f"{probe.values[-1]:.4g} {probe.unit}"
@@ -398,7 +395,6 @@ class MachineView:
 def machine_view(
     name: str, joined: str, document: Mapping[str, Any], key: str, silent: bool = False
 ) -> MachineView:
-    """Return a machine of a target document."""
     probes = document.get("probes") or {}
     rates = [(f"peak {dtype}", values, "GFLOP/s")
              for dtype, values in (probes.get("peak_gflops") or {}).items()]  # fmt: skip

@@ -1,8 +1,6 @@
-"""Finds the workload in pasted text.
-
-Besides a workload's document: a line of `tilewright export`, or all of them; a record, a job, an
-answer, an entry of a lock file or of `tune --many`, the body of a request; a key.
-"""
+"""Finds the workload in pasted text. The text may be a workload's document or key; one line of
+`tilewright export`, or all; a record, a job or an answer; an entry of a lock file or of `tune
+--many`; the body of a request."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from tilewright.service.resolve import workloads
 
 MOST_VALUES = 10_000
 Stored = Callable[[str], dict[str, Any] | None]
-"""Returns the document of a workload by its key, None if it is not stored here."""
+"""A function that returns the document of the workload with a key, or None if it is not stored."""
 
 Spelled = str | dict[str, Any]
 _KEY = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 def workload_in(text: str, stored: Stored) -> Spelled:
-    """Return the spelling or document in `text`. Raise InvalidField if there is none."""
+    """Return the workload in `text`, as text or document. Raise InvalidField if there is none."""
     text = text.strip()
     key = _KEY.fullmatch(text)
     if key is not None:
@@ -41,12 +39,12 @@ def workload_in(text: str, stored: Stored) -> Spelled:
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if not distinct:
-        raise _wrong("there is no workload in it: only a header, or targets")
-    raise _wrong(f"it holds {len(distinct)} workloads: paste the line of one of them")
+        raise _wrong("it contains no workload, only a header or targets")
+    raise _wrong(f"it contains {len(distinct)} workloads; paste the line of one of them")
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
-    """Return one JSON document, the entries of a list, or JSON lines."""
+    """Return the documents in `text`: one JSON object, a list of them, or JSON lines."""
     lines = [line for line in text.splitlines() if line.strip()]
     is_json_lines = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
     parts = lines if is_json_lines and _is_json(lines[0]) else [text]
@@ -69,7 +67,7 @@ def _is_json(line: str) -> bool:
 
 
 def _meant(document: dict[str, Any], stored: Stored) -> Spelled | None:
-    """Return the workload of one document, or None for lines of an export without a workload."""
+    """Return the workload of one document, or None for a header or a target of an export."""
     if "stages" in document or "expr" in document:
         return document
     if document.get("kind") == "target" or "format" in document:
@@ -86,8 +84,8 @@ def _meant(document: dict[str, Any], stored: Stored) -> Spelled | None:
             return _of_key(key[1], stored)
     names = ", ".join(list(document)[:4]) or "nothing"
     raise _wrong(
-        f"a JSON object with {names} is no workload: one has inputs, stages and outputs, or expr "
-        "and tensors"
+        f"a JSON object with {names} is not a workload, which has inputs, stages and outputs, or "
+        "expr and tensors"
     )
 
 
@@ -95,8 +93,8 @@ def _of_key(key: str, stored: Stored) -> dict[str, Any]:
     document = stored(key)
     if document is None:
         raise _wrong(
-            f"this service has never seen workload {key[:10]}...; paste its document, or its line "
-            "of `tilewright export`"
+            f"this service has no workload {key[:10]}...; paste its document, or its line of "
+            "`tilewright export`"
         )
     return document
 

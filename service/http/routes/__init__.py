@@ -1,2 +1,2 @@
-"""The routes of `/v1` and the operational ones. They contain no queries and no status codes of
-errors: they raise errors, which `tilewright.service.problems` maps."""
+"""The routes of `/v1` and the operational routes. They raise errors, which
+`tilewright.service.problems` maps to status codes."""

@@ -1,4 +1,4 @@
-"""The best known answer: for one pair of keys, or in bulk."""
+"""The best known answer, for one pair of keys or for many workloads."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LOOKUP_BODY = {
     operation_id="readBest",
     responses={202: {"model": PendingOut,
                      "description": "An answer is being prepared; try again after `Retry-After`."},
-               304: {"description": "Still the answer that If-None-Match names."},
+               304: {"description": "The client has the answer (If-None-Match)."},
                **problem_responses(404, 422, 429, 507)},
 )  # fmt: skip
 async def best(
@@ -73,7 +73,7 @@ async def best(
     """The best known answer for a workload on a target, with its grade.
 
     Never measures. An answer for an untuned workload is prepared in the background: the response
-    waits for it up to `default_secs` (see `/limits`), then reports its progress.
+    waits for it up to `default_secs` (see `/limits`), then reports that it is pending.
     """
     question = Question(
         lookup.bare_key(checked_key(workload_key, "workload")),
@@ -100,8 +100,7 @@ async def best(
 
 
 def _tickets(state: ServiceState, caller: Principal, target: Target) -> Tickets:
-    """Return a function that creates ticket jobs if the caller may submit jobs; without that scope
-    no ticket is created."""
+    """Return a function that creates ticket jobs, or none if the caller may not submit jobs."""
     if not caller.may(KeyScope.SUBMIT):
         return no_tickets
     return tickets_for(target, state.limits.trials_default)
@@ -114,7 +113,7 @@ def _find(state: ServiceState, question: Question) -> Outcome:
 def _demanded(
     state: ServiceState, caller: Principal, question: Question, outcome: Outcome
 ) -> Outcome:
-    """Return the outcome after requesting a preparation. Raise TooBusy if it is refused."""
+    """Request a preparation, and return the current outcome. Raise TooBusy if it is refused."""
     document = state.store.target(question.target_key)
     if document is None or (isinstance(outcome, CacheMiss) and not outcome.workload_known):
         return outcome
@@ -164,13 +163,13 @@ def _too_busy(state: ServiceState, caller: Principal) -> TooBusy:
 def _no_answer(question: Question, lacking: CacheMiss) -> NoAnswer | NotPrepared:
     if not lacking.workload_known:
         return NoAnswer(
-            f"workload {question.workload_key}: never seen here",
-            advice="Tune it, or ask POST /v1/best:lookup with its document.",
+            f"workload {question.workload_key}: not known here",
+            advice="Tune it, or send its document to POST /v1/best:lookup.",
         )
     if not lacking.target_known:
         return NoAnswer(
-            f"target {question.target_key}: never seen here",
-            advice="Tune for it, or ask POST /v1/best:lookup with its document.",
+            f"target {question.target_key}: not known here",
+            advice="Tune for it, or send its document to POST /v1/best:lookup.",
         )
     if lacking.problem is not None and question.minimum is Grade.DEFAULT:
         return lookup.not_prepared(lacking.problem)
@@ -185,10 +184,11 @@ def _no_answer(question: Question, lacking: CacheMiss) -> NoAnswer | NotPrepared
     responses=problem_responses(400, 413, 415, 422),
 )
 async def look_up(state: State, caller: Caller, waited: Waited, body: LookupBody) -> Response:
-    """Answers for up to 1,000 workloads on one target: found or missing, one by one.
+    """Answers for up to 1,000 workloads on one target: an answer or a problem for each.
 
-    With documents or spellings and `min_grade` "default" no valid workload is ever missing: what is
-    not prepared within `lookup_secs` (see `/limits`) is `pending`, to be requested again.
+    If the request has no keys, and `min_grade` is "default", every valid workload gets an answer.
+    An answer that is not prepared within `lookup_secs` (see `/limits`) is `pending`; send the
+    request again.
     """
     until = time.monotonic() + state.limits.lookup_secs
     request, outcomes, refused = await run_sync(
@@ -214,7 +214,7 @@ async def look_up(state: State, caller: Caller, waited: Waited, body: LookupBody
 def _first_look(
     state: ServiceState, caller: Principal, body: bytes, until: float
 ) -> tuple[Lookup, dict[str, Outcome], set[str]]:
-    """Return the parsed lookup, the known outcomes, and the preparations that were refused."""
+    """Return the parsed lookup, the known outcomes, and the keys whose preparation was refused."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
     model = read_model(LookupIn, document)
     request = lookup.read_lookup(state.store, state.answers.parsed_workloads, model)
@@ -230,7 +230,7 @@ def _first_look(
     except StoreError as error:
         if not error.transient:
             raise
-        # A read-only database does not affect items that have their answer.
+        # If the database is read-only, stored answers are still returned.
         log.warning("nothing can be prepared: %s", error)
         state.metrics.store_error()
         refused = {one.workload_key for one in wanted}
@@ -240,8 +240,8 @@ def _first_look(
 def _current_answer(
     state: ServiceState, request: Lookup, outcomes: dict[str, Outcome], refused: set[str]
 ) -> tuple[bytes, list[str], int]:
-    """Return the current response, its grades, and after how many seconds to try again (0: no retry
-    is needed)."""
+    """Return the body of the response, the grade of each item, and the seconds after which to try
+    again (0 if all items are final)."""
     if not all(map(is_settled, outcomes.values())):
         outcomes = lookup.find_all(state.answers.cache, request)
     content, grades = lookup.lookup_body(request, outcomes, refused)

@@ -1,4 +1,4 @@
-"""Kernels for builds: the object of a kernel, for one CPU or for any."""
+"""Kernels for builds: objects for one CPU, or with variants for several."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BuildOut(BaseModel):
 def build(state: State, body: JobBody) -> dict[str, Any]:
     """Make a kernel's object and header from the best records, and store them as blobs.
 
-    The same request and records give the same bytes; nothing is measured. Compilation runs in a
+    The same request and records give the same bytes. Nothing is measured. Compilation runs in a
     separate process.
     """
     request = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
@@ -71,8 +71,8 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
     responses=problem_responses(400, 413, 415, 422),
 )
 def check(state: State, body: LookupBody) -> dict[str, Any]:
-    """Check entries of a lock file against current knowledge: a schedule that failed a full check
-    since it was pinned must not be used. Nothing is built."""
+    """Return the entries of a lock file that must not be used, because their schedule failed a full
+    check after it was pinned. Nothing is built."""
     request = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
     kernels = [
         located(f"/kernels/{number}", partial(LockedKernel.from_json, entry))

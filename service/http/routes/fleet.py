@@ -19,9 +19,8 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 class MachineOut(BaseModel):
-    """A machine of the fleet. `target` describes its kind, for one thread; a job's `target` may be
-    its `name` or a prefix of `target.key`. `silent_secs` is the time since its last sign of life.
-    """
+    """A machine of the fleet. `target` describes it, for one thread. A job's `target` may be its
+    `name` or a prefix of `target.key`. `silent_secs` is the time since its last heartbeat."""
 
     name: str
     target: dict[str, Any]
@@ -34,7 +33,7 @@ class MachineOut(BaseModel):
 
 
 class FleetOut(BaseModel):
-    """`fleet`: whether this service has a fleet, which jobs with the measurer `dask` need."""
+    """`fleet`: whether this service has a fleet. Jobs with the measurer `dask` need a fleet."""
 
     fleet: bool
     machines: list[MachineOut]
@@ -42,8 +41,6 @@ class FleetOut(BaseModel):
 
 @dataclass
 class _LastStatus:
-    """The last answer of a fleet, by its address."""
-
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
     at: float = float("-inf")
@@ -57,15 +54,16 @@ _known = _LastStatus()
     "/fleet", operation_id="getFleet", response_model=FleetOut, responses=problem_responses(503)
 )
 def get_fleet(state: State) -> dict[str, Any]:
-    """The machines of the service's fleet, by name; none, and `fleet` false, if it has no fleet.
-    503 `fleet_unavailable` while the fleet's scheduler does not answer."""
+    """The machines of the service's fleet, by name. If it has no fleet, `fleet` is false and the
+    list is empty. The status is 503 (`fleet_unavailable`) while the fleet's scheduler does not
+    answer."""
     address = state.settings.fleet
     return {"fleet": bool(address), "machines": _machines(address) if address else []}
 
 
 def _machines(address: str) -> list[dict[str, Any]]:
     """Return the machines, read at most once per second. Raise FleetError if the scheduler does not
-    respond."""
+    answer."""
     # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 

@@ -29,20 +29,19 @@ LEAST_FREE_BYTES = 16 << 20
 T = TypeVar("T")
 
 
-# These take the request, not `State`, and threads of their own: health checks must not queue behind
-# requests that wait for the database in an outage.
+# Health checks use separate threads, so that they never wait behind requests for the database.
 
 
 @router.get("/healthz", operation_id="health")
 async def healthz() -> dict[str, Any]:
-    """The process answers, whatever the state of the database."""
+    """The process responds, in any state of the database."""
     return {"status": "ok", "version": _version(), "sqlite": sqlite3.sqlite_version}
 
 
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
 async def readyz(request: Request) -> dict[str, Any]:
-    """The database answers and can be written, and a worker runs, or stands by while another
-    process leads (`role`); otherwise 503 with the reason."""
+    """The database responds and can be written, and a worker runs or stands by (`role`). Otherwise
+    the status is 503, with the reason."""
     state = state_of(request)
     code, records, reasons = "not_ready", None, [state.identity.problem(), _quota_problem(state)]
     health = state.worker()
@@ -72,7 +71,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus text format. Counts of the process are there even without the database."""
+    """Metrics in Prometheus's text format. Without the database, only those of the process."""
     state = state_of(request)
     try:
         limit_bytes = state.room.limit_bytes
@@ -100,7 +99,7 @@ async def limits(request: Request) -> dict[str, Any]:
 
 
 async def _soon(function: Callable[[], T]) -> T:
-    """Return the result of `function` in a separate thread. Raise TimeoutError after
+    """Return the result of `function`, called in a separate thread. Raise TimeoutError after
     `HEALTH_CHECK_SECS`; the thread is then abandoned."""
     with anyio.fail_after(timeouts.HEALTH_CHECK_SECS):
         return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)

@@ -57,7 +57,7 @@ EVENT = {
     "description": "One event of the stream; `data` is JSON.",
     "properties": {
         "id": {"type": "string"},
-        "event": {"enum": ["state", "trial", "rejected", "done"]},
+        "event": {"enum": ["state", "trial", "activity", "rejected", "done"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
     "required": ["event", "data"],
@@ -65,7 +65,7 @@ EVENT = {
 
 IdempotencyKey = Annotated[
     str | None,
-    Header(description="Sending the same key and body again gives the same job."),
+    Header(description="A request with the same key and body returns the same job."),
 ]
 
 
@@ -76,7 +76,7 @@ IdempotencyKey = Annotated[
     operation_id="submitJob",
     openapi_extra=JOB_BODY,
     responses={
-        200: {"model": JobOut, "description": "Valid (validate_only), or a job that is done."},
+        200: {"model": JobOut, "description": "The request is valid (validate_only)."},
         **problem_responses(400, 413, 415, 422, 429, 503, 507),
     },
 )
@@ -87,11 +87,11 @@ async def submit(
     response: Response,
     validate_only: Annotated[
         bool,
-        Query(description="Check the request and return the job it would create; queue nothing."),
+        Query(description="Check the request and return the job; create no job."),
     ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """Submit a tuning job. The same task in flight is the same job."""
+    """Submit a tuning job. If an equal job is open, it is returned."""
     _check_idempotency_key(idempotency_key)
     document, request = await run_sync(_read, state, body)
     if validate_only:
@@ -142,8 +142,7 @@ def list_jobs(
 async def read(
     state: State, caller: Caller, waited: Waited, job_id: str, wait: Wait
 ) -> dict[str, Any]:
-    """One job. With `?wait=30s` the response is sent when the job is finished, at the latest after
-    that time."""
+    """One job. With `?wait=30s`, respond when the job is finished, or after that time."""
     checked_job_id(job_id)
     if not wait:
         return await run_sync(_job, state, caller, job_id)
@@ -168,8 +167,8 @@ async def read(
 async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
     """Stop the job; its results are kept. Cancelling again changes nothing.
 
-    A job of several owners continues for the others: the key's owner withdraws from it (`sharing`),
-    and the job stops with its last owner. A key with the scope admin stops it for all.
+    If a job has several owners, the caller only withdraws from it (`sharing`). The job stops when
+    its last owner withdraws, or when a key with the scope `admin` cancels it.
     """
     job = await state.write(
         state.store.request_cancel, checked_job_id(job_id), caller.visible_owner
@@ -183,9 +182,9 @@ async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "`state` and `trial` events, a `rejected` for each candidate that "
-            "failed the full check, and at the end `done`; each but the last has an id to resume "
-            "after.",
+            "description": "Events `state`, `trial` and `activity`; `rejected` for each candidate "
+            "that failed the full check; and at the end `done`. Each event except `done` has an "
+            "id, for `Last-Event-ID`.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
         **problem_responses(404, 422, 429),
@@ -197,7 +196,7 @@ async def events(
     job_id: str,
     last_event_id: Annotated[str | None, Header(description="Continue after this event.")] = None,
 ) -> StreamingResponse:
-    """Server-sent events of the job: all stored ones, then new ones until the job is finished."""
+    """Server-sent events of the job: all stored events, then new ones until the job is finished."""
     checked_job_id(job_id)
     after = _event_id(last_event_id)
     if not state.feeds.knows(job_id):
@@ -220,7 +219,7 @@ def trials(
     token = page_token or "0"
     if not (token.isascii() and token.isdigit() and len(token) <= 9):
         raise BadPageToken(
-            f"page token {token[:60]!r}: give the next_page_token of the page before"
+            f"page token {token[:60]!r}: must be the next_page_token of the previous page"
         )
     found = state.store.job_trials(job_id, int(token), size)
     works = {(record.workload_key, record.target_key) for _, record in found}
@@ -236,7 +235,7 @@ def trials(
 
 
 def preview(request: JobRequest) -> dict[str, Any]:
-    """Return the job that would be created: no id, nothing done."""
+    """Return the document of the job that `request` would create, without an id."""
     form = request.to_json()
     return {
         "id": None,
@@ -264,7 +263,7 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
 
 
 def stored_job(state: ServiceState, job_id: str) -> StoredJob:
-    """Return the job with this id. Raise NotFound if it does not exist."""
+    """Return the job. Raise NotFound if it does not exist."""
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: no such job")
@@ -316,8 +315,8 @@ def _event_id(text: str | None) -> int:
 
 
 def sharing_document(found: Sharing, caller: Principal) -> dict[str, Any]:
-    """Return the number of `owners` of a job, whether the caller has `withdrawn`, and the `names`
-    of the owners for callers who see all jobs."""
+    """Return the number of `owners` of a job, whether the caller has `withdrawn`, and for callers
+    who may see all jobs the `names` of the owners."""
     return {
         "owners": len(found.asking),
         "withdrawn": caller.owner in found.withdrawn,

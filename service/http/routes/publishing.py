@@ -1,4 +1,4 @@
-"""Import of records over HTTP: claims, which answer nothing before they are verified here."""
+"""Import of records over HTTP. They are claims until they are verified here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.service.http.schemas import problem_responses
 router = APIRouter(prefix="/v1", tags=["stored"])
 
 MOST_LINES = 10_000
-"""Lines per request. An export within the size limit has far fewer; each line is work."""
+"""Lines per request. An export within the size limit has far fewer."""
 MOST_REASON_CHARACTERS = 300
 
 LINES_BODY = {
@@ -26,8 +26,8 @@ LINES_BODY = {
                 "schema": {
                     "type": "string",
                     "minLength": 1,
-                    "description": "What `tilewright export` writes: one JSON object a line, the "
-                    "header first, each workload and target before the records of it.",
+                    "description": "The output of `tilewright export`: one JSON object per line. "
+                    "The header is first; each workload and target is before its records.",
                 }
             }
         },
@@ -43,12 +43,12 @@ class RefusedLine(BaseModel):
 
 
 class PublishOut(BaseModel):
-    """The result for the records: `new` here or `known` already, and `refused` lines."""
+    """The number of records that are `new`, `known` already, and `refused`."""
 
     new: int
     known: int
     refused: int
-    refusals: list[RefusedLine] = Field(description="One for each refused line.")
+    refusals: list[RefusedLine] = Field(description="One item for each refused line.")
 
 
 @router.post(
@@ -61,9 +61,9 @@ class PublishOut(BaseModel):
 async def publish(state: State, body: LinesBody) -> PublishOut:
     """Store exported records as claims of the sender, as `tilewright import` does.
 
-    A claim is never best: it is rebuilt, checked in full and timed here when somebody asks for its
-    workload, and only the resulting record may be best. Sending records again does no harm: known
-    records are only counted.
+    A claim is never best. When its workload is requested, it is rebuilt, checked in full and timed
+    here, and only the resulting record may become best. Records that are stored already are only
+    counted.
     """
     if not body.strip():
         raise BadRequest("the body is empty; an export begins with its header", code="no_records")

@@ -1,4 +1,4 @@
-"""Immutable resources by their hash: records and blobs."""
+"""Immutable resources by hash: records and blobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1", tags=["stored"])
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 SAME: dict[int | str, dict[str, Any]] = {
-    304: {"description": "The client has it (If-None-Match): it never changes."}
+    304: {"description": "The client has it (If-None-Match). It never changes."}
 }
 
 IfNoneMatch = Annotated[str | None, Header()]
@@ -30,13 +30,13 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
     """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
     if etag_matches(if_none_match, etag := f'"{name}"') and if_none_match != "*":
-        return _same(etag)  # only an immutable answer had this tag
+        return _same(etag)  # only an immutable response has this tag
     found = state.store.record(name)
     if found is None:
         raise NotFound(f"record {name}: not stored here")
     files = links(state.store.artefacts(name))
     document: dict[str, Any] = {"key": name, **found.to_json(), "artefacts": files}
-    # Files may still be added, once, to a record that was verified in full.
+    # Files can still be added to a record that was verified in full and has none.
     settled = files or found.verified_level != "full"
     return JSONResponse(
         document,
@@ -62,7 +62,7 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
     },
 )  # fmt: skip
 def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
-    """Bytes by their sha256. Verify them against the name."""
+    """Return bytes by their SHA-256. Clients should verify the hash."""
     digits = checked_key(key, "blob").removeprefix("sha256:")
     if etag_matches(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
         return _same(etag)
@@ -83,5 +83,5 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
 
 
 def _same(etag: str) -> Response:
-    """Return 304 without reading anything: the client has the bytes of the tag."""
+    """Return 304 without reading anything: the client has the bytes with this tag."""
     return Response(status_code=304, headers={"ETag": etag, "Cache-Control": IMMUTABLE})

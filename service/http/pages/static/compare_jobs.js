@@ -1,4 +1,4 @@
-// The best so far of two jobs in one drawing, against trials or against seconds.
+// The incumbents of two jobs in one chart, over trials or over seconds.
 "use strict";
 
 (() => {
@@ -28,7 +28,7 @@
     return found;
   }
 
-  // One axis for both: every place at which either has something new; in between it stays.
+  // The axis has every point at which one of the jobs has a new value.
   function joined() {
     const at = (trial) => (by === "trial" ? trial.trial : trial.at);
     const places = [...new Set([...jobs.left, ...jobs.right].map(at))].sort((a, b) => a - b);
@@ -50,7 +50,7 @@
     place.textContent = "";
     const times = [...data[1], ...data[2]].filter(Boolean);
     if (!times.length) {
-      place.textContent = "Neither job has told of a trial that passed.";
+      place.textContent = "Neither job has a trial that passed.";
       return;
     }
     const [low, high] = [Math.min(...times, bound ?? Infinity), Math.max(...times)];
@@ -90,13 +90,13 @@
     return found.filter((_, index) => index % every === 0);
   }
 
-  // How soon each was as fast as the other became.
+  // When each job reached the best time of the other.
   function tell() {
     const lines = [];
     for (const [name, mine, theirs] of [["Left", jobs.left, jobs.right], ["Right", jobs.right, jobs.left]]) {
       const goal = theirs.findLast((trial) => trial.best)?.best;
       const first = goal && mine.find((trial) => trial.best && trial.best <= goal * 1.001);
-      if (goal) lines.push(first ? `${name} was as fast as the other ever became at trial ${first.trial}, after ${first.at.toFixed(1)} s.` : `${name} never became as fast as the other.`);
+      if (goal) lines.push(first ? `${name} was as fast as the best of the other at trial ${first.trial}, after ${first.at.toFixed(1)} s.` : `${name} was never as fast as the other.`);
     }
     return lines.join(" ");
   }

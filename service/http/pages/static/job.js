@@ -1,5 +1,5 @@
-// The drawings of a job: what its trials took, what was predicted, and with which settings.
-// Trials come as JSON, those told since the last time; colours come from the style sheet.
+// The charts of a job: measured and predicted times of its trials, and their settings.
+// Each request returns the new trials as JSON; colours are from the style sheet.
 "use strict";
 
 (() => {
@@ -28,7 +28,7 @@
     return made;
   };
 
-  // -- asking
+  // -- requests
 
   async function ask() {
     if (asking || done) return;
@@ -48,7 +48,7 @@
       }
       if (news || done) draw();
     } catch {
-      // The page says that the service does not answer; the next second asks again.
+      // tilewright.js shows that the service does not answer; the next second tries again.
     } finally {
       asking = false;
     }
@@ -60,7 +60,7 @@
       limits.bound = number(place.dataset.boundSecs) ?? limits.bound;
       limits.default = number(place.dataset.defaultSecs) ?? limits.default;
     }
-    // The first trial of every search is the schedule chosen without measuring.
+    // The first trial of every search is the default schedule.
     const first = trials.find((trial) => trial.trial === 1);
     if (limits.default === null && first && first.secs) limits.default = first.secs;
   }
@@ -92,7 +92,7 @@
       at.map(() => limits.default),
     ];
     document.getElementById("curve-legend").hidden = false;
-    // Where there is room the lines are named beside their ends.
+    // In a wide chart, names are at the ends of the lines.
     const named = place.clientWidth >= WIDE;
     document.querySelector("#curve-legend .key-best").hidden = named;
     document.getElementById("key-bound").hidden = named || limits.bound === null;
@@ -110,8 +110,8 @@
   const WIDE = 560;
   let ceiling = Infinity;
 
-  // The slowest trials would leave the others no room: drawn is what the search moved through, the
-  // default schedule, and three quarters of all.
+  // The slowest trials would compress the chart. It covers the incumbents, the default schedule,
+  // and three quarters of all trials.
   function ceilingOf(timed) {
     const sorted = timed.map((trial) => trial.secs).sort((a, b) => a - b);
     const usual = sorted[Math.floor(0.75 * (sorted.length - 1))];
@@ -119,10 +119,10 @@
     return sorted[sorted.length - 1] <= needed * 1.3 ? Infinity : needed;
   }
 
-  // From the beginning of the job, unless that would leave most of the drawing empty.
+  // The axis begins with the job, unless most of the chart would then be empty.
   const begin = (first, last) => [first > 0.4 * last ? Math.max(0, first - 0.04 * (last - first)) : 0, last];
 
-  // Round numbers between two times, the roundest that are enough.
+  // A few round numbers between two times.
   function marks(low, high) {
     if (high / low < 3) {
       const rough = (high - low) / 6;
@@ -175,8 +175,8 @@
       hooks: {
         setCursor: [(u) => tellTrial(trials[u.cursor.idx])],
         draw: [(u) => {
-          // Failures have no time: a stroke at the top of the drawing says when there was one. A
-          // trial that is slower than what is drawn points upwards there.
+          // A failure has no time, and is a stroke at the top of the chart. A trial above the chart
+          // is an arrow there.
           const { ctx } = u;
           ctx.save();
           ctx.fillStyle = colour("--trial");
@@ -206,7 +206,7 @@
     };
   }
 
-  // The names of the lines, each beside its end and none over another.
+  // The names of the lines, at their ends, without overlaps.
   function nameLines(u) {
     const { ctx } = u;
     const best = trials.findLast((trial) => trial.best)?.best;
@@ -247,13 +247,13 @@
     if (columns.length < 2) {
       place.textContent = "";
       const reused = number(drawings.dataset.reused);
-      note.textContent = reused ? "The trials were taken over from an earlier run, which did not tell their settings to this job." : "Nothing to compare yet.";
+      note.textContent = reused ? "The trials are from an earlier run; their settings are unknown to this job." : "Nothing to compare yet.";
       return;
     }
     const timed = told.filter((trial) => trial.secs).sort((a, b) => a.secs - b.secs);
     const fast = new Set(timed.slice(0, Math.max(1, Math.ceil(timed.length / 10))).map((t) => t.trial));
     const best = timed.length ? timed[0].trial : null;
-    // Drawn last lies on top: the fastest. Of very many, the slower ones are left out.
+    // The fastest trials are drawn last, on top. If there are too many, slow ones are omitted.
     const drawn = [...told.filter((t) => !t.secs), ...[...timed].reverse()].slice(-MOST_LINES);
 
     const step = Math.max(64, (place.clientWidth - 40) / (columns.length - 1 || 1));
@@ -302,7 +302,7 @@
   }
 
   const parallelNote = (told, drawn, timed) =>
-    "One line a trial, through the knobs that were varied" +
+    "One line per trial, through the knobs that vary" +
     (timed.length ? `; the last axis is the time of a call, fastest at the bottom. Blue: the fastest tenth of ${timed.length}.` : ".") +
     (drawn < told ? ` ${told - drawn} slower ones are not drawn.` : "");
 
@@ -334,7 +334,7 @@
     place.parentElement.hidden = done && both.length < 2;
     if (both.length < 2) {
       place.textContent = "";
-      note.textContent = done || trials.length > 8 ? "This search predicted nothing, or too little was measured." : "Nothing to compare yet.";
+      note.textContent = done || trials.length > 8 ? "There are no predictions, or too few measurements." : "Nothing to compare yet.";
       return;
     }
     const values = both.flatMap((trial) => [trial.secs, trial.predicted]);

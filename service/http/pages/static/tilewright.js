@@ -1,10 +1,10 @@
-// What every page does: asks again while it is looked at, copies, keys, times in local time.
+// Functions of every page: periodic updates, copy buttons, keys, times in local time.
 "use strict";
 
 (() => {
   const seconds = (element) => Number(element.dataset.every || 2);
 
-  // A page that nobody sees asks for nothing; each part says how often it wants to be asked.
+  // A hidden page sends no requests. `data-every` of a part is its interval in seconds.
   let ticks = 0;
   setInterval(() => {
     ticks += 1;
@@ -15,28 +15,28 @@
     document.body.dispatchEvent(new CustomEvent("second"));
   }, 1000);
 
-  // A failed question leaves what is shown, and says so; a part that has nothing yet shows why.
+  // After a failed request the old content remains, with a message; an empty part shows the error.
   const connection = document.getElementById("connection");
   document.body.addEventListener("htmx:sendError", () => {
-    connection.textContent = "The service does not answer; what is shown may be old.";
+    connection.textContent = "The service does not answer; the page may be outdated.";
   });
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) connection.textContent = "";
     else if (event.detail.xhr && event.detail.xhr.status >= 400 && !event.detail.elt.dataset.errors) {
-      connection.textContent = `The service answered ${event.detail.xhr.status}; what is shown may be old.`;
+      connection.textContent = `The service answered ${event.detail.xhr.status}; the page may be outdated.`;
     }
   });
-  // The same answer again changes nothing: what is selected or read stays as it is.
+  // An unchanged response is not swapped in, so that a selection remains.
   const shown = new WeakMap();
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { target, xhr } = event.detail;
     if (xhr.status === 200 && target.dataset.every && shown.get(target) === xhr.responseText) event.detail.shouldSwap = false;
   });
-  // Nor does an answer take away what is just pressed: the click would be lost. The next one comes.
+  // Nothing is swapped while a button in the part is pressed, because the click would be lost.
   document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
     if (detail.target.dataset.every && detail.target.querySelector(":active")) detail.shouldSwap = false;
   });
-  // What was opened stays open through a swap.
+  // Opened details remain open after a swap.
   let opened = null;
   document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
     opened = new Map([...detail.target.querySelectorAll("details[id]")].map((box) => [box.id, box.open]));
@@ -59,7 +59,7 @@
     }
   });
 
-  // In a list the hour will do for today, and the day for any other.
+  // Lists show the time if it is today, and the date otherwise.
   const short = (at) => (at.toDateString() === new Date().toDateString()
     ? at.toLocaleTimeString(undefined, { timeStyle: "short" })
     : at.toLocaleDateString(undefined, { day: "numeric", month: "short", ...(at.getFullYear() === new Date().getFullYear() ? {} : { year: "numeric" }) }));
@@ -85,19 +85,19 @@
       place.append(button);
     }
   };
-  // Two are compared: not fewer, not more.
+  // Exactly two items can be compared.
   const pickers = () => {
     for (const button of document.querySelectorAll("button[data-two]")) {
       const ticked = button.form.querySelectorAll("input[name=key]:checked").length;
       button.disabled = ticked !== 2;
-      button.textContent = ticked === 1 ? "Compare: one more" : ticked > 2 ? "Compare: only two" : "Compare two";
+      button.textContent = ticked === 1 ? "Select one more" : ticked > 2 ? "Select only two" : "Compare two";
     }
   };
   document.addEventListener("change", pickers);
   document.body.addEventListener("htmx:afterSettle", pickers);
   addEventListener("pageshow", pickers);
 
-  // An example that is chosen stands in the form, and what was typed beside it stays.
+  // A chosen example is entered in the form; other fields do not change.
   for (const example of document.querySelectorAll("[data-fill]")) {
     example.addEventListener("click", (event) => {
       event.preventDefault();

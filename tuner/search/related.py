@@ -1,4 +1,4 @@
-"""Trials of related workloads, as the search uses them."""
+"""The trials that a search borrows from the records of related workloads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from tilewright.schedules.named_setting import NamedSetting
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.related import RelatedRecords
 
-from ..search.adaptation import RelatedTrial
-
-MAX_WORKLOADS = 4
-"""Number of related workloads whose trials a search uses."""
+from .adaptation import RelatedTrial
 
 FASTEST, OTHERS = 8, 8
 """Trials per related workload: the fastest ones, and others at equal steps of their order. The
