@@ -62,9 +62,11 @@ class NotedSink:
         with self.errors.noted():
             return self.sink.records(workload_key, target_key)
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         with self.errors.noted():
-            return self.sink.related(workload, target_key, count)
+            return self.sink.related(workload, target_key, count, before)
 
     def promote(self, record: TuningRecord) -> bool:
         with self.errors.noted():

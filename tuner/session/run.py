@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.schedules.record import TuningRecord
-from tilewright.schedules.related import MAX_WORKLOADS
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
@@ -164,7 +164,7 @@ def begin_session(
         if reason is not None:
             raise Stopped(reason)
 
-    related = [] if options.fresh else sink.related(workload, space.target.key, MAX_WORKLOADS)
+    related = [] if options.fresh else _related_records(workload, space, measurer, sink, seed)
     trials = related_trials(related, measurer.toolchain)
     goal = SearchGoal(seed, bound.goal_secs, check, trials)
     run = TuningRun(
@@ -180,6 +180,17 @@ def begin_session(
         bound=bound,
     )
     return TuningSession(run, goal)
+
+
+def _related_records(
+    workload: Workload, space: ScheduleSpace, measurer: Measurer, sink: RecordSink, seed: int
+) -> list[RelatedRecords]:
+    """Return the records of related workloads that existed when this search first began: with later
+    ones, a second run would propose other candidates and could not reuse the trials of the first.
+    """
+    own = sink.records(workload.key, space.target.key)
+    begun = [r.created_at for r in own if r.seed == seed and r.toolchain == measurer.toolchain]
+    return sink.related(workload, space.target.key, MAX_WORKLOADS, min(begun, default=""))
 
 
 def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
