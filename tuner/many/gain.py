@@ -54,11 +54,12 @@ class BlockHistory:
     @property
     def probability(self) -> float:
         """The probability that the next block is an improvement: the rule of succession over the
-        latest blocks."""
-        times = [secs for secs in self.best_secs if secs is not None][-RECENT - 1 :]
-        pairs = list(pairwise(times))
-        improved = sum(after < (1.0 - NOTABLE) * before for before, after in pairs)
-        return (improved + 1) / (len(pairs) + 2)
+        latest blocks, and over all blocks since the last improvement."""
+        times = [secs for secs in self.best_secs if secs is not None]
+        improved = [after < (1.0 - NOTABLE) * before for before, after in pairwise(times)]
+        since = next((n for n, one in enumerate(reversed(improved)) if one), len(improved))
+        latest = improved[-max(since, RECENT) :]
+        return (sum(latest) + 1) / (len(latest) + 2)
 
 
 def left_to_gain(best_secs: float, bound_secs: float | None, promised_secs: float | None) -> float:
