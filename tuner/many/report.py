@@ -10,6 +10,9 @@ from ..session.report import BestFound, TrialEvent, TuneReport
 WAITING, TUNING, DONE, FAILED = "waiting", "tuning", "done", "failed"
 """The states of a task."""
 
+BUG = "bug"
+"""The code of an error that is none of the user's or the machine's."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
@@ -52,7 +55,7 @@ class ManyEvent:
 class TaskError:
     """Why a task has no result, or ended early: a stable `code`, and a `message` for users.
 
-    The code is "bug" if Tilewright itself failed.
+    The code is `BUG` if Tilewright itself failed.
     """
 
     code: str

@@ -15,7 +15,7 @@ from ..process.control import Control, MeasurementAborted
 from ..session.report import TrialEvent
 from ..session.tuning_run import MAX_RESERVED_SHARE, STOPPED
 from .outside import OutsideErrors
-from .report import ManyEvent
+from .report import BUG, ManyEvent
 from .task import OpenSession, Task
 
 log = logging.getLogger("tilewright.many")
@@ -105,8 +105,9 @@ class Scheduler:
         except Exception as error:
             if self.outside.has_raised(error):
                 raise
-            log.warning("task %s failed", task.spec.name, exc_info=error)
             task.fail(error)
+            if task.error is not None and task.error.code == BUG:
+                log.error("task %s failed in our own code", task.spec.name, exc_info=error)
 
     def _report(self, task: Task) -> None:
         known = [secs for secs in (other.eta_secs for other in self._open) if secs is not None]

@@ -15,7 +15,7 @@ from ..session.report import TuneReport
 from ..session.run import TuningSession
 from .entries import TaskSpec
 from .gain import BlockHistory, expected_gain, left_to_gain
-from .report import DONE, FAILED, TUNING, WAITING, TaskError, TaskReport, TaskStatus
+from .report import BUG, DONE, FAILED, TUNING, WAITING, TaskError, TaskReport, TaskStatus
 from .task_control import TaskControl
 
 OpenSession = Callable[["Task", ExitStack], TuningSession]
@@ -182,4 +182,4 @@ def _described(error: Exception) -> TaskError:
         return TaskError(error.code, str(error))
     if isinstance(error, MemoryError):
         return TaskError("out_of_memory", "there was not enough memory")
-    return TaskError("bug", f"{type(error).__name__}: {error}")
+    return TaskError(BUG, f"{type(error).__name__}: {error}")

@@ -50,6 +50,7 @@ _OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the re
 _CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
 _QUICK_CHECKS_PER_CALL = 1.5  # time of a call in a full check / time of a quick check
 _CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check / bound
+_PROCESS_BYTES = 64 << 20  # of a runner, with NumPy
 _MAX_OVER_PREDICTED = 10.0
 """In a run without a time budget, a full check ends at this many times its predicted time, but not
 before `timeouts.MAX_FULL_CHECK_SECS`."""
@@ -164,9 +165,11 @@ class LocalMeasurer:
         self._runner.close()
 
     @property
-    def running(self) -> bool:
-        """Whether there is a runner process."""
-        return self._runner.running
+    def runner_bytes(self) -> int:
+        """The memory of the runner process, about; 0 without one."""
+        if not self._runner.running:
+            return 0
+        return _PROCESS_BYTES + memory_bytes(self._workload)
 
     def rest(self) -> None:
         """End the runner process, which starts again with the next candidate."""
@@ -580,14 +583,7 @@ def verify_full(
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:
     """Raise WorkloadError if the workload needs more memory than is available."""
-    # Copies of inputs: arrays, guarded twice, flat, and the reference's in float64. Copies of
-    # outputs: guarded, flat, for comparison, and the reference's values and bounds. Stages have
-    # copies only in the reference.
-    inputs = sum(t.bytes for t in workload.inputs)
-    outputs = sum(t.bytes for t in workload.output_tensors)
-    stages = sum(s.tensor.bytes for s in workload.stages)
-    packed = sum(t.bytes for t in workload.constants)  # guarded, and flat
-    needed = 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
+    needed = memory_bytes(workload)
     if needed > available_bytes:
         raise WorkloadError(
             f"measuring needs about {needed / 2**30:.1f} GiB of memory, of which "
@@ -595,6 +591,18 @@ def _check_fits(workload: Workload, available_bytes: int) -> None:
             "measure on a machine with more memory",
             code="too_large",
         )
+
+
+def memory_bytes(workload: Workload) -> int:
+    """Return the memory that measuring the workload needs, about, without the processes."""
+    # Copies of inputs: arrays, guarded twice, flat, and the reference's in float64. Copies of
+    # outputs: guarded, flat, for comparison, and the reference's values and bounds. Stages have
+    # copies only in the reference.
+    inputs = sum(t.bytes for t in workload.inputs)
+    outputs = sum(t.bytes for t in workload.output_tensors)
+    stages = sum(s.tensor.bytes for s in workload.stages)
+    packed = sum(t.bytes for t in workload.constants)  # guarded, and flat
+    return 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
 
 
 def _sha256(data: bytes) -> str:

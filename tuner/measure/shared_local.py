@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import psutil
+
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 from ..compiling.pool import CompilePool
 from .local import LocalMeasurer, MeasureSettings, compile_pool
 
-MAX_RUNNERS = 6
-"""Number of measurers with a runner process. A runner has the arrays and the reference of its
-workload."""
+RUNNERS_SHARE = 0.25
+"""Fraction of the available memory for idle runner processes. A runner has the arrays and the
+reference of its workload."""
 
 
 class SharedLocal:
     """A `MeasurerFactory` for one target; leaving its context ends the compile workers.
 
-    When a measurer begins to measure, the runner of the measurer that was idle for the longest time
-    is ended if there are more than `MAX_RUNNERS`. It starts again when it is needed.
+    When a measurer begins to measure, the runners that were idle for the longest time are ended if
+    all of them need more than `runner_bytes`. They start again when they are needed.
     """
 
-    def __init__(self, settings: MeasureSettings | None = None) -> None:
+    def __init__(
+        self, settings: MeasureSettings | None = None, runner_bytes: int | None = None
+    ) -> None:
+        available = psutil.virtual_memory().available
+        self._bytes = int(RUNNERS_SHARE * available) if runner_bytes is None else runner_bytes
         self._settings = settings or MeasureSettings()
         self._pool: CompilePool | None = None
         self._running: list[LocalMeasurer] = []
@@ -45,9 +51,7 @@ class SharedLocal:
             self._pool.close()
 
     def _used(self, measurer: LocalMeasurer) -> None:
-        self._running = [
-            other for other in self._running if other is not measurer and other.running
-        ]
-        for idle in self._running[: max(len(self._running) + 1 - MAX_RUNNERS, 0)]:
-            idle.rest()
-        self._running.append(measurer)
+        idle = [one for one in self._running if one is not measurer and one.runner_bytes]
+        while sum(one.runner_bytes for one in idle) > self._bytes:
+            idle.pop(0).rest()
+        self._running = [*idle, measurer]
