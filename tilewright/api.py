@@ -156,7 +156,7 @@ def tune_many(
     its `error` in the report says why.
 
     The other arguments are those of `tune`; `on_event` is called with every trial, and whenever a
-    task begins a block or ends. Raise `TilewrightError` for an invalid list; the message names the
+    task begins a batch or ends. Raise `TilewrightError` for an invalid list; the message names the
     entry.
     """
     from tilewright.schedules.trace import Trace

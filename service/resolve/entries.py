@@ -79,4 +79,5 @@ def _workload(
             f"{entry_text(position, name)}: {error}",
             code=error.code,
             pointer=pointer + error.pointer,
+            advice=error.advice,
         ) from error

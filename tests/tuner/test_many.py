@@ -1,4 +1,4 @@
-"""Many workloads under one budget: tasks, the next block, failures, ends."""
+"""Many workloads under one budget: tasks, the next batch, failures, ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.machine.native_target import unprobed_target
 from tilewright.tuner.many.entries import MAX_ENTRIES, ManyEntry, ManyError, distinct_tasks
-from tilewright.tuner.many.gain import BlockHistory, expected_gain, left_to_gain
+from tilewright.tuner.many.gain import BatchHistory, expected_gain, left_to_gain
 from tilewright.tuner.many.report import DONE, FAILED, ManyEvent, ManyReport
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
@@ -120,11 +120,11 @@ def test_what_is_left_is_between_nothing_and_the_time(
 
 @given(st.lists(st.tuples(st.floats(0.0, 10.0), SECS), min_size=1, max_size=9), SECS, SECS)
 def test_the_gain_grows_with_the_weight_and_with_what_is_left(
-    blocks: list[tuple[float, float]], weight: float, left: float
+    batches: list[tuple[float, float]], weight: float, left: float
 ) -> None:
-    history = BlockHistory()
+    history = BatchHistory()
     best = inf
-    for cost, secs in blocks:
+    for cost, secs in batches:
         best = min(best, secs)
         history.add(cost, best)
     gain = expected_gain(history, weight, left)
@@ -134,7 +134,7 @@ def test_the_gain_grows_with_the_weight_and_with_what_is_left(
 
 
 def test_a_task_without_a_time_comes_first() -> None:
-    history = BlockHistory()
+    history = BatchHistory()
     assert expected_gain(history, 1.0, 0.0) == inf
     history.add(1.0, None)
     assert expected_gain(history, 1.0, 0.0) == inf
@@ -187,7 +187,7 @@ def test_seconds_go_to_the_heavy_task() -> None:
 
 def test_the_whole_ends_when_the_rest_is_not_worth_its_cost() -> None:
     machine = Machine()
-    # A block costs seconds and gains nothing; hundreds of trials would be allowed.
+    # A batch costs seconds and gains nothing; hundreds of trials would be allowed.
     report = run(machine, [ManyEntry(SMALL), ManyEntry(OTHER)], budget=Budget(trials=10_000))
     assert report.complete
     ends = {task.stopped_because for task in report.tasks}

@@ -24,10 +24,13 @@ class ManyError(TilewrightError):
     title = "Invalid list of workloads"
     advice = 'An entry is {"workload": ..., "weight": 2, "name": "..."}; see docs/cli.md.'
 
-    def __init__(self, message: str, *, code: str = "bad_entry", pointer: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: str = "bad_entry", pointer: str = "", advice: str = ""
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.pointer = pointer
+        self.advice = advice or self.advice
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The scheduler: the next block of trials goes to the task with the greatest expected gain.
+"""The scheduler: the next batch of trials goes to the task with the greatest expected gain.
 
-Every task gets one block first, in the given order. A task ends when its search ends, or when its
-expected gain after each of `QUIET_BLOCKS` blocks in a row is less than `WORTH_PER_SEC` of the total
-per second of tuning. Its best is confirmed at that moment.
+Every task gets one batch first, in the given order. A task ends when its search ends, or when its
+expected gain after each of `QUIET_BATCHES` batches in a row is less than `WORTH_PER_SEC` of the
+total per second of tuning. Its best is confirmed at that moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("tilewright.many")
 WORTH_PER_SEC = 1e-3
 """The least expected gain per second of tuning that is worth it, as a fraction of the total."""
 
-QUIET_BLOCKS = 2
+QUIET_BATCHES = 2
 
 NOTHING_LEFT = f"the expected gain is below {WORTH_PER_SEC:.1%} of the total per second of tuning"
 
@@ -66,7 +66,7 @@ class Scheduler:
         return [task for task in self.tasks if task.open]
 
     def _over(self) -> str | None:
-        """Return the reason to begin no further block, or None."""
+        """Return the reason to begin no further batch, or None."""
         if self.control.aborted or self.should_stop():
             return STOPPED
         if self.control.left_secs > self._reserved_secs():
@@ -81,12 +81,12 @@ class Scheduler:
         return max(limited - (0.0 if but is None else but.control.reserve_secs), 0.0)
 
     def _turn(self, task: Task) -> None:
-        """Measure one block of `task`, and end the task if too little is left to gain."""
+        """Measure one batch of `task`, and end the task if too little is left to gain."""
         self._guarded(task, lambda: task.step(self.open_session))
         if task.open:
             total = sum(map(_weighted_secs, self.tasks))
-            task.quiet_blocks = 0 if task.gain >= WORTH_PER_SEC * total else task.quiet_blocks + 1
-            if task.quiet_blocks >= QUIET_BLOCKS:
+            task.quiet_batches = 0 if task.gain >= WORTH_PER_SEC * total else task.quiet_batches + 1
+            if task.quiet_batches >= QUIET_BATCHES:
                 self._guarded(task, lambda: task.finish(NOTHING_LEFT))
         self._report(task)
 

@@ -1,4 +1,4 @@
-"""One task of many: a session that is opened at its first turn, and advances a block per turn."""
+"""One task of many: a session that is opened at its first turn, and advances a batch per turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..search.base import PromisesTime
 from ..session.report import TuneReport
 from ..session.run import TuningSession
 from .entries import TaskSpec
-from .gain import BlockHistory, expected_gain, left_to_gain
+from .gain import BatchHistory, expected_gain, left_to_gain
 from .report import BUG, DONE, FAILED, TUNING, WAITING, TaskError, TaskReport, TaskStatus
 from .task_control import TaskControl
 
@@ -24,15 +24,15 @@ OpenSession = Callable[["Task", ExitStack], TuningSession]
 
 @dataclass
 class Task:
-    """A task and its results so far. `quiet_blocks` counts its latest blocks in a row after which
+    """A task and its results so far. `quiet_batches` counts its latest batches in a row after which
     too little was left to gain."""
 
     number: int
     spec: TaskSpec
     control: TaskControl
     of_trials: int
-    history: BlockHistory = field(default_factory=BlockHistory)
-    quiet_blocks: int = 0
+    history: BatchHistory = field(default_factory=BatchHistory)
+    quiet_batches: int = 0
     session: TuningSession | None = None
     report: TuneReport | None = None
     reason: str = ""
@@ -43,7 +43,7 @@ class Task:
     # -- turns
 
     def step(self, open_session: OpenSession) -> None:
-        """Measure one block of trials; the first turn opens the session. Finish the task if its
+        """Measure one batch of trials; the first turn opens the session. Finish the task if its
         search has ended."""
         with self.control.stopwatch.running():
             before = self.control.used_secs
@@ -121,7 +121,7 @@ class Task:
 
     @property
     def gain(self) -> float:
-        """The expected gain of the next block, in weighted seconds per second of tuning."""
+        """The expected gain of the next batch, in weighted seconds per second of tuning."""
         left = self.left_secs
         return inf if left is None else expected_gain(self.history, self.spec.weight, left)
 
@@ -136,7 +136,7 @@ class Task:
     @property
     def eta_secs(self) -> float | None:
         """The time of the remaining trials and of the end at most, or None before the first
-        block."""
+        batch."""
         if self.session is None or not self.trials:
             return None
         per_trial = self.control.used_secs / self.trials
