@@ -124,7 +124,7 @@ def tune_many(
     with ExitStack() as closing:
         factory: MeasurerFactory
         if measurer == "local":
-            from .measure.shared_local import SharedLocal
+            from .measure.shared_local import SharedLocal  # Start-up: as in `tune`
 
             factory = closing.enter_context(SharedLocal())
         elif isinstance(measurer, str):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tilewright.service import timeouts
 from tilewright.service.cli.output import Output
-from tilewright.service.cli.progress import LineReporter, watched
+from tilewright.service.cli.progress import LineReporter, Silent, watched
 from tilewright.service.cli.render import grid
 from tilewright.service.units import clock, duration, percent
 from tilewright.tuner.many.report import DONE, FAILED, TUNING, WAITING, ManyEvent, TaskStatus
@@ -42,7 +42,7 @@ class ManyReporter(Protocol):
 def many_reporter(output: Output, tasks: Sequence[TaskSpec]) -> Iterator[ManyReporter]:
     """The reporter for this output."""
     if output.as_json:
-        yield _Silent()
+        yield Silent()
     elif output.live:
         with _table(output, tasks) as table:
             yield table
@@ -50,14 +50,6 @@ def many_reporter(output: Output, tasks: Sequence[TaskSpec]) -> Iterator[ManyRep
         lines = ManyLines(Tasks.of(tasks))
         with watched(lines.activities):
             yield lines
-
-
-class _Silent:
-    def on_event(self, event: ManyEvent) -> None:
-        """Ignore the event."""
-
-    def on_activity(self, activity: Activity) -> None:
-        """Ignore the activity."""
 
 
 @dataclass

@@ -37,7 +37,7 @@ class Reporter(Protocol):
 def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
     """Yield the reporter for this output."""
     if output.as_json:
-        yield _Silent()
+        yield Silent()
     elif output.live:
         with _bar(output, flops, trials) as bar:
             yield bar
@@ -47,8 +47,10 @@ def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Report
             yield lines
 
 
-class _Silent:
-    def on_event(self, event: dict[str, Any]) -> None:
+class Silent:
+    """Reports nothing."""
+
+    def on_event(self, event: object) -> None:
         """Ignore the event."""
 
     def on_activity(self, activity: Activity) -> None:

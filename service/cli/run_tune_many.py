@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tilewright.schedules.workload.workload import Workload
 from tilewright.service import database
 from tilewright.service.cli.many_progress import many_reporter
 from tilewright.service.cli.options import Common, MachineOptions
@@ -35,8 +36,9 @@ from tilewright.tuner.process.control import Activity, Control
 from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
-    from tilewright.schedules.workload.workload import Workload
     from tilewright.service.jobs.tuning import TuneOptions
+
+# Start-up: a command loads what it needs when it runs.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.many.entries import (
     ManyEntry,
     ManyError,
@@ -14,9 +15,6 @@ from tilewright.tuner.many.entries import (
     distinct_tasks,
     entry_text,
 )
-
-if TYPE_CHECKING:
-    from tilewright.schedules.workload.workload import Workload
 
 FIELDS = ("workload", "weight", "name")
 MAX_NAME = 200
