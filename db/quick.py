@@ -19,6 +19,7 @@ from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
 from tilewright.schedules.workload.structure import structure_of
+from tilewright.schedules.workload.workload import Workload
 
 from .core.hashes import ARTEFACT, RECORD, WORKLOAD, as_row, guarded, is_intact
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
@@ -28,8 +29,6 @@ from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
 from .values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS, Artefact
 
 if TYPE_CHECKING:
-    from tilewright.schedules.workload.workload import Workload
-
     from .store import Store
 
 _REVISION = "SELECT version_num FROM alembic_version"
@@ -65,7 +64,8 @@ _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
-    """Return the result of `open_store(url, create=False, upgrade=False).best(...)`."""
+    """Return the best record of exactly this task, or None, as `Store.best` does. Neither create
+    nor upgrade the database."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -79,7 +79,7 @@ def best_record(
 def full_checks_of(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> FullChecks:
-    """Return the result of `Store.full_checks`."""
+    """Return the full checks of exactly this task, as `Store.full_checks` does."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -93,7 +93,7 @@ def full_checks_of(
 def open_claims(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> int:
-    """Return the number of records that `Store.claims` returns."""
+    """Return the number of claims of this task that are neither confirmed nor withdrawn."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -105,7 +105,7 @@ def open_claims(
 def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
-    """Return the result of `Store.artefacts`."""
+    """Return the files of a record, by kind, as `Store.artefacts` does."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:

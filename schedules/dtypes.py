@@ -44,14 +44,18 @@ class BinaryFloat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """`numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
-    sums, products and functions are computed, or None if it is the type itself."""
+    """The properties of one type."""
 
     bits: int
     numpy: str
+    """The NumPy name of the stored element type."""
     c: str
+    """The C name of the stored element type."""
     llvm: str
+    """The LLVM name of the stored element type."""
     wide: str | None = None
+    """The type in which sums, products and functions are computed, or None if it is the type
+    itself."""
     binary: BinaryFloat | None = None
     is_signed: bool = True
 
@@ -101,7 +105,7 @@ class DType(StrEnum):
 
     @property
     def is_narrow_float(self) -> bool:
-        """Whether this is a float type that is used for storage only and not for arithmetic."""
+        """Whether this is a float type in which numbers are stored but no arithmetic is done."""
         return _ROWS[self].binary is not None and _ROWS[self].wide is not None
 
     @property
@@ -113,7 +117,7 @@ class DType(StrEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type of a buffer; a type that NumPy does not have is stored as its bits."""
-        import numpy as np  # Start-up: not needed to spell, hash or look up a workload
+        import numpy as np  # Start-up: not needed to parse, hash or look up a workload
 
         return np.dtype(_ROWS[self].numpy)
 

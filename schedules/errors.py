@@ -14,7 +14,7 @@ from typing import ClassVar
 class ErrorCategory(Enum):
     """The cause that must be removed before the same call can succeed.
 
-    The service derives exit codes and HTTP statuses from the category.
+    The service maps each category to an exit code and an HTTP status.
     """
 
     MALFORMED = "malformed"
@@ -73,9 +73,9 @@ class TargetError(TilewrightError):
 
 
 class ScheduleError(TilewrightError):
-    """An illegal step: after it, the result would be wrong or undefined.
+    """The error of an illegal step. After such a step, the result would be wrong or undefined.
 
-    `primitive` is the step. `reason` states the requirement and the value found; the message also
+    `primitive` is the step. `reason` states the requirement and the value found. The message also
     names the primitive.
     """
 

@@ -17,12 +17,12 @@ from .trace_document import trace_key
 FULL = "full"
 
 DISPROVED = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
-"""Results that a later check cannot revoke. Other failures (a deadline, memory) may be due to the
-machine, and are valid until the same code passes a check."""
+"""Results that a later check cannot revoke. The machine may be the cause of other failures (a
+deadline, memory). They are valid until the same code passes a check."""
 
 MOCKED = 0
-"""The code generator version of replayed and simulated timings, for which no code was run. A
-schedule that fails under it is not served until its code has passed a check."""
+"""The code generator version of replayed and simulated timings, for which no code was run. If a
+schedule failed in them, it is not served until its code has passed a check."""
 
 WITHDRAWN = MeasureStatus.WRONG_RESULT
 """The status of a withdrawn record: a later check failed, but its result is not a record."""
@@ -56,7 +56,8 @@ class FullCheck:
 def outweighs(new: MeasureStatus, known: MeasureStatus) -> bool:
     """Return whether the result `new` replaces the result `known` of the same code.
 
-    A wrong result is final. After a pass, neither a deadline nor a lack of memory counts.
+    A wrong or out-of-bounds result replaces every other result. A pass replaces the remaining
+    failures (a deadline, memory).
     """
     ranks = dict.fromkeys(DISPROVED, 2) | {MeasureStatus.OK: 1}
     return ranks.get(new, 0) > ranks.get(known, 0)
@@ -91,8 +92,11 @@ class FullChecks:
         return cls(known)
 
     def check(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """Return the known check of the code that `toolchain` generates for `trace` (JSON data). If
-        the code was never checked in full, return a failure of mocked timings, or None."""
+        """Return the known check of the code that `toolchain` generates for `trace` (JSON data).
+
+        If the code was never checked in full, return a failed check of mocked timings of `trace`,
+        or None if there is none.
+        """
         if not self.known:
             return None
         key, made = trace_key(trace), _made(toolchain)
@@ -103,7 +107,7 @@ class FullChecks:
         return next((check for check in mocked if not check.ok), None)
 
     def refusal(self, trace: list[Any], toolchain: Toolchain) -> FullCheck | None:
-        """Return the failed check because of which the code is not served, or None."""
+        """Return the failed check that prevents the code from being served, or None."""
         found = self.check(trace, toolchain)
         return None if found is None or found.ok else found
 

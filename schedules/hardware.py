@@ -11,24 +11,25 @@ FMA_PIPES = 2
 Published: Fog, "Instruction tables" (2024), and LLVM's scheduling models."""
 
 FMA_LATENCY = 4.0
-"""Cycles from a multiply-add to a dependent one. Published: the same sources, for Zen 3 to 5,
-Skylake to Golden Cove, Neoverse N1 to V2."""
+"""Cycles from a multiply-add to a dependent one. Published: Fog, "Instruction tables" (2024), and
+LLVM's scheduling models, for Zen 3 to 5, Skylake to Golden Cove, Neoverse N1 to V2."""
 
 LOAD_PORTS = 2
-"""Vectors that a core loads from its first cache per cycle. Published: the same sources."""
+"""Vectors that a core loads from its first cache per cycle. Published: Fog, "Instruction tables"
+(2024), and LLVM's scheduling models."""
 
 BUSY_CHAINS = FMA_PIPES * FMA_LATENCY
 """Number of independent accumulators that keep the multiply-add pipelines busy."""
 
 FEWEST_ROWS = 6
-"""Smallest useful number of rows per tile if several tiles read an operand in place. Tiles with
-fewer rows are not faster, because the bandwidth of L2 limits them. Source: measured, `python -m
-benchmarks.prior constants`."""
+"""Smallest useful number of rows per tile if several tiles read an operand in place (not packed).
+Tiles with fewer rows are not faster, because the bandwidth of L2 limits them. Source: measured,
+`python -m benchmarks.prior constants`."""
 
 USABLE_SHARE = 0.75
-"""Share of a cache's capacity or bandwidth that the model assumes to be available; other data uses
-the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constants`."""
+"""Fraction of a cache's capacity or bandwidth that the model assumes to be available; other data
+uses the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constants`."""
 
 LINES_TO_FOLLOW = 2.0
-"""Lines of a run that a hardware prefetcher must observe before it follows the run. Source:
-measured on a Zen 5, `python -m benchmarks.prior constants`."""
+"""Number of consecutive lines that a hardware prefetcher must observe before it prefetches the
+lines after them. Source: measured on a Zen 5, `python -m benchmarks.prior constants`."""

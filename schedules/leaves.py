@@ -2,8 +2,8 @@
 
 Unrolled and vectorised loops are represented as copies and lanes of a leaf, not as loops. All
 numbers are arrays (P,), or scalars that hold for all settings. A loop of one iteration does not
-count as a loop. A leaf that a setting does not have runs zero times. Leaves are listed in program
-order; leaves in the same loop refer to the same `LeafLoop` object.
+count as a loop. If a setting does not have a leaf, the leaf runs zero times. Leaves are listed in
+program order. Leaves in the same loop refer to the same `LeafLoop` object.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from .arrays import Number, Truth
 from .dtypes import DType
 
 MAX_LANE_STRIDE = 4
-"""Largest stride in elements at which lanes are selected from whole vectors, and most adjacent
-lanes that may read the same element. Otherwise, lanes are gathered one by one."""
+"""Largest stride in elements at which lanes are selected from whole vectors. It is also the most
+adjacent lanes that may read the same element. Beyond it, lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
-    """A loop over the fused `axes` with an average of `trip_count` iterations.
-
-    `is_parallel`: threads divide the iterations. `tasks`: the trip count, with a shorter last
-    iteration counted as a fraction (default: `trip_count`). `num_versions`: average number of loops
-    that peeling generates, without those of one iteration."""
+    """A loop over the fused `axes`."""
 
     axes: frozenset[str]
     trip_count: Number
+    """Average number of iterations."""
     parent: LeafLoop | None = None
     is_parallel: Truth = False
+    """Whether threads divide the iterations."""
     tasks: Number | None = None
+    """The number of iterations if a shorter last one counts as a fraction; `trip_count` if None."""
     num_versions: Number = 1
+    """Average number of loops that peeling generates, without loops of one iteration."""
 
     @cached_property
     def executions(self) -> Number:
-        """Executions of the body per call."""
+        """Number of executions of the body per call."""
         return self.trip_count * (self.parent.executions if self.parent else 1)
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations of one evaluation that depend on `axes` only: `instructions` (without math
-    functions), `flops` (arithmetic operations) and `math_calls` (calls of exp, tanh and similar
-    functions)."""
+    """The operations of one evaluation of a statement that depend on `axes` only."""
 
     axes: frozenset[str]
     instructions: Number
+    """Number of instructions, without math functions."""
     flops: Number
+    """Number of arithmetic operations."""
     math_calls: Number = 0
+    """Number of calls of exp, tanh and similar functions."""
 
 
 class Dim(NamedTuple):
@@ -65,73 +66,77 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """A read or write of `tensor`. `steps`: distance in elements between neighbours along each axis
-    that the access depends on. `key`: equal for accesses of the same elements. `dims`: index of
-    each dimension, if known; they determine which unrolled copies overlap, for example in
-    windows."""
+    """A read or write of `tensor`."""
 
     tensor: str
     key: tuple[object, ...]
+    """Equal for all accesses of the same elements."""
     steps: Mapping[str, int]
+    """Distance in elements between neighbours along each axis on which the index depends."""
     dims: tuple[Dim, ...] = ()
+    """Index of each dimension, or () if unknown. It determines which unrolled copies overlap, for
+    example in windows."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Operations and memory accesses of one evaluation. `reduction_axes`: the axes that it sums
-    over. `is_guarded`: whether a condition encloses it."""
+    """Operations and memory accesses of one evaluation."""
 
     operations: tuple[Operations, ...] = ()
     reads: tuple[AccessPattern, ...] = ()
     writes: AccessPattern | None = None
     reduction_axes: frozenset[str] = frozenset()
+    """The axes over which the statement sums."""
     is_guarded: bool = False
+    """Whether a condition encloses the statement."""
     dtype: DType | None = None
     """Type of the arithmetic, or None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A statement inside a loop, unrolled and vectorised. Fractions are 0..1, relative to full
-    tiles and full vectors."""
+    """A statement inside a loop, unrolled and vectorised. Fractions are between 0 and 1, relative
+    to full tiles and full vectors."""
 
     loop: LeafLoop
     statement: Statement
     copies: Mapping[str, Number] = field(default_factory=dict)
-    """Unrolled copies along each axis."""
+    """Number of unrolled copies along each axis."""
     vector_axis: str = ""
     lanes: Number = 1
-    """Lanes along `vector_axis`."""
+    """Number of lanes along `vector_axis`."""
     frequency: Number = 1
-    """Executions per iteration of `loop`; 0 if a setting has no such leaf."""
+    """Number of executions per iteration of `loop`; 0 if a setting has no such leaf."""
     active_fraction: Number = 1
-    """Share of the copies that compute an element."""
+    """Fraction of the copies that compute an element."""
     guarded_fraction: Number = 0
-    """Share of the executions under a condition that is not a lane mask."""
+    """Fraction of the executions that are under a condition other than a lane mask."""
     accumulators: Number = 0
-    """Registers that the statement accumulates in."""
+    """Number of registers in which the statement accumulates."""
     extra_registers: Number = 0
-    """Registers in addition to accumulators and loaded values."""
+    """Number of registers in addition to accumulators and loaded values."""
     unrolls_reduction: Truth = False
     """Whether iterations of a reduction are among the copies."""
     is_remainder: bool = False
-    """Whether the leaf computes the remainder of `vector_axis` after the leaf before it."""
+    """Whether the leaf computes the remainder of `vector_axis` after the full vectors of the
+    preceding leaf."""
     pipeline_stage: int = 0
-    """Index of the software-pipelined row in flight that the leaf computes."""
+    """Index of the row that the leaf computes, among the rows that software pipelining overlaps."""
     latency_chain: Number = 0
-    """Length of the chain of dependent operations that later leaves wait for."""
+    """Length of the chain of dependent operations for which later leaves wait."""
     is_chained: bool = False
-    """Whether each accumulator is one chain of dependent operations and the leaf has no other
+    """Whether each accumulator is one chain of dependent operations, and the leaf has no other
     operations."""
     lane_tests: Number = 0
-    """Lane comparisons per vector loaded along `vector_axis`."""
+    """Number of comparisons with a result per lane, per vector loaded along `vector_axis`."""
     scalar_tests: Number = 0
-    """Other comparisons per vector loaded along `vector_axis`."""
+    """Number of comparisons with one result for all lanes, per vector loaded along
+    `vector_axis`."""
     retested_rows: Number = 0
-    """Copies whose conditions are tested again in every step of the reduction."""
+    """Number of copies whose conditions are tested again in every step of the reduction."""
     axis_fractions: Mapping[str, Number] = field(default_factory=dict)
-    """Copies along each axis divided by the copies of a full tile, on average: the code of a peeled
-    remainder tile has fewer copies."""
+    """Average number of copies along each axis, divided by the copies of a full tile. It is below 1
+    if a remainder tile has separate code."""
     spacing: Mapping[str, int] = field(default_factory=dict)
     """Distance in elements between copies along an axis; 1 if not given."""
 

@@ -8,13 +8,13 @@ MAX_INPUTS = 64
 MAX_EXTENT = 2**31 - 1
 MAX_INDEX_CONST = 2**31 - 1
 MAX_CONDS = 24
-"""Conditions of one guard: two bounds and a divisibility for each of 8 dimensions."""
+"""Most conditions of one guard: two bounds and a divisibility for each of 8 dimensions."""
 
 MAX_ALL_CONDS = 512
-"""Conditions of a workload: simplification takes about 100 us per condition."""
+"""Most conditions of a workload. Simplification takes about 100 us per condition."""
 
 MAX_BODY_DEPTH = 56
-"""Levels of one expression, so that the document has at most `MAX_JSON_DEPTH` levels."""
+"""Most levels of one expression. Its document then has at most `MAX_JSON_DEPTH` levels."""
 
 MAX_JSON_DEPTH = 64
 MAX_JSON_NODES = 10_000
@@ -22,42 +22,43 @@ MAX_JSON_BYTES = 1 << 20
 
 MAX_INLINED_NODES = MAX_JSON_NODES
 MAX_INLINED_DEPTH = 128
-"""Operations and levels of a body after other stages were inlined. Each use of a stage is a copy: a
-chain of n stages that each use the previous stage twice would have 2**n operations."""
+"""`MAX_INLINED_NODES` and `MAX_INLINED_DEPTH`: most operations and levels of a body after other
+stages were inlined. Each use of a stage is a copy. A chain of n stages that each use the previous
+stage twice would have 2**n operations."""
 
 MAX_BYTES = 2**48
-"""Bytes of all tensors of a workload together: the address space of current machines."""
+"""Most bytes of all tensors of a workload together: the address space of current machines."""
 
 MAX_LOOP_EXTENT = MAX_BYTES
-"""Iterations of one loop: a fused loop covers at most all elements of a tensor. Indices within this
-limit are exact in 64 bits."""
+"""Most iterations of one loop. A fused loop covers at most all elements of a tensor. Indices within
+this limit are exact in 64 bits."""
 
 MIN_FACTOR_BOUND = 4096
 
 
 def factor_bound(extent: int) -> int:
-    """Return the largest factor that may divide `extent` iterations or elements.
+    """Return the largest legal factor of a split of `extent` iterations or elements.
 
-    If a factor exceeds twice the extent (or `MIN_FACTOR_BOUND`), it only adds iterations that
-    guards skip.
+    A factor above twice the extent (or `MIN_FACTOR_BOUND`, if that is larger) only adds iterations
+    that guards skip.
     """
     return max(2 * extent, MIN_FACTOR_BOUND)
 
 
 MAX_STATEMENTS = 20_000
-"""Loops, allocations and leaves of a nest. Each step that splits the range or body of a loop copies
-statements. Traces of the benchmark suite have at most 130."""
+"""Most loops, allocations and leaves of a nest. Each step that splits the range or body of a loop
+copies statements. Traces of the benchmark suite have at most 130."""
 
 MAX_NESTING = 96
-"""Nesting depth of a statement. Traces of the benchmark suite have at most 20."""
+"""Greatest nesting depth of a statement. Traces of the benchmark suite have at most 20."""
 
 MAX_ATOMS = 1000
-"""Variables and divisions of one index: splitting and fusing a loop with coprime factors doubles
-the number each time. Traces of the benchmark suite have at most 20."""
+"""Most variables and divisions of one index. Splitting and fusing a loop with coprime factors
+doubles the number each time. Traces of the benchmark suite have at most 20."""
 
 MAX_COPIES = 1 << 16
-"""Statements of a nest after unrolling: LLVM takes seconds for this number. Traces of the benchmark
-suite have at most 400."""
+"""Most statements of a nest after unrolling. LLVM takes seconds for this number. Traces of the
+benchmark suite have at most 400."""
 
 MAX_STEP_INTEGER = MAX_LOOP_EXTENT
 """Largest magnitude of an integer in a step of a trace document."""

@@ -1,8 +1,7 @@
 """Memory use of nests, in addition to the loads and stores of their leaves, for P settings.
 
-It consists of private copies of operands, reads of data that a core's private caches do not hold,
-and rows that compete for cache sets. Numbers are arrays (P,), or scalars that hold for all
-settings.
+It consists of private copies of operands, reads of data outside a core's private caches, and rows
+that compete for cache sets. Numbers are arrays (P,), or scalars that hold for all settings.
 """
 
 from __future__ import annotations
@@ -14,36 +13,37 @@ from .arrays import Number, Truth
 
 @dataclass(frozen=True, eq=False)
 class PrivateCopy:
-    """A private copy of part of an operand, created `times` times per call."""
+    """A private copy of part of an operand. It is created `times` times per call."""
 
     bytes: Number
-    """Bytes that one copy writes."""
+    """Number of bytes that one copy writes."""
     times: Number = 1
     gathered_bytes: Number = 0
-    """The part of `bytes` that is copied element by element."""
+    """Number of the `bytes` that are copied element by element."""
     buffer_bytes: Number | None = None
     """Size of the buffer in bytes if it is larger than the copied data."""
     is_transposed: bool = False
     """Whether register blocks are transposed while they are copied."""
     is_fused: Truth = False
-    """Whether the first tile makes the copy while it computes."""
+    """Whether the first tile writes the copy while it computes."""
 
 
 @dataclass(frozen=True, eq=False)
 class DistantRuns:
-    """Accesses, in runs of consecutive bytes, to an operand outside a core's private caches."""
+    """Accesses to an operand outside a core's private caches, in runs of `run_bytes` consecutive
+    bytes."""
 
     bytes: Number
-    """Bytes per call."""
+    """Number of bytes per call."""
     run_bytes: Number
     exposed_fraction: Number = 1
     """Fraction of the lines that no software prefetch covers."""
     prefetches: Number = 0
-    """Lines prefetched by software per call."""
+    """Number of lines prefetched by software per call."""
     strides: tuple[int, ...] = ()
-    """Distance in bytes between adjacent runs, for each tensor."""
+    """Distance in bytes between the starts of adjacent runs, for each tensor."""
     is_side_by_side: Truth = True
-    """Whether runs at `strides` from each other are traversed concurrently."""
+    """Whether adjacent runs (at a distance of `strides`) are traversed concurrently."""
     fits_near: bool = False
     """Whether the operand fits the core's private caches, so that only set conflicts cost time."""
     is_reread: Truth = False
@@ -57,15 +57,15 @@ class StridedRows:
 
     stride_bytes: int
     row_lines: Number
-    """Cache lines per row."""
+    """Number of cache lines per row."""
     rows: Number
     lines: Number
-    """Cache lines used per call that a conflict would evict before their reuse."""
+    """Number of cache lines per call that a conflict would evict before they are reused."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryUse:
-    """The complete memory use of the nests of a part."""
+    """The complete memory use of the nests of one `SpacePart`."""
 
     copies: tuple[PrivateCopy, ...] = ()
     distant: tuple[DistantRuns, ...] = ()

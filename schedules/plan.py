@@ -1,7 +1,7 @@
 """The plan of a sketch: the loop nest of each setting and its memory accesses.
 
-A plan represents P settings in one table. Its levels are loops, outermost first; each level
-iterates over one axis in steps. Trip counts, footprints, parallel tasks and the generated nest all
+A plan represents P settings in one table. Its levels are loops, outermost first. Each level
+iterates over one axis in steps. Trip counts, footprints, parallel tasks and the generated nest
 follow from these steps. Arrays are (P,) unless stated otherwise.
 """
 
@@ -32,42 +32,40 @@ class LoopAxis:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The accesses of the nest to one buffer, for footprints and traffic.
-
-    `strides[d][a]`: coefficient of the plan's axis `a` in dimension `d` of the buffer.
-    `element_bytes`: (P,) or a scalar; 0 if the setting has no such buffer. `private_levels`: number
-    of outermost levels whose iterations all use the same storage for different data.
-    """
+    """The accesses of the nest to one buffer, for footprints and traffic."""
 
     buffer: str
     element_bytes: IntArray | int
+    """(P,) or a scalar. It is 0 if the setting has no such buffer."""
     strides: tuple[tuple[int, ...], ...]
+    """`strides[d][a]` is the coefficient of the plan's axis `a` in dimension `d` of the buffer."""
     is_output: bool = False
     private_levels: int = 0
+    """Number of outermost levels whose iterations all use the same storage for different data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A loop over axis number `axis` in steps of `step` elements. Arrays are (P,); scalars hold for
-    all settings.
-
-    If a knob selects the position of a loop, there is one level at each position, and `present` is
-    true for one of them. `is_parallel`: threads divide the iterations. `role`: display name.
-    `kind`: how the iterations are executed (serial, unrolled, vectorised). `active_fraction`: share
-    of the iterations that conditions do not skip. `num_versions`: average number of loops that
-    peeling generates.
-    """
+    """A loop over axis number `axis` in steps of `step` elements. Arrays are (P,). Scalars hold for
+    all settings."""
 
     axis: int
     step: IntArray | int
     is_parallel: BoolArray | bool = False
+    """Whether threads divide the iterations."""
     role: str = ""
+    """Name of the loop's purpose, for display."""
     kind: LoopKind = LoopKind.SERIAL
+    """Whether the iterations are serial, unrolled or vectorised."""
     present: BoolArray | bool = True
+    """Whether the setting has the level. If a knob selects the position of a loop, there is a level
+    at each possible position, and one of them is present."""
     active_fraction: FloatArray | float = 1.0
+    """Fraction of the iterations that conditions do not skip."""
     num_versions: FloatArray | IntArray | int = 1
+    """Average number of loops that peeling generates."""
     shared_rows: float = 0.0
-    """Rows of the output that several threads write if threads divide this level."""
+    """Number of output rows that several threads write if threads divide this level."""
 
 
 class LoopLevel(NamedTuple):
@@ -82,35 +80,35 @@ class LoopLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """Axes and accesses, which all plans of a sketch share."""
+    """The axes and accesses, which all plans of a sketch have in common."""
 
     axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
 
 
 class _Walked(NamedTuple):
-    """The L levels of one axis. `levels`: their numbers. `steps` (L + 1, P): the extent of the
-    axis, then the step of each level. `is_sorted`: whether no step exceeds the preceding one."""
+    """The L levels of one axis."""
 
     levels: list[int]
+    """The numbers of the levels."""
     steps: IntArray
+    """The extent of the axis, then the step of each level, shape (L + 1, P)."""
     is_sorted: bool
+    """Whether no step exceeds the preceding one."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The loop nests of P settings.
-
-    `dense_mask` (P,): bit a is set if access a reads a private copy or was prefetched; short rows
-    and cache set conflicts then cost nothing. `nontemporal`, (P,) or a scalar: whether the output
-    is written with non-temporal stores.
-    """
+    """The loop nests of P settings."""
 
     outline: Outline
     levels: tuple[Level, ...]
     num_settings: int
     dense_mask: IntArray | int = 0
+    """Bit a is set if access a reads a private copy or was prefetched, (P,). Short rows and cache
+    set conflicts then cost nothing."""
     nontemporal: BoolArray | bool = False
+    """Whether the output is written with non-temporal stores, (P,) or a scalar."""
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -118,8 +116,8 @@ class Plan:
 
     @cached_property
     def steps(self) -> tuple[IntArray, ...]:
-        """Elements of the axis that one iteration of each level covers, each (P,). A level that a
-        setting does not have repeats the step of the enclosing level."""
+        """Number of elements of the axis that one iteration of each level covers, each (P,). If a
+        setting does not have a level, the step is the same as for the enclosing level."""
         left = [np.full(self.num_settings, axis.extent) for axis in self.outline.axes]
         found = []
         for level in self.levels:
@@ -141,9 +139,12 @@ class Plan:
 
     @cached_property
     def trips(self) -> IntArray:
-        """Trip count of each level for each setting, shape (P, L); a partial last iteration counts
-        as one. If a level has a longer step than an enclosing level of the same axis, trip counts
-        are computed with the levels sorted by decreasing step."""
+        """Trip count of each level for each setting, shape (P, L). A partial last iteration counts
+        as one.
+
+        If a level has a longer step than an enclosing level of the same axis, the levels are first
+        sorted by decreasing step.
+        """
         found = np.empty((len(self.levels), self.num_settings), np.int64)
         for own, walked, is_sorted in self._walks:
             steps = walked
@@ -159,9 +160,9 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[IntArray, ...]:
-        """For each level, (P,): the number of segments into which this level and the outer levels
-        of the same axis split the axis. A partial segment at the end of the axis, or of an
-        iteration of the axis's outermost level, counts as one."""
+        """Number of segments into which each level and its enclosing levels split the level's axis,
+        each (P,). A partial segment at the end of the axis, or of an iteration of the axis's
+        outermost level, counts as one."""
         outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
         found = []
         for level, step in zip(self.levels, self.steps, strict=True):
@@ -173,7 +174,7 @@ class Plan:
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:
-        """For each level, the innermost loop around its body. Parallel levels are fused into one
+        """The innermost loop around the body of each level. Parallel levels are fused into one
         outermost loop. Unrolled and vectorised levels are not loops."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
         serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
@@ -202,8 +203,8 @@ class Plan:
 
     @cached_property
     def mean_trips(self) -> list[FloatArray]:
-        """For each level, (P,): the average trip count, over full and partial segments, without the
-        iterations that conditions skip."""
+        """Average trip count of each level, each (P,). It is the mean over full and partial
+        segments, without the iterations that conditions skip."""
         around: dict[int, tuple[IntArray | int, IntArray | int]] = {
             number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
         }
@@ -227,8 +228,11 @@ class Plan:
 
     def region(self, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
         """Return the size of the region that one iteration of level number `place` accesses, in
-        elements per dimension, and the number of iterations of that level per call; all (P,).
-        Elements skipped by a stride do not count, and every iteration counts as a full one."""
+        elements per dimension. Also return the number of iterations of that level per call. All are
+        (P,).
+
+        Elements skipped by a stride do not count, and every iteration counts as a full one.
+        """
         reach = [
             self._below(axis, place)
             if any(strides[axis] for strides in access.strides)
@@ -240,9 +244,12 @@ class Plan:
         return sides, np.where(outside, self.trips, 1).prod(axis=1).astype(np.float64)
 
     def _below(self, axis: int, place: IntArray) -> FloatArray:
-        """Return the elements of `axis` that one iteration of level number `place` covers, (P,).
-        This is the step of the innermost level of the axis that is not inside level `place`.
-        Without such a level, all iterations of the axis count."""
+        """Return the number of elements of `axis` that one iteration of level number `place`
+        covers, (P,).
+
+        This is the step of the innermost level of the axis that is not inside level `place`. If
+        there is no such level, all iterations of the axis count.
+        """
         own = [n for n, level in enumerate(self.levels) if level.axis == axis]
         outside = np.zeros(self.num_settings)
         inside = np.full(self.num_settings, self.outline.axes[axis].extent)
@@ -256,7 +263,7 @@ class Plan:
         return np.asarray(np.where(outside > 0, outside, inside), np.float64)
 
     def loops(self, setting: int = 0) -> list[LoopLevel]:
-        """Return the levels that setting number `setting` has, outermost first."""
+        """Return the levels of setting number `setting`, outermost first."""
         return [
             LoopLevel(
                 self.outline.axes[level.axis].name,
@@ -277,7 +284,7 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 def access_of(
     tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
 ) -> Access:
-    """Return the access of a read at `index`. An axis inside a division counts as stride 1."""
+    """Return the access of a read at `index`. The stride is 1 for an axis inside a division."""
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
@@ -288,7 +295,7 @@ def reached(
     strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
 ) -> npt.NDArray[Any]:
     """Return the number of elements of one dimension that are accessed if `reach[a]` elements of
-    axis a are covered. If `walked`, elements skipped by a stride do not count."""
+    axis a are covered. If `walked` is true, elements skipped by a stride do not count."""
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])

@@ -16,7 +16,7 @@ RECORD_VERSION = 1
 
 
 class MeasureStatus(StrEnum):
-    """The outcome of the measurement of one candidate. Only OK has a time."""
+    """The outcome of the measurement of one candidate. Only OK results have a time."""
 
     OK = "ok"
     NOT_LEGAL = "not_legal"
@@ -44,12 +44,12 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Extent of a full check: the outputs for `cases` sets of inputs were compared with the
-    reference. `sampled_fraction` is the smallest fraction of the elements of a case that were
-    compared; 1.0 means all."""
+    """The extent of a full check."""
 
     cases: int
+    """Number of sets of inputs for which the outputs were compared with the reference."""
     sampled_fraction: float
+    """Smallest fraction of the elements of a case that were compared; 1.0 means all."""
 
     def __str__(self) -> str:
         inputs = f"{self.cases} set{'s' if self.cases != 1 else ''} of inputs"
@@ -62,28 +62,28 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """The result of measuring one candidate.
-
-    `run_secs` holds every timed sample, in seconds per call, oldest first; it is empty unless
-    `status` is OK. `run_secs_estimate` is the published estimate of one call in seconds; it is None
-    unless `status` is OK. `detail` is one line for the user: the signal, the wrong element, or the
-    deadline. With constant inputs, the times are measured with prepacked inputs, and
-    `run_secs_with_packing` estimates one call that also packs the inputs, if it was measured.
-    `error_found` is the largest error found during the verification of a kernel with a rewrite, in
-    the unit of its stated error; it is None without a rewrite. `evidence` belongs to a full check
-    that passed; it is None for other results and in records of older versions.
-    """
+    """The result of measuring one candidate."""
 
     status: MeasureStatus
     run_secs: tuple[float, ...] = ()
+    """All timed samples, in seconds per call, oldest first. It is empty unless `status` is OK. With
+    constant inputs, the samples are measured with prepacked inputs."""
     run_secs_estimate: float | None = None
+    """The published estimate of the time of one call in seconds, or None unless `status` is OK."""
     compile_secs: float = 0.0
     verify_secs: float = 0.0
     measure_secs: float = 0.0
     detail: str = ""
+    """One line for the user: the signal, the wrong element, or the deadline."""
     run_secs_with_packing: float | None = None
+    """The estimate of the time of one call that also packs constant inputs, in seconds, or None if
+    it was not measured."""
     error_found: float | None = None
+    """The largest error that the verification of a kernel with a rewrite found, in the unit of its
+    stated error. It is None without a rewrite."""
     evidence: Evidence | None = None
+    """The evidence of a passed full check. It is None for other results and in records of older
+    versions."""
 
     @property
     def ok(self) -> bool:
@@ -113,40 +113,41 @@ class MeasureResult:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """One measured candidate, immutable; `key` is a hash of its content.
-
-    `trace` is the candidate's trace as JSON data. `verified_level` is "quick" after the check
-    before timing, and "full" after a rebuild and check in a fresh process. `created_at` is an RFC
-    3339 time in UTC; it is not part of the key. `setting` names the trace's sketch and the values
-    of its knobs (`NamedSetting` as JSON data), and `prior_secs` is the time in seconds that the
-    analytic prior predicted for it; both are None for records of older versions.
-    """
+    """One measured candidate. It is immutable, and `key` is a hash of its content."""
 
     workload_key: str
     target_key: str
     threads: int
     trace: list[Any]
+    """The candidate's trace as JSON data."""
     result: MeasureResult
     toolchain: Toolchain
     seed: int
     trial: int
     verified_level: str = "quick"
+    """The value is "quick" after the check before timing, and "full" after a rebuild and check in a
+    fresh process."""
     object_sha256: str | None = None
     created_at: str = field(default="", compare=False)
+    """An RFC 3339 time in UTC. It is not part of the key."""
     setting: dict[str, Any] | None = None
+    """The trace's sketch and the values of its knobs by name: a `NamedSetting` as JSON data. It is
+    None in records of older versions."""
     prior_secs: float | None = None
+    """The time of one call in seconds that the analytic prior predicted for the trace. It is None
+    in records of older versions."""
     version: int = RECORD_VERSION
 
     @cached_property
     def key(self) -> str:
-        """`sha256:...` of the canonical JSON without `created_at`."""
+        """The text `sha256:...` with the hash of the canonical JSON without `created_at`."""
         document = self._document(self.trace)
         document.pop("created_at")
         return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
 
     @cached_property
     def trace_key(self) -> bytes:
-        """A key that is equal for all records of one trace; see `trace_document.trace_key`."""
+        """A key that is equal for all records of one trace (`trace_document.trace_key`)."""
         return trace_key(self.trace)
 
     def to_json(self) -> dict[str, Any]:

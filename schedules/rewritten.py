@@ -14,10 +14,10 @@ def rewritten_document(
 ) -> dict[str, Any] | None:
     """Return the document of the errors of the rewrites of `trace`, or None if no error is stated.
 
-    It has the fields `steps` as text, `error_allowed`, `error_stated` (the largest proven bound of
-    a step) and `error_found` in the full check, all relative to max|data| * max sum|weight|
-    (docs/math.md). No error is stated if the trace has no rewrites or only rewrites that
-    reassociate.
+    Its fields are `steps` as text, `error_allowed`, `error_stated` (the largest proven bound of a
+    step) and `error_found` in the full check. All errors are relative to max|data| * max
+    sum|weight| (docs/math.md). No error is stated if the trace has no rewrites, or only rewrites
+    that reassociate.
     """
     stated = stated_error(workload, trace.rewrites)
     if not stated:

@@ -24,15 +24,16 @@ from .workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One open choice. `values` are ordered so that neighbouring values are small changes."""
+    """One open parameter. `values` are ordered so that neighbouring values differ by a small
+    change."""
 
     name: str
     values: tuple[Any, ...]
 
 
 class SpacePart(Protocol):
-    """A sketch of one fusion group. `settings` are int arrays (P, J): row p has, for each of the J
-    knobs, the index into that knob's `values`."""
+    """A sketch of one fusion group. `settings` are integer arrays (P, J). Row p has, for each of
+    the J knobs, an index into that knob's `values`."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +41,7 @@ class SpacePart(Protocol):
     @property
     def workload(self) -> Workload:
         """The workload of the space after the rewrites at the start of the traces. The buffers of
-        the plan are its tensors."""
+        the plan are tensors of this workload."""
         ...
 
     @property
@@ -50,7 +51,7 @@ class SpacePart(Protocol):
     def knobs(self) -> tuple[Knob, ...]: ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether the target supports each setting (registers, caches, extents), shape
+        """Return whether each setting is feasible on the target (registers, caches, extents), shape
         (P,)."""
         ...
 
@@ -72,8 +73,8 @@ class SpacePart(Protocol):
 
 
 class Sketch(Protocol):
-    """A family of traces for a whole workload. Its parts run one after the other, and its knobs are
-    the knobs of the parts, in order."""
+    """A family of traces for a whole workload. Its parts run one after the other. Its knobs are the
+    knobs of the parts, in order."""
 
     @property
     def name(self) -> str: ...
@@ -91,8 +92,8 @@ class Sketch(Protocol):
 
     @property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """Part numbers in groups of equal structure; groups and their members are in order. The
-        analysis of a setting for one part holds for all parts of its group."""
+        """The numbers of the parts, in groups of equal structure. Groups and their members are in
+        ascending order. The analysis of a setting for one part holds for all parts of its group."""
         ...
 
     def single_part(self, number: int) -> Sketch:
@@ -104,7 +105,7 @@ class Sketch(Protocol):
         ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether the target supports each setting, shape (P,)."""
+        """Return whether each setting is feasible on the target, shape (P,)."""
         ...
 
     def trace(self, setting: Sequence[int]) -> Trace:
@@ -112,8 +113,8 @@ class Sketch(Protocol):
         ...
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
-        """Return the trace of a setting and its lowered nest. Raise ScheduleError if a primitive
-        rejects a step of the trace: primitives make the final decision on legality."""
+        """Return the trace of a setting and its lowered nest. Raise ScheduleError if a step of the
+        trace is not legal. Primitives make the final decision on legality."""
         ...
 
     def default(self) -> tuple[int, ...]:
@@ -123,7 +124,8 @@ class Sketch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point of a space: the number of a sketch, and for each knob an index into its values."""
+    """A point of a space: the number of a sketch, and an index into the values of each of its
+    knobs."""
 
     sketch: int
     setting: tuple[int, ...]
@@ -131,7 +133,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DroppedSketch:
-    """A sketch that rules matched but that is not searched because primitives reject its default
+    """A sketch that rules matched but that is not searched, because primitives reject its default
     and all settings near it. `reason` is the error message for the default."""
 
     name: str
@@ -154,7 +156,7 @@ class ScheduleSpace:
 
     @property
     def size(self) -> int:
-        """Number of points over all sketches, infeasible ones included."""
+        """Number of points of all sketches together, including infeasible ones."""
         return sum(prod(len(k.values) for k in s.knobs) for s in self.sketches)
 
     def trace(self, candidate: Candidate) -> Trace:

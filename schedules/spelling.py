@@ -1,7 +1,8 @@
-"""Parse one argument into a workload: an operator, a JSON document, a Python function, or notation.
+"""Parse one argument into a workload: an operator, a JSON document, a Python function, or index
+notation.
 
-This package opens no files and runs no user code. The command line passes functions for both; if
-they are missing, a path or a Python function is an error.
+This package opens no files and runs no user code. The command line passes functions that do both.
+Without these functions, a path or a Python function is an error.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def parse_workload(
     """Return the workload that the arguments describe.
 
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
-    notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"); with
-    it, `text` is the name of the workload or empty. `constants` names inputs whose values do not
-    change between calls. `allow_error` sets `Workload.allowed_error`; None keeps the value in
-    `text`. Raise WorkloadError if an argument is not valid."""
+    notation. `expr` is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"). If
+    `expr` is given, `text` is the name of the workload or empty. `constants` names inputs whose
+    values do not change between calls. `allow_error` sets `Workload.allowed_error`; None keeps the
+    value in `text`. Raise WorkloadError if an argument is not valid.
+    """
     if expr is None and _ASSIGNMENT.match(text):
         text, expr = "", text
     workload = _parsed(text, expr, tensors, ranges, allow_error, read_file, load_function)
@@ -64,8 +66,8 @@ def _parsed(
     load_function: LoadFunction | None,
 ) -> Workload:
     if expr is not None:
-        # Start-up: the parser of expressions takes as long to load as an operator takes to be
-        # parsed and looked up, and most arguments are operators.
+        # Start-up: loading the parser of expressions takes as long as parsing and looking up an
+        # operator, and most arguments are operators.
         from .frontend.notation import from_notation, parse_tensor_spec
 
         return from_notation(
@@ -105,7 +107,8 @@ def _from_python(path: str, function: str, load: LoadFunction | None) -> Workloa
 
 
 def parse_operator(text: str, allow_error: float | None = None) -> Workload:
-    """Return the workload of `name:key=value,key=value`; `allow_error` is a further parameter."""
+    """Return the workload of `name:key=value,key=value`. `allow_error` is an additional
+    parameter."""
     name, _, rest = text.strip().partition(":")
     if not name:
         raise WorkloadError(

@@ -57,26 +57,30 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Measured figures of the machine; figures that were not measured are zero.
-
-    The keys of `peak_gflops` are element types and dot-product instructions ("vpdpbusd"); the keys
-    of `bandwidth_gbs` are "L1", "L2", "L3" and "memory". Each value is a list: element n - 1 is the
-    figure for n threads. `clock_ghz` is the clock of one busy core. `doubtful` is true if the true
-    figures are higher: other processes ran during the probes, or a kernel exceeded the figures.
-    """
+    """Measured figures of the machine. Except for `parallel_region_secs`, figures that were not
+    measured are zero."""
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
+    """Map from an element type or a dot-product instruction ("vpdpbusd") to a list. Element n - 1
+    is the figure for n threads."""
     bandwidth_gbs: dict[str, list[float]] = field(default_factory=dict)
+    """Map from "L1", "L2", "L3" or "memory" to a list. Element n - 1 is the figure for n
+    threads."""
     parallel_region_secs: float = 2e-6
+    """The time of an empty parallel region in seconds."""
     doubtful: bool = False
+    """Whether the true figures are higher: other processes ran during the probes, or a kernel
+    exceeded the figures."""
     clock_ghz: float = 0.0
+    """The clock of one busy core."""
 
     def peak(self, dtype: DType, threads: int) -> float:
-        """Return the measured peak in GFLOP/s, or 0.0 if it was not probed."""
+        """Return the measured peak of `dtype` in GFLOP/s, or 0.0 if it was not probed."""
         return self.peak_of(dtype, threads)
 
     def peak_of(self, name: str, threads: int) -> float:
-        """Return `peak` for the name of a type or an instruction."""
+        """Return the measured peak in GFLOP/s of the type or instruction `name`, or 0.0 if it was
+        not probed."""
         values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
@@ -88,26 +92,25 @@ class Probes:
 
 @dataclass(frozen=True)
 class Target:
-    """A compilation target and its hardware parameters.
-
-    `triple`, `cpu` and `features` are the names that LLVM uses; `features` are the enabled
-    features, sorted. `vector_registers` counts registers of `vector_bits`. `threads` is the number
-    of threads that a kernel may use, and `cores` is the number of cores of the machine.
-    """
+    """A compilation target and its hardware parameters. `triple`, `cpu` and `features` are names
+    that LLVM uses."""
 
     triple: str
     cpu: str
     features: tuple[str, ...]
+    """The enabled features, sorted."""
     vector_bits: int
     vector_registers: int
+    """Number of registers of `vector_bits`."""
     caches: tuple[Cache, ...]
     cores: int
     threads: int = 1
+    """Number of threads that a kernel may use."""
     probes: Probes = field(default_factory=Probes, compare=False)
 
     @cached_property
     def key(self) -> str:
-        """sha256 over triple, cpu, features, cache sizes and threads; never the probes."""
+        """SHA-256 of triple, CPU, features, cache sizes and threads, without the probes."""
         identity = {
             "triple": self.triple,
             "cpu": self.cpu,

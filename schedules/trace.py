@@ -22,11 +22,8 @@ from .rewrites import REWRITES, Rewrite
 from .trace_document import current_steps
 from .workload.checks import shorten
 
-TRACE_VERSION = 1
-"""Increased when the semantics of a primitive changes; records depend on it."""
-
 MAX_STEPS = 4000
-"""Most steps of a trace. A row sum takes 16, a matrix product 11; a workload has up to 64
+"""Most steps of a trace. A row sum takes 16 and a matrix product 11. A workload has up to 64
 stages."""
 
 Step: TypeAlias = Rewrite | Primitive
@@ -60,8 +57,8 @@ class Trace:
     def apply(self, nest: Nest) -> Nest:
         """Return `nest` after every step.
 
-        Raise ScheduleError if a step is not legal, makes the nest too large, or is a rewrite:
-        `lowering.lower.start` applies the leading rewrites.
+        Raise ScheduleError if a step is not legal, makes the nest too large, or is a rewrite.
+        (`lowering.lower.start` applies the rewrites at the start of a trace.)
         """
         for step in self.steps:
             if isinstance(step, Rewrite):

@@ -1,4 +1,4 @@
-"""Traces as JSON data in records, which can be passed on without parsing the steps."""
+"""Traces as JSON data in records. Callers can pass this data on without parsing the steps."""
 
 from __future__ import annotations
 

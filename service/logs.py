@@ -97,8 +97,8 @@ class _Kind:
 
 
 class WarningThrottle:
-    """Writes a repeated warning once, and then every `secs` seconds one line with the count in its
-    field `repeated`, until the repetitions end.
+    """Limits repeated warnings. The first one is written. While it repeats, one line per `secs`
+    seconds has the count in its field `repeated`.
 
     Two warnings of the same logger and format are repetitions if their texts differ only in
     numbers. After `MOST_TEXTS` different texts, as from many jobs, every further text is a

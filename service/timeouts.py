@@ -35,8 +35,8 @@ ACTIVITY_LINE_SECS = 1.0
 PROGRESS_POLL_SECS = 0.25
 """The interval at which the current activity is polled: a quarter of `ACTIVITY_LINE_SECS`."""
 INTERRUPTED_STEP_SECS = 0.75
-"""A step that stores no result when it is aborted (describing the machine, a reference, a full
-check) may continue this long after Ctrl-C or SIGTERM."""
+"""The time for which a step that stores no result may continue after Ctrl-C or SIGTERM: describing
+the machine, a reference, a full check."""
 INTERRUPTED_TUNE_SECS = 8.0
 """`tune` may check its best for this long after Ctrl-C or SIGTERM. Process managers usually send
 SIGKILL ten seconds after SIGTERM."""
@@ -148,8 +148,8 @@ DATABASE_RETRY_MAX_SECS = 10.0
 PREPARATION_COUNT_SECS = 0.25
 """A count of waiting preparations is reused this long."""
 YIELD_MAX_SECS = 60.0
-"""Ticket jobs yield to preparations for at most this long without interruption, so that
-preparations that never end do not delay jobs for ever."""
+"""The longest time for which ticket jobs yield to preparations without interruption. Without it,
+preparations that never end would delay jobs for ever."""
 WORKER_HEARTBEAT_SECS = 0.5
 """The interval of the worker's heartbeats: a tenth of `WORKER_SILENT_SECS`."""
 WORKER_SILENT_SECS = 5.0

@@ -75,18 +75,19 @@ def tune(
     """Search for the fastest correct schedule of `workload` on `target`, and store every trial.
 
     `workload` may be text ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
-    machine), or the path of a target file; `threads` (default: the number of the target) is how
-    many threads a kernel may use. `budget` defaults to 64 trials; trials of earlier runs count, so
-    a second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
+    machine), or the path of a target file; `threads` is the number of threads that a kernel may
+    use, by default `target.threads`. `budget` defaults to 64 trials; trials of earlier runs count,
+    so a second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
     "simulated:FILE", "dask:ADDRESS", or a factory.
 
     `database` is a URL or path, an open store, or ":memory:" to store nothing; the default is
     `TILEWRIGHT_DB`, or the user's own database if that is not set. `fresh` ignores the measurements
     of earlier runs. `on_event` is called with every trial once it is stored; `should_stop` is
-    polled between trials.
+    called between trials, and the search ends if it returns True.
 
     Raise WorkloadError or TargetError for invalid arguments, StrategyError or MeasurerError for an
-    unknown name. The report counts candidates that failed; its `best` is None if none passed.
+    unknown name. The report counts candidates that failed; its `best` is None if no candidate
+    passed.
     """
     from tilewright.schedules.trace import Trace
     from tilewright.service.answers.publish import publish
@@ -216,7 +217,7 @@ def build(
 
     Its schedule is `trace` if given (`report.best.trace`), otherwise the best record for this
     target in `database`, otherwise the default schedule, which needs no measurement. `workload`,
-    `target`, `threads` and `database` are as in `tune`.
+    `target`, `threads` and `database` have the types and defaults that `tune` describes.
 
     Raise ScheduleError if `trace` is not legal; LoadError if the kernel was made for another
     machine, or OpenMP's runtime is missing; DeadlineError if LLVM takes too long.
@@ -268,7 +269,8 @@ def _url(database: Store | str | Path | None) -> str | None:
 
 @contextmanager
 def _opened(database: Store | str | Path | None) -> Iterator[Store | None]:
-    """Yield the store of a call, or None if nothing is stored. The caller's store stays open."""
+    """Yield the store that `database` names, or None for ":memory:". A store that the caller opened
+    is not closed."""
     if database == IN_MEMORY:
         yield None
     elif database is None or isinstance(database, str | Path):

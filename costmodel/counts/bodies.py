@@ -1,7 +1,7 @@
-"""Vectors that several leaves of one loop body share: each is loaded once and stays in a register.
+"""Vectors that several leaves of one loop body use. Each is loaded once and stays in a register.
 
-The vectors along a leaf's vector axis are numbered, and a set of vectors is a bit mask whose lowest
-bit is vector 0. This represents the sets of all settings as arrays. An operand that does not vary
+The vectors along the vector axis of a leaf are numbered. A set of vectors is a bit mask whose
+lowest bit is vector 0. So the sets of all settings form one array. An operand that does not vary
 along the vector axis is one vector, number 0.
 """
 
@@ -20,49 +20,58 @@ from tilewright.schedules.leaves import AccessPattern, Leaf
 Bits = npt.NDArray[np.uint64]
 
 BITS = 64
-"""Number of bits of a mask, hence of vectors that are distinguished. No body has more."""
+"""The number of bits of a mask, and so of vectors that are distinguished. No body has more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """The vectors that leaf `number` reads or writes at one place, for P settings.
-
-    `body` (P,): the loop body that contains the leaf. `present` (P,): whether the leaf exists in
-    the setting. `many` and `start`: number of vectors along the vector axis and number of the first
-    one. `lanes`: lanes per vector. `others`: copies of each vector along the other axes.
-    """
+    """The vectors of one tensor access that leaf `number` reads or writes, for P settings."""
 
     number: int
     is_read: bool
     body: IntArray
+    """The number of the loop body that contains the leaf, shape (P,)."""
     present: BoolArray
+    """Whether the setting contains the leaf, shape (P,)."""
     lanes: Number
+    """The lanes per vector."""
     others: Number
+    """The number of copies of each vector along the other axes."""
     many: Number
+    """The number of vectors along the vector axis."""
     start: Number
+    """The number of the first of these vectors."""
 
     @cached_property
     def bits(self) -> Bits:
-        """Mask of the vectors, shape (P,); 0 if the leaf is not present."""
+        """The mask of the vectors, shape (P,). It is 0 if the setting does not contain the leaf."""
         count = np.ceil(np.asarray(self.many)).clip(1, BITS)
         return np.where(self.present, _ones(count, self.start), np.uint64(0))
 
     def known_to(self, other: Use) -> Bits:
-        """Return the mask (P,) of the vectors that may equal vectors of `other`: all if both uses
-        have the same body, lanes and other copies, else 0."""
+        """Return the mask, shape (P,), of the vectors that may equal vectors of `other`.
+
+        These are all vectors if both uses have the same body, lanes and number of copies along the
+        other axes. Otherwise the mask is 0.
+        """
         there = (self.body == other.body) & np.equal(self.lanes, other.lanes)
         return np.where(there & np.equal(self.others, other.others), self.bits, np.uint64(0))
 
     def begins_with(self, other: Use) -> Bits:
-        """Return the mask (P,) of the vectors that may start at the same element as a vector of
-        `other`: all if both have the same number of lanes, else the first one."""
+        """Return the mask, shape (P,), of the vectors that may start at the same element as a
+        vector of `other`.
+
+        These are all vectors if both uses have the same number of lanes, otherwise the first one.
+        The mask is 0 if the numbers of copies along the other axes differ.
+        """
         lowest = self.bits & (~self.bits + np.uint64(1))
         bits = np.where(np.equal(self.lanes, other.lanes), self.bits, lowest)
         return bits * np.equal(self.others, other.others)
 
 
 class Uses:
-    """All uses of all places, collected while leaves are traversed in program order."""
+    """The uses of all tensor accesses. They are collected while the leaves are traversed in program
+    order."""
 
     def __init__(self) -> None:
         self.of: dict[object, list[Use]] = {}
@@ -71,8 +80,11 @@ class Uses:
         self, number: int, leaf: Leaf, place: AccessPattern, start: Number, body: IntArray,
         present: BoolArray, *, is_read: bool,
     ) -> FloatArray:  # fmt: skip
-        """Add a use whose vectors start at number `start`. Return the share (P,) of its vectors
-        that no earlier leaf of its body has loaded or stored."""
+        """Add a use whose first vector has number `start`.
+
+        Return the fraction of its vectors that no earlier leaf of its body has loaded or stored,
+        shape (P,).
+        """
         moves = leaf.vector_axis in place.steps
         copies = leaf.copies.get(leaf.vector_axis, 1) if moves else 1
         many, first = (copies * leaf.active_fraction, start) if moves else (1, 0)
@@ -87,7 +99,8 @@ class Uses:
         return np.asarray(new / np.maximum(every, 1))
 
     def read_in(self, body: IntArray) -> list[list[Use]]:
-        """Return the uses that read in loop body `body` (P,) of each setting, grouped by place."""
+        """Return the uses that read in the loop body `body`, shape (P,), grouped by tensor
+        access."""
         found = []
         for uses in self.of.values():
             there = [(use, use.present & (use.body == body)) for use in uses if use.is_read]
@@ -98,12 +111,12 @@ class Uses:
 
 
 def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> FloatArray:
-    """Return the number of live registers, shape (P,), while leaf `number` runs. `read` are the
-    uses of the body, `turn` the leaves whose copies are interleaved with the copies of this leaf.
+    """Return the number of live registers while leaf `number` runs, shape (P,).
 
-    During these copies, vectors that are read for the last time are released one by one, and
-    vectors that are read again later become live one by one. So the maximum occurs at the first or
-    at the last copy.
+    `read` has the uses of the loop body. `turn` has the numbers of the leaves whose copies are
+    interleaved with the copies of this leaf. During these copies, vectors that are read for the
+    last time are released one by one, and vectors that are read again later become live one by one.
+    So the maximum occurs at the first or at the last copy.
     """
     first, last = 0.0, 0.0
     for uses in read:

@@ -1,4 +1,4 @@
-"""Bytes of private copies: the total, the shares by kind of copy, and the largest buffer."""
+"""Bytes of private copies: the total, the part of each kind of copy, and the largest buffer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Counts of settings, computed from their plans, leaves and memory use, and counts of programs with
-several parts."""
+"""Counts of settings. They are computed from plans, leaves and memory use. For programs with
+several parts, the counts of the parts are joined."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from .table import TOTALS, Counts
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """Return the COUNTS of `settings` (P, J) of `part`, each (P,). Parts that provide precomputed
-    counts, as tests do, register their own implementation."""
+    """Return the COUNTS of `settings` of `part`. `settings` has shape (P, J), and each count (P,).
+
+    Parts with precomputed counts, which tests use, register a different implementation.
+    """
     settings = np.atleast_2d(settings)
     plan, leaves, memory = part.plan(settings), tuple(part.leaves(settings)), part.memory(settings)
     target, tensors, count = part.target, part.workload.tensors, plan.num_settings
@@ -46,14 +48,18 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
 
 
 def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
-    """Return the COUNTS of `settings` (P, J) of a whole sketch."""
+    """Return the COUNTS of `settings` of a whole sketch. `settings` has shape (P, J), and each
+    count (P,)."""
     own = sketch.split_settings(settings)
     return joined([counts(part, each) for part, each in zip(sketch.parts, own, strict=True)])
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """Return the counts of a program from the counts of its parts. TOTALS are summed; SHAPES, which
-    describe the innermost loop, are copied from the part with the most operations."""
+    """Return the counts of a program from the counts of its parts.
+
+    TOTALS are summed. SHAPES describe the innermost loop, so they are copied from the part with the
+    most operations.
+    """
     heaviest = np.argmax([part["flops"] for part in parts], axis=0)
     every = np.arange(len(heaviest))
     each = {name: np.stack([part[name] for part in parts]) for name in parts[0]}

@@ -1,4 +1,5 @@
-"""Exposed lines: cache lines that neither the hardware nor a software prefetch loads in time."""
+"""Exposed lines: cache lines that neither a hardware prefetch nor a software prefetch loads in
+time."""
 
 from __future__ import annotations
 
@@ -13,20 +14,26 @@ from tilewright.schedules.plan import Plan
 from tilewright.schedules.target import Target
 
 COST_OF_AN_EXPOSED_LINE = 4.0
-"""Cost in line transfers from the level that holds all data, with several misses in flight. Source:
-measured, `python -m benchmarks.prior constants`."""
+"""Cost of an exposed line, in line transfers from the level that holds all data. Several misses are
+in flight. Source: measured, `python -m benchmarks.prior constants`."""
 
 COST_OF_A_CONTENDED_LINE = 25.0
-"""Cost in the same unit if two threads write adjacent data: hardware prefetches of one thread take
-lines away from the other. Source: measured; a dilated window of 50x54x24 on Zen 5, two filters per
-channel, takes 15 us if threads share rows and 60 if they share columns, and pooling of 112x112x64
-on Zen 4 28 and 69."""
+"""Cost of a line near data that another thread writes, in line transfers from the level that holds
+all data. Hardware prefetches of one thread take lines away from the other.
+
+Source: measured. A dilated window of 50x54x24 on Zen 5, with two filters per channel, takes 15 us
+if threads divide rows, and 60 us if they divide columns. Pooling of 112x112x64 on Zen 4 takes 28
+and 69 us.
+"""
 
 
 def exposed_lines(distant: Iterable[DistantRuns], line_bytes: int, settings: int) -> FloatArray:
     """Return the cost of exposed lines, shape (P,), in line transfers from the level that holds all
-    data. The hardware prefetcher follows a run after `LINES_TO_FOLLOW` lines. Adjacent runs that
-    compete for cache sets lose prefetched lines."""
+    data.
+
+    The hardware prefetcher follows a run of contiguous lines after `LINES_TO_FOLLOW` lines.
+    Adjacent runs that compete for cache sets lose prefetched lines.
+    """
     found = np.zeros(settings)
     for runs in distant:
         lines, run = runs.bytes / line_bytes, runs.run_bytes / line_bytes
@@ -39,24 +46,29 @@ def exposed_lines(distant: Iterable[DistantRuns], line_bytes: int, settings: int
 
 
 def _exposed(lines: Number, lines_per_run: Number) -> Number:
-    """Return the cost of `lines` in runs of `lines_per_run`. Prefetching continues into a following
-    run, so a run is exposed only in part."""
+    """Return the cost of `lines` in runs of `lines_per_run` contiguous lines. Prefetching continues
+    into the next run, so only a part of each run is exposed."""
     share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_per_run)
     return COST_OF_AN_EXPOSED_LINE * share * lines
 
 
 def conflict_share(stride_bytes: int) -> float:
-    """Return how strongly rows at this stride compete for cache sets: 1 for a multiple of the page
-    size, 0.5 for a multiple of half the page size, else 0."""
+    """Return how strongly rows at this stride compete for cache sets, 0 to 1.
+
+    It is 1 for a multiple of the page size, 0.5 for other multiples of half the page size,
+    otherwise 0.
+    """
     whole, half = stride_bytes % PAGE_BYTES == 0, stride_bytes % (PAGE_BYTES // 2) == 0
     return 1.0 if whole else 0.5 if half else 0.0
 
 
 def contended_lines(plan: Plan, target: Target) -> FloatArray:
-    """Return the cost of contended lines at the ends of threads' runs, shape (P,). They occur if
-    threads divide rows of the output and the parallel loops outside have fewer iterations than
-    there are threads: several threads then store parts of the same rows, each part with two
-    ends."""
+    """Return the cost of contended lines at the ends of the threads' contiguous stores, shape (P,).
+
+    They occur if threads divide rows of the output, and the parallel loops outside have fewer
+    iterations than there are threads. Several threads then store parts of the same rows, and each
+    part has two ends.
+    """
     outside, found = np.ones(plan.num_settings), np.zeros(plan.num_settings)
     for level, trips in zip(plan.levels, plan.trips.T, strict=True):
         if level.shared_rows:

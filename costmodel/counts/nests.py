@@ -1,7 +1,7 @@
-"""Counts of loop nests, accumulated over their leaves; one implementation for all kinds of parts.
+"""Counts of loop nests, accumulated over their leaves. All kinds of parts use this implementation.
 
-Leaves with the same innermost loop form one *body* and share loaded vectors. The body with the most
-work determines the register counts.
+Leaves with the same innermost loop form one *body*. They use the same loaded vectors. The body with
+the most work determines the register counts.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ def nest_counts(leaves: Sequence[Leaf], settings: int) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Leaf `number` in the settings that contain it. `body` (P,): the loop body of the leaf, -1 if
-    the setting does not contain it. `lasts` (P,): whether its accumulators stay live across
-    iterations of the loop. `values`: vectors that it reads in one step."""
+    """Leaf `number` in the settings that contain it."""
 
     number: int
     body: IntArray
+    """The number of the loop body of the leaf, shape (P,). It is -1 if the setting does not contain
+    the leaf."""
     lasts: BoolArray
+    """Whether the leaf's accumulators stay live across iterations of the loop, shape (P,)."""
     values: Number
+    """The number of vectors that the leaf reads in one step."""
 
 
 class _Nest:
-    """Accumulator of the counts of P settings. Arrays have shape (L, P) for L loops; loop 0
-    represents code outside all loops."""
+    """The counts of P settings, accumulated leaf by leaf. Arrays have shape (L, P) for L loops.
+    Loop 0 represents the code outside all loops."""
 
     def __init__(self, leaves: Sequence[Leaf], settings: int) -> None:
         self.leaves, self.every = leaves, np.arange(settings)
@@ -60,7 +62,7 @@ class _Nest:
                     loop.is_parallel,
                     loop.trip_count / loop.num_versions,
                 )
-                # All versions of the loop but one have a single iteration and hence no loop.
+                # All versions of the loop except one have a single iteration, so they are no loops.
                 self.trips[n] = loop.trip_count - loop.num_versions + 1
                 self.runs[n] = loop.trip_count * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
@@ -85,8 +87,8 @@ class _Nest:
         total = self.total
         total["masked_share"] /= np.maximum(total["vector_ops"], 1.0)
         heaviest = (np.argmax(self.work, axis=0), self.every)
-        # Counting additions only, or chains in their own loops only, ranks rows better but proposes
-        # slower ones.
+        # Two alternatives rank rows better but lead to slower proposals: counting only additions,
+        # and counting chains only in their own loops.
         chains = self.chains[heaviest]
         tasks, regions = self._tasks()
         entries, trips = self._innermost()
@@ -156,10 +158,13 @@ class _Nest:
     def _loaded(
         self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray
     ) -> tuple[Number, Number, Number]:
-        """Return the loads of a leaf, the registers that one step of it reads, and the registers
-        that stay live for later steps. Vectors that other leaves of its body have loaded or stored
-        are not loaded again. Loop-invariant vectors are loaded before the innermost loop unless the
-        leaf writes the tensor."""
+        """Return three numbers for a leaf: loads, registers in one step, registers live for later
+        steps.
+
+        Vectors that other leaves of its body have loaded or stored are not loaded again.
+        Loop-invariant vectors are loaded before the innermost loop, unless the leaf writes the
+        tensor.
+        """
         moved: Number = 0.0
         values: Number = 0
         waiting: Number = 0
@@ -175,7 +180,7 @@ class _Nest:
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
             step = abs(place.steps.get(leaf.vector_axis, 0))
-            # from which the lanes are selected
+            # number of loaded vectors from which the lanes are selected
             vectors = max(step, 1) if step <= MAX_LANE_STRIDE else 1
             loads = self._whole(leaf, place, often) * vectors
             self.total["vector_loads"] += loads
@@ -191,13 +196,14 @@ class _Nest:
         *,
         is_read: bool,
     ) -> FloatArray:
-        """Return the share (P,) of the vectors accessed by a leaf that are new in its body."""
+        """Return the fraction of the vectors that a leaf accesses which are new in its body, shape
+        (P,)."""
         leaf, start = self.leaves[number], self._start(number)
         return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
 
     def _start(self, number: int) -> Number:
         """Return the number of the leaf's first vector. A remainder leaf starts after the full
-        vectors of the leaf before it."""
+        vectors of the preceding leaf."""
         leaf = self.leaves[number]
         if not leaf.is_remainder:
             return 0
@@ -212,11 +218,14 @@ class _Nest:
         return np.asarray(whole.loop.trip_count) * whole.copies.get(leaf.vector_axis, 1)
 
     def _live(self, heaviest: IntArray) -> FloatArray:
-        """Return the registers that the heaviest body needs concurrently, shape (P,): vectors that
-        it reads, accumulators of sums that start and end in it, extra registers of a leaf, and all
-        accumulators that are live across iterations of its loop."""
+        """Return the number of registers that the heaviest body needs concurrently, shape (P,).
+
+        They are the vectors that it reads, accumulators of sums that start and end in it, extra
+        registers of a leaf, and all accumulators that are live across iterations of its loop.
+        """
         there = {part.number: part.body == heaviest for part in self.parts}
-        lasting: dict[int, FloatArray] = {}  # keyed by statement: its leaves share accumulators
+        # by statement, because its leaves have common accumulators
+        lasting: dict[int, FloatArray] = {}
         turns: dict[tuple[object, ...], list[_Part]] = {}
         for part in self.parts:
             leaf = self.leaves[part.number]
@@ -244,9 +253,11 @@ class _Nest:
         return np.asarray(most + sum(lasting.values()))
 
     def _whole(self, leaf: Leaf, place: AccessPattern, accesses: FloatArray) -> FloatArray:
-        """Return the part of `accesses` that access whole vectors. Lanes further than
-        `MAX_LANE_STRIDE` elements from each other are accessed one by one and counted as scalar
-        accesses."""
+        """Return the part of `accesses` that access whole vectors.
+
+        Lanes that are more than `MAX_LANE_STRIDE` elements apart are accessed one by one, and are
+        counted as scalar accesses.
+        """
         if abs(place.steps.get(leaf.vector_axis, 0)) <= MAX_LANE_STRIDE:
             return accesses
         gathered = np.asarray(leaf.lanes) > 1
@@ -254,12 +265,12 @@ class _Nest:
         return accesses * ~gathered
 
     def _innermost(self) -> tuple[FloatArray, FloatArray]:
-        """Return how often innermost loops are entered, and their average trip count per entry,
-        each (P,)."""
+        """Return the number of entries into innermost loops and the average trip count per entry,
+        each of shape (P,)."""
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
         outside = np.zeros(self.trips.shape, np.bool_)  # contains a loop
         several = self.trips > 1
-        # An unrolled reduction is a loop of one iteration.
+        # An unrolled reduction counts as a loop of one iteration.
         starts = self.runs / np.where(self.unrolled, 1.0, np.maximum(self.trips, 1.0))
         for n in range(len(self.loops) - 1, 0, -1):
             is_loop = several[n] & (self.has_leaf[n] > 0)
@@ -271,8 +282,8 @@ class _Nest:
         return np.maximum(entries, 1.0), np.where(entries > 0, runs / np.maximum(entries, 1.0), 1.0)
 
     def _tasks(self) -> tuple[FloatArray, FloatArray]:
-        """Return the trip count of the parallel loop with the most work, and how often parallel
-        regions are entered, each (P,)."""
+        """Return (1) the trip count of the parallel loop with the most work, and (2) the number of
+        entries into parallel regions. Each has shape (P,)."""
         weight = self.work.copy()
         for n in range(len(self.loops) - 1, 0, -1):
             weight[self.around[n]] += weight[n]

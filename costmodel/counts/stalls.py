@@ -1,5 +1,5 @@
-"""Stalls of register tiles: dependence chains too few to fill the pipelines, and tests next to the
-arithmetic."""
+"""Stalls of register tiles. Either there are too few dependence chains to fill the pipelines, or
+the loop has tests in addition to its arithmetic."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from .table import Counts
 from .windows import read_by
 
 MOST_TESTS_MOVED = 3
-"""Largest number of rows with tests invariant in the innermost loop that cost nothing: LLVM
-versions the loop by these tests. Source: measured on a Zen 5; capsules, 8 rows with 2 at the edges,
-or 3 in each of several tiles: no difference; 6 rows of a dilated window: 1,270 us, 715 with columns
-in their place."""
+"""The largest number of rows with tests that cost nothing. The tests are invariant in the innermost
+loop, and LLVM versions the loop by them.
+
+Source: measured on a Zen 5. For capsules, 8 rows of which 2 are at the edges, or 3 in each of
+several tiles, make no difference. For a dilated window, 6 rows take 1,270 us, and columns in their
+place 715 us.
+"""
 
 
 def stall_counts(
@@ -33,9 +36,11 @@ def stall_counts(
     target: Target,
     vector_ops: FloatArray,
 ) -> tuple[Counts, FloatArray]:
-    """Return the stall counts of chained leaves, and the relative excess (P,) of their time over
-    the time of their instructions. Without chained leaves the counts are empty and the excess is
-    0."""
+    """Return the stall counts of chained leaves, and the relative excess of their time, shape (P,).
+
+    The excess is relative to the time of their instructions. If there are no chained leaves, the
+    counts are empty and the excess is 0.
+    """
     longer = np.zeros(plan.num_settings)
     chained, picked, choices, tests = np.zeros((4, plan.num_settings))
     each = [leaf for leaf in leaves if leaf.is_chained]
@@ -47,10 +52,10 @@ def stall_counts(
         vectors = steps * _column_vectors(leaf)
         chained += points * full
         picked += vectors * _picks_lanes(leaf)
-        # LLVM turns tests in each step into selects between the sums before and after the step.
+        # LLVM replaces tests in each step by selects between the sums before and after the step.
         retests = leaf.retested_rows > MOST_TESTS_MOVED
-        # A test per lane is a comparison and a mask operation; a test equal for all lanes is a
-        # branch.
+        # A test per lane is a comparison and a mask operation. A test that is equal for all lanes
+        # is a branch.
         choices += 2.0 * leaf.lane_tests * vectors + points * leaf.accumulators * full * retests
         tests += leaf.scalar_tests * vectors
     if not each:
@@ -63,7 +68,8 @@ def stall_counts(
 
 
 def _column_vectors(leaf: Leaf) -> Number:
-    """Return the vectors along the vector axis that one execution reads, shape (P,)."""
+    """Return the number of vectors along the vector axis that one execution of the leaf reads,
+    shape (P,)."""
     reads = (place for place in leaf.statement.reads if leaf.vector_axis in place.steps)
     each = (read_by(replace(leaf, vector_axis=""), place)[0] for place in reads)
     return sum(each) * leaf.fraction_along({leaf.vector_axis})
@@ -76,9 +82,12 @@ def _picks_lanes(leaf: Leaf) -> bool:
 
 
 def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Target) -> FloatArray:
-    """Return the time of a leaf relative to the time of its instructions, shape (P,). A remainder
-    tile of few rows takes as long as a tile with enough chains to cover the FMA latency. Tiles of
-    few rows also wait for operands that they read again from the last cache."""
+    """Return the time of a leaf relative to the time of its instructions, shape (P,).
+
+    A remainder tile of few rows takes as long as a tile with enough chains to cover the FMA
+    latency. Tiles of few rows also wait for operands that they read again from the last cache
+    level.
+    """
     dtype, longer = leaf.statement.dtype, np.ones(plan.num_settings)
     rows = [x for x in leaf.copies if x not in (leaf.vector_axis, *leaf.statement.reduction_axes)]
     extents = {axis.name: axis.extent for axis in plan.outline.axes}
@@ -88,7 +97,7 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
         axis, size = rows[-1], np.asarray(leaf.copies[rows[-1]])
         whole = -(-extents[axis] // size) * size
         computed = np.rint(leaf.axis_fractions[axis] * whole)
-        # the number of pipes is probed, so it may be fractional
+        # the number of pipes is probed, so it may not be an integer
         chains = round(machine.fma_pipes * FMA_LATENCY)
         enough = np.minimum(np.ceil(chains / (leaf.accumulators / size)), size)
         left = computed % size
@@ -97,8 +106,8 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
     for runs in distant:
         if np.any(runs.is_reread):
             *_, last_cache, _ = machine.bytes_per_cycle
-            # Number of rows whose arithmetic takes as long as loading their vector of columns from
-            # the last cache.
+            # The number of rows whose arithmetic takes as long as loading their vector of columns
+            # from the last cache level.
             fewest = machine.fma_pipes * machine.vector_bytes / (USABLE_SHARE * last_cache)
             tile = leaf.accumulators / leaf.copies[leaf.vector_axis]
             return longer * np.where(runs.is_reread, np.maximum(tile, fewest) / tile, 1.0)

@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray
 
 Counts = dict[str, FloatArray]
-"""Values of COUNTS by name, each (P,)."""
+"""The values of COUNTS by name, each of shape (P,)."""
 
 TOTALS: dict[str, str] = {
     "flops": "scalar operations executed, work on idle lanes included",
@@ -42,16 +42,18 @@ SHAPES: dict[str, str] = {
     "masked_share": "share of vector_ops under branches (lane masks do not count), 0..1",
     "tasks": "iterations of the parallel loop, a partial one as a fraction; 1 if not parallel",
 }
-"""Counts that a program takes from its part with the most operations."""
+"""Counts that a program takes from the part with the most operations."""
 
 COUNTS = TOTALS | SHAPES
-"""Names and meanings of the counts that `counts` returns, per call, over all threads. `lost_ops`,
-`conflict_misses` and `exposed_lines` are costs; `python -m benchmarks.counts` recounts all others
-from lowered nests and defines each precisely."""
+"""The names and meanings of the counts that `counts` returns. They are per call, over all threads.
+
+`lost_ops`, `conflict_misses` and `exposed_lines` are costs. `python -m benchmarks.counts` recounts
+all others from lowered nests, and defines each of them precisely.
+"""
 
 
 def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return all COUNTS: the given ones, `tasks` among them, and zeros for the others."""
+    """Return all COUNTS: those in `some`, which must include `tasks`, and zeros for the others."""
     assert some.keys() <= COUNTS.keys()
     count = len(some["tasks"])
     return {name: some[name] if name in some else np.zeros(count) for name in COUNTS}

@@ -1,4 +1,4 @@
-"""Elements that the unrolled copies of a leaf share because their windows overlap."""
+"""Elements that several unrolled copies of a leaf read, because their windows overlap."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tilewright.schedules.arrays import Number, map_unique
 from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Dim, Leaf
 
 MOST_SHAPES = 1 << 14
-"""Size of the cache of leaf shapes. A search encounters few shapes, each many times."""
+"""The size of the cache of leaf shapes. A search has few shapes, each many times."""
 
 
 def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
-    """Return three counts, each (P,) or a scalar: the distinct vectors that all copies of a leaf
-    read (elements if all lanes share them); the registers that they occupy in one reduction step;
-    and the registers that stay live for a later step.
+    """Return three counts of a leaf, each a scalar or of shape (P,).
 
-    An element shared by all lanes and read in several steps is loaded before all steps, as LLVM
-    does. Each step loads only those vectors that no earlier step has loaded.
+    The first is the number of distinct vectors that all its copies read (of elements, if all lanes
+    use the same element). The second is the number of registers that these occupy in one reduction
+    step. The third is the number of registers that stay live for a later step. An element that all
+    lanes use and that several steps read is loaded before all steps, as LLVM does. Each step loads
+    only the vectors that no earlier step has loaded.
     """
     moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
     steps = [axis for axis in leaf.copies if axis in leaf.statement.reduction_axes]
@@ -42,8 +43,11 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
 
 
 def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
-    """Return the registers that one step needs for a place whose vectors are read again while the
-    step iterates over its copies in their order."""
+    """Return the number of registers that one reduction step needs for the access `place`.
+
+    It is more than one if the step reads vectors again while it iterates over its copies in their
+    order.
+    """
     kept: Number = 1
     again = np.zeros(1, np.bool_)
     for axis, size in leaf.copies.items():
@@ -59,10 +63,13 @@ def _met(
     dims: tuple[Dim, ...], axes: tuple[str, ...], spacing: tuple[int, ...], sizes: tuple[int, ...],
     steps: int, along: str, apart: int,
 ) -> tuple[float, ...]:  # fmt: skip
-    """Return the number of distinct elements that copies of these `sizes` along `axes` read, the
-    number that several reduction steps read, and the largest number that is live between two steps.
-    The first `steps` axes are reduction axes. Lanes at a small stride `apart` are selected from
-    whole vectors, so their elements are counted in units of that stride."""
+    """Return three numbers of elements that copies of the given `sizes` along `axes` read.
+
+    They are the distinct elements, those that several reduction steps read, and the largest number
+    that is live between two steps. The first `steps` axes are reduction axes. If lanes are at a
+    small stride `apart`, they are selected from whole vectors. Then elements are counted in units
+    of that stride.
+    """
     places = dict(zip(axes, np.ogrid[tuple(map(slice, sizes))], strict=True))
     far = dict(zip(axes, spacing, strict=True))
     number = np.zeros(sizes, np.int64)

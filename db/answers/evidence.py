@@ -67,22 +67,22 @@ class StoredBest:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvidence:
-    """Every row on which the answer for one task depends.
-
-    `bests` has pairs of a record and its target, and `files` the artefacts of these records.
-    `prepared` and `prepared_files` are the preparation for the toolchain of the lookup. `claims`
-    has the keys of the fastest unverified claims. `checks` is from `full_checks.refusing_rows`.
-    """
+    """Every row on which the answer for one task depends."""
 
     work: Work
     workload: Raw | None
     target: Raw | None
     bests: tuple[tuple[Raw, Raw], ...]
+    """The best records of the workload, each with the row of its target."""
     files: tuple[Raw, ...]
+    """The artefacts of these records."""
     prepared: Raw | None
+    """The preparation for the toolchain of the lookup, or None."""
     prepared_files: tuple[Raw, ...]
     claims: tuple[str, ...]
+    """The keys of the fastest unverified claims."""
     checks: tuple[Raw, ...] = ()
+    """The rows that `full_checks.refusing_rows` returns for the task."""
 
     def entry(self) -> WorkloadEntry | None:
         """Return the workload, or None if it is unknown or damaged."""
@@ -137,7 +137,7 @@ class StoredEvidence:
 
 
 class EvidenceStore(StorePart):
-    """Queries for the rows on which answers depend."""
+    """The methods of a store that read the rows on which answers depend."""
 
     def change_token(self) -> tuple[int, ...] | None:
         """Return a token that equals an earlier token only if no process committed in between, or
@@ -229,7 +229,7 @@ def _bests(
 
 
 def _claims(session: Session, works: list[Work], limit: int) -> dict[Work, list[str]]:
-    """Return the keys of the first `limit` of `ClaimStore.claims` of each task."""
+    """Return the keys of the `limit` fastest open claims of each task."""
     place = func.row_number().over(
         partition_by=(RecordRow.workload_key, RecordRow.target_key),
         order_by=(RecordRow.estimate_secs, RecordRow.id),

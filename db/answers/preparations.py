@@ -43,8 +43,9 @@ UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState
 
 
 class PreparationStore(StorePart):
-    """Preparations of tasks that were not tuned. `values/answers.py` has their states. The writes
-    of a process raise StaleLease if it has lost its lease."""
+    """The methods of a store that request, lease and store preparations of tasks that were not
+    tuned. `values/answers.py` has the states of a preparation. The writes of a process raise
+    StaleLease if it has lost its lease."""
 
     @writing
     def demand(
@@ -60,8 +61,8 @@ class PreparationStore(StorePart):
         own: PreparationQuota | None = None,
     ) -> set[Work]:
         """Request the preparation and the tuning of tasks. Return the tasks that were refused
-        because a limit is reached. A task that is prepared or waiting only gets a ticket if it has
-        none.
+        because a limit is reached. If a task is prepared or waiting already, only a missing ticket
+        is created.
 
         At most `most_waiting` preparations wait, and at most `most_jobs` jobs are open. The jobs
         belong to `owner`, within `quota`; tasks above the quota are prepared but not tuned. `own`
@@ -156,7 +157,8 @@ class PreparationStore(StorePart):
 
     @writing
     def claim_preparation(self, session: Session, toolchain: str, owner: str) -> Preparation | None:
-        """Lease the next preparation, if any, to the process `owner` and return it.
+        """Lease the next preparation to the process `owner`. Return it, or None if no preparation
+        waits.
 
         The API owners who requested preparations take turns, one step each. For each of them, all
         schedules are chosen before any is built, because a chosen schedule already answers lookups.
@@ -221,7 +223,8 @@ class PreparationStore(StorePart):
 
     @writing
     def drop_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Delete a preparation whose task now has a best record. Raise StaleLease as above."""
+        """Delete a preparation whose task now has a best record. Raise StaleLease if the lease was
+        lost."""
         row = _held_row(session, key, owner)
         _drop_files(session, key)
         session.delete(row)
@@ -244,7 +247,8 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
-    """Delete preparations and the blobs that only they used; return the blobs' number and bytes."""
+    """Delete preparations and the blobs that only they used. Return the number of these blobs and
+    their bytes."""
     blobs = blob_bytes = 0
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
         some = keys[start : start + KEYS_PER_STATEMENT]

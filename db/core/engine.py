@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 
 class CoordinatorLock(Protocol):
-    """The lock of a database's coordinator, which may change the schema, lease jobs and do
-    maintenance. When the holder ends for any reason, the lock is released."""
+    """The lock of a database's coordinator. Only its holder may change the schema, lease jobs and
+    do maintenance. When the holder ends for any reason, the lock is released."""
 
     @property
     def held(self) -> bool:

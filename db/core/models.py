@@ -212,15 +212,8 @@ class ArtefactRow(Base):
 
 
 class PreparationRow(Base):
-    """The answer that one toolchain prepared for a task that was not tuned with it.
-
-    `key` is the hash of the three columns after it. `document` (canonical JSON text) is the result.
-    `job_id` is the job that tunes the task. `row_sha256` covers the columns that determine the
-    answer. `owner` is the process that works on the row, until `lease_until` (seconds on the clock
-    of leases). `asked_by` is the owner of the API key that requested the row first, or NULL without
-    a key. `turn` is the number of the latest step, counted over all rows: the owner whose last turn
-    is lowest goes next.
-    """
+    """The answer that one toolchain prepared for a task that was not tuned with it. `row_sha256`
+    covers the columns that determine the answer."""
 
     __tablename__ = "preparation"
     __table_args__ = (
@@ -232,19 +225,27 @@ class PreparationRow(Base):
     )
 
     key: Mapped[str] = mapped_column(Key, primary_key=True)
+    """The hash of the next three columns."""
     workload_key: Mapped[str] = mapped_column(Key, ForeignKey("workload.key"))
     target_key: Mapped[str] = mapped_column(Key, ForeignKey("target.key"))
     toolchain: Mapped[str] = mapped_column(Key)
     state: Mapped[str] = mapped_column(String(12))
     document: Mapped[str] = mapped_column(Text)
+    """The result, as canonical JSON text."""
     job_id: Mapped[str | None] = mapped_column(String(26), ForeignKey("job.id"))
+    """The job that tunes the task."""
     owner: Mapped[str | None] = mapped_column(String(200))
+    """The process that works on the row."""
     lease_until: Mapped[float | None]
+    """The end of its lease, in seconds on the clock of leases."""
     attempts: Mapped[int]
     created_at: Mapped[datetime]
     row_sha256: Mapped[str] = mapped_column(String(64))
     asked_by: Mapped[str | None] = mapped_column(String(64))
+    """The owner of the API key that requested the row first, or NULL without a key."""
     turn: Mapped[int | None] = mapped_column(BigInteger)
+    """The number of the latest step, counted over all rows. The owner whose last step has the
+    lowest number goes next."""
 
 
 class PreparedFileRow(Base):
@@ -274,12 +275,10 @@ class ConfirmationRow(Base):
 
 
 class JobRow(Base):
-    """One tuning job. `flight_key` is set while an equal request should join this job.
+    """One tuning job. Documents are canonical JSON text, and timestamps are text.
 
-    Documents are canonical JSON text and timestamps are text. `row_sha256` covers every other
-    column and is compared before they are parsed, so a damaged job does not affect other jobs.
-    `arrival` is the number of the job's first event: it orders jobs independently of clocks.
-    `lease_until` is in seconds on the database's clock of leases (`Database.lease_clock`).
+    `row_sha256` covers every other column and is compared before they are parsed, so a damaged job
+    does not affect other jobs.
     """
 
     __tablename__ = "job"
@@ -298,13 +297,16 @@ class JobRow(Base):
     state: Mapped[str] = mapped_column(String(12))
     priority: Mapped[int]
     arrival: Mapped[int] = mapped_column(BigInteger)
+    """The number of the job's first event, which orders jobs independently of clocks."""
     request: Mapped[str] = mapped_column(Text)
     flight_key: Mapped[str | None] = mapped_column(Key)
+    """Set while an equal request should join this job."""
     progress: Mapped[str] = mapped_column(Text)
     result: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
     owner: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[float | None]
+    """The end of the lease, in seconds on the clock of leases (`Database.lease_clock`)."""
     lease_secs: Mapped[float | None]
     epoch: Mapped[int]
     failures: Mapped[int]

@@ -29,7 +29,7 @@ Event = tuple[str, JsonObject]
 
 
 class HistoryStore(StorePart):
-    """The events and trials of the jobs of a store."""
+    """The methods of a store that read the events and trials of jobs."""
 
     @reading
     def events_after(
@@ -52,7 +52,8 @@ class HistoryStore(StorePart):
 
     @reading
     def changes_since(self, session: Session, event_id: int) -> tuple[set[str], int]:
-        """Return the jobs with events after `event_id`, and the id of the newest event or 0."""
+        """Return the jobs with events after `event_id`, and the id of the newest event, or 0 if
+        there is no event."""
         newest = session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest
@@ -61,8 +62,8 @@ class HistoryStore(StorePart):
 
     @reading
     def begun_trials(self, session: Session, job_id: str) -> list[tuple[tuple[int, ...], str]]:
-        """Return the (candidate, record key) of each trial of the job before the first trial that
-        is missing, damaged, or stored without its candidate."""
+        """Return (candidate, record key) of the first trials of the job, in order. The list ends
+        before the first trial that is missing, damaged, or stored without its candidate."""
         statement = (
             select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
         )

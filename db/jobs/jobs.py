@@ -25,7 +25,7 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class JobStore(StorePart):
-    """The jobs of a store.
+    """The methods of a store that create, join and list jobs.
 
     **States.** `job_states.NEXT` is the table of states and transitions. Every change of state
     writes an event in the same transaction. Event ids increase over all jobs, and the events of one

@@ -21,7 +21,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class KeyStore(StorePart):
-    """The API keys by id; of each secret only the hash is stored."""
+    """The methods of a store that read and write API keys. Only the hash of a secret is stored."""
 
     @writing
     def add_key(self, session: Session, key: ApiKey) -> None:

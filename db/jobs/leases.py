@@ -40,7 +40,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class LeaseStore(StorePart):
-    """Leases of jobs, and the writes of their holders.
+    """The methods of a store that lease jobs, and the writes of the workers that hold the leases.
 
     A write whose acknowledgement was lost may be repeated: it takes effect once. Leases use
     `Database.lease_clock`: the server's clock, or the time since this machine was started.
@@ -243,14 +243,15 @@ class LeaseStore(StorePart):
                 _end(session, row, JobState.FAILED, now, error=LOST_TOO_OFTEN)
 
     def _still_over(self, session: Session, row: JobRow) -> bool:
-        """Return whether the lease of a locked row has expired, by a new reading of the clock: a
-        lease that was committed after the first reading seems to end too late, and so to have
-        expired."""
+        """Return whether the lease of a locked row has expired, by a new reading of the clock. A
+        lease that was committed after the first reading would seem to be invalid by that reading.
+        """
         return bool(is_over(row.lease_until, row.lease_secs, self._lease_time(session)))
 
 
 def is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
-    """Return whether a lease has expired (see the module): a bool, or a condition for columns."""
+    """Return whether a lease has expired, as a bool or as a condition for columns. The lease is
+    valid while clock < lease_until <= clock + lease_secs."""
     return (lease_until <= clock) | (lease_until > clock + lease_secs)
 
 

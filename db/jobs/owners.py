@@ -93,8 +93,8 @@ def check_quota(
 
 
 def of_owner(owner: str, *, asking: bool = False) -> Any:
-    """Return the condition that `owner` is or was an owner of a job; with `asking`, that it is
-    one."""
+    """Return the condition that `owner` is or was an owner of a job. With `asking`, `owner` must
+    not have withdrawn."""
     mine = select(JobOwnerRow.job_id).where(JobOwnerRow.owner == owner)
     return JobRow.id.in_(mine.where(JobOwnerRow.withdrawn_at.is_(None)) if asking else mine)
 

@@ -33,7 +33,7 @@ MOST_REASON = 500
 
 
 class BestStore(StorePart):
-    """Storing records, and the best record of each task."""
+    """The methods of a store that add records and maintain the best record of each task."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
         """Store all `records` or none. Records that are stored already are not changed. A record

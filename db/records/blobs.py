@@ -23,7 +23,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class FileStore(StorePart):
-    """The files of a store: object files, headers, LLVM IR."""
+    """The methods of a store that read and write files: object files, headers, LLVM IR."""
 
     @writing
     def put_blob(self, session: Session, data: bytes, media_type: str) -> str:
@@ -106,8 +106,8 @@ def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> s
 
 
 def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[int, int]:
-    """Delete those blobs in `names` that nothing refers to; keep blobs that a build requested,
-    unless `built`. Return the number and the bytes of the deleted blobs."""
+    """Delete the blobs in `names` to which no row refers. Blobs that a build requested are deleted
+    only if `built`. Return the number and the bytes of the deleted blobs."""
     count = size = 0
     for start in range(0, len(names), KEYS_PER_STATEMENT):
         goes: list[ColumnElement[bool]] = [

@@ -24,7 +24,7 @@ from .rows import IS_OPEN_CLAIM, from_row, from_rows
 
 
 class ClaimStore(StorePart):
-    """The claims of a store."""
+    """The methods of a store that list and confirm claims."""
 
     @reading
     def claims(self, session: Session, workload_key: str, target_key: str) -> list[TuningRecord]:

@@ -37,8 +37,14 @@ def refusals_of_work(session: Session, work: Work) -> FullChecks:
 
 
 def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = False) -> list[Raw]:
-    """Return the rows of failed full checks of `works`, of passed checks that may outweigh them,
-    and of withdrawn records; with `elsewhere`, also for other targets."""
+    """Return the rows that decide which schedules of `works` are refused:
+
+    - failed full checks
+    - passed full checks that may outweigh them
+    - withdrawn records
+
+    With `elsewhere`, include the rows of the same workloads on other targets.
+    """
     workloads = list({workload for workload, _ in works})
     asked = (
         RecordRow.workload_key.in_(workloads)

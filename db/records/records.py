@@ -20,7 +20,7 @@ from .rows import from_row, from_rows, to_row
 
 
 class RecordStore(StorePart):
-    """The measured records of a store; `BestStore.add` stores them."""
+    """The methods of a store that read measured records. `BestStore.add` stores records."""
 
     @reading
     def records(

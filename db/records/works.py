@@ -11,7 +11,10 @@ from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
+from tilewright.schedules.workload.structure import structure_of
+from tilewright.schedules.workload.workload import Workload
 
 from ..core.engine import insert_ignore
 from ..core.hashes import TARGET, WORKLOAD, is_intact, row_hash
@@ -24,7 +27,7 @@ log = logging.getLogger("tilewright.db")
 
 
 class WorkStore(StorePart):
-    """The workloads and targets of a store."""
+    """The methods of a store that read and write workloads and targets."""
 
     @writing
     def register(
@@ -129,18 +132,11 @@ def target_document(row: Any) -> dict[str, Any] | None:
 
 def workload_key_of(document: dict[str, Any]) -> str:
     """Return the key of a workload document. Raise WorkloadError if the document is invalid."""
-    # Start-up: most queries to the store already have a key.
-    from tilewright.schedules.workload.workload import Workload
-
     return Workload.from_json(document).key
 
 
 def structure_key(document: str) -> str | None:
     """Return the key of the structure of a workload's JSON text, or None if it describes none."""
-    from tilewright.schedules.errors import WorkloadError
-    from tilewright.schedules.workload.structure import structure_of
-    from tilewright.schedules.workload.workload import Workload
-
     try:
         return structure_of(Workload.from_json(json.loads(document))).key
     except (WorkloadError, ValueError):

@@ -93,12 +93,13 @@ class MoveReport:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """The number of rows of one table, the bytes of their values (without indices and overhead),
-    and the timestamp of the oldest row, or None."""
+    """Statistics of one table."""
 
     rows: int
     bytes: int
+    """The bytes of the values, without indices and overhead."""
     oldest: datetime | None
+    """The timestamp of the oldest row, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +112,30 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStats:
-    """The numbers of one owner's jobs, open jobs (not finished or withdrawn), preparations and
-    keys, and the bytes of the files of its preparations."""
+    """The amount of data that belongs to one owner."""
 
     jobs: int = 0
     open_jobs: int = 0
+    """Jobs that are not finished and from which the owner has not withdrawn."""
     preparations: int = 0
     prepared_bytes: int = 0
+    """The bytes of the files of the preparations."""
     keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of the whole database. `disk_bytes` is the size of its files. Each blob counts in
-    the first kind that applies: "artefact" of a record, "prepared", "built", "unreferenced".
-    `records` has the number per status; "imported" and "withdrawn" records count separately."""
+    """Statistics of the whole database."""
 
     used_bytes: int
     disk_bytes: int
+    """The size of the database's files."""
     tables: Mapping[str, TableStats]
     blobs: Mapping[str, KindStats]
+    """By kind. A blob counts in the first kind that applies: "artefact" of a record, "prepared",
+    "built", "unreferenced"."""
     records: Mapping[str, int]
+    """By status. "imported" and "withdrawn" records count separately."""
     jobs: Mapping[str, int]
     preparations: Mapping[str, int]
     owners: Mapping[str, OwnerStats]

@@ -91,8 +91,8 @@ class Catalogue(StorePart):
         page_token: str | None = None,
         page_size: int = 50,
     ) -> Page[KnownBest]:
-        """Return bests whose workload has the key `text` or `text` in its name, and whose target
-        has `cpu` in its CPU name, last moved first. Raise BadPageToken if `page_token` is
+        """Return a page of bests, last moved first. `text` is the key of the workload or a part of
+        its name. `cpu` is a part of the target's CPU name. Raise BadPageToken if `page_token` is
         invalid."""
         return _search_bests(
             session, text.strip(), cpu.strip().lower(), page_token, clamp_page_size(page_size)

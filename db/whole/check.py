@@ -67,11 +67,11 @@ _READ_BY = 500
 
 
 class CheckStore(StorePart):
-    """Consistency checks of a store."""
+    """The method of a store that checks its consistency."""
 
     def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
-        """Return every inconsistency of the database, in the order of the checks below. A record
-        with a key in `acknowledged` must be stored."""
+        """Return every inconsistency of the database, one kind after the other. A record with a key
+        in `acknowledged` must be stored."""
         database = self._database
         found: list[Inconsistency] = []
         try:

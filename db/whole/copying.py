@@ -45,7 +45,7 @@ class _RowChecksum:
 
 
 class CopyStore(StorePart):
-    """Copies of a store."""
+    """The methods of a store that copy it: `backup` to a file, and `move_to` another store."""
 
     def backup(self, file: Path) -> None:
         """Write a consistent copy to `file`, a SQLite database readable by its owner only, while
@@ -74,7 +74,8 @@ class CopyStore(StorePart):
 
 @contextmanager
 def _alone(database: Database) -> Iterator[None]:
-    """Within the block, no other service coordinates the database."""
+    """Hold the coordinator's lock of `database` during the block, so that no other service uses the
+    database as its coordinator."""
     had_it = database.lock.held
     database.lock.acquire(min(database.timeout_secs, 1.0), purpose=f"move {database.name}")
     try:

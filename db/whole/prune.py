@@ -28,7 +28,7 @@ OLDEST_FIRST = 100
 
 
 class PruneStore(StorePart):
-    """Deletion of rows that are unreferenced or reproducible."""
+    """The methods of a store that delete rows which are unreferenced or reproducible."""
 
     @writing
     def prune(

@@ -33,7 +33,7 @@ CAME = ("created_at", "moved_at")  # the columns that may have the time of a row
 
 
 class StatsStore(StorePart):
-    """Statistics of a store."""
+    """The methods of a store that return statistics."""
 
     @reading
     def used_bytes(self, session: Session) -> int:

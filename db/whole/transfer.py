@@ -64,7 +64,7 @@ class _ImportTally:
 
 
 class TransferStore(StorePart):
-    """Exports and imports of a store."""
+    """The methods of a store that export and import records."""
 
     def export(self, out: TextIO, selection: Selection | None = None) -> int:
         """Write the selected records to `out` as JSON lines, in the order of arrival; return their

@@ -70,8 +70,8 @@ IndexLike: TypeAlias = Union["Affine", Var, int]
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`const + sum(c * atom for atom, c in terms)`; terms are sorted by text and have nonzero
-    coefficients.
+    """The index `const + sum(c * atom for atom, c in terms)`. Terms are sorted by text, and no
+    coefficient is zero.
 
     Use `affine`, `var` and the operators to build an `Affine`: they preserve the normal form.
     """
@@ -170,7 +170,8 @@ class Affine:
         return _from_terms(total, const)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """Return the value of the index for the values of variables in `env`, ints or arrays."""
+        """Return the value of the index if the variables have the values in `env`, integers or
+        arrays of one shape."""
         total = self.const
         for atom, c in self.terms:
             match atom:
@@ -206,7 +207,7 @@ def var(name: str) -> Affine:
 
 
 def floor_div(numerator: Affine, divisor: int) -> Affine:
-    """Return `numerator // divisor` in normal form, with multiples of the divisor moved out of the
+    """Return `numerator // divisor` in normal form. Multiples of the divisor are moved out of the
     division."""
     if divisor < 1:
         raise ValueError(f"division needs a divisor >= 1, got {divisor}")
@@ -234,7 +235,7 @@ def floor_div(numerator: Affine, divisor: int) -> Affine:
 
 
 def modulo(numerator: Affine, divisor: int) -> Affine:
-    """Return `numerator % divisor` in normal form, with multiples of the divisor removed."""
+    """Return `numerator % divisor` in normal form. Multiples of the divisor are removed."""
     if divisor < 1:
         raise ValueError(f"a remainder needs a divisor >= 1, got {divisor}")
     if divisor == 1:
@@ -257,7 +258,8 @@ def modulo(numerator: Affine, divisor: int) -> Affine:
 
 
 def interval(index: Affine, ranges: Ranges) -> Interval:
-    """Return bounds of `index` over `ranges`: exact for plain sums, else conservative."""
+    """Return an interval that contains all values of `index` over `ranges`. It is exact for sums of
+    plain variables."""
     lo = hi = index.const
     for atom, c in index.terms:
         bounds = _atom_interval(atom, ranges)
@@ -282,7 +284,11 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
-    """Return `index` without the divisions, remainders and variables that `ranges` decides."""
+    """Return an index that is equal to `index` over `ranges`, and simpler if possible.
+
+    Divisions and remainders are removed if `ranges` determine their results. Variables with a
+    single value become constants.
+    """
     if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
         return index
     total = affine(index.const)
@@ -323,8 +329,8 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
 
 
 def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
-    """Return `(coarse, fine)` with `index == step * coarse + fine`. `fine` has the terms that
-    `step` does not divide, and the constant's remainder."""
+    """Return `(coarse, fine)` with `index == step * coarse + fine`. `fine` has the terms whose
+    coefficients `step` does not divide, and the remainder of the constant."""
     quotient, remainder = divmod(index.const, step)
     coarse = Affine(tuple((a, c // step) for a, c in index.terms if c % step == 0), quotient)
     fine = Affine(tuple((a, c) for a, c in index.terms if c % step), remainder)
@@ -382,7 +388,8 @@ def substitute_cond(cond: Cond, mapping: Mapping[str, Affine]) -> Cond:
 
 
 def prove(cond: Cond, ranges: Ranges) -> bool | None:
-    """Return True if `cond` always holds over `ranges`, False if never, None if not proved."""
+    """Return True if `cond` is proved to hold everywhere in `ranges`, False if it is proved to hold
+    nowhere, else None."""
     tight = tighten(cond, ranges)
     bounds = interval(tight.index, ranges)
     if isinstance(tight, Ge0):
@@ -498,10 +505,11 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
 
 
 def recombine(index: Affine) -> Affine:
-    """Return `index` with quotients and remainders of the same expression recombined.
+    """Return `index` with quotients and remainders of the same expression combined again.
 
     `n*(x // n) + x % n` becomes `x`, and `n*((a + x // n) % m) + x % n` becomes `(n*a + x) %
-    (n*m)`, also with a common factor. Flattening the index of a fused loop produces such sums.
+    (n*m)`. The same is done for multiples of these sums. Flattening the index of a fused loop
+    produces such sums.
     """
     changed = True
     while changed:

@@ -1,8 +1,8 @@
 """Long sums as balanced trees, whose depth is the logarithm of the number of terms.
 
-The tree of a chain `a + b - c + ...` has one level per term. Additions may be regrouped
-(docs/math.md), so a chain deeper than `limits.MAX_BODY_DEPTH` becomes a balanced tree. Shorter
-chains keep their tree and therefore their key.
+The tree of a chain `a + b - c + ...` has one level per term. A chain deeper than
+`limits.MAX_BODY_DEPTH` becomes a balanced tree: additions may be regrouped (docs/math.md). Shorter
+chains keep their tree, so their workload keys do not change.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ T = TypeVar("T")
 def balanced_sum(
     terms: Sequence[tuple[int, T]], add: Callable[[T, T], T], subtract: Callable[[T, T], T]
 ) -> T:
-    """Return the sum of `terms`, pairs of a sign (1 or -1) and a value, as a balanced tree.
+    """Return the sum of `terms` as a balanced tree.
 
-    The first sign must be 1: terms are subtracted, never negated.
+    A term is a pair of a sign (1 or -1) and a value. The first sign must be 1: terms are
+    subtracted, never negated.
     """
     if len(terms) == 1:
         return terms[0][1]

@@ -1,7 +1,7 @@
 """Index conditions: normal form, implication, and simplification of guards.
 
 A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives a computation the same guards
-in every notation; `workload/settle.py` applies it to the output of every front end.
+in every notation. `workload/settle.py` applies `tidy` to the output of every front end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ C = TypeVar("C", bound=Cond)
 NEVER = Eq0(ZERO + 1)
 """A condition that never holds."""
 
-# Each further condition that a proof combines multiplies its cost.
+# Most given conditions that a proof tries. Pairs of them are tried if there are at most
+# `_PROOF_CONDS_FOR_TWO`, because the time of a proof grows with the square of their number.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 
 
 def normal_cond(cond: Cond) -> Cond:
-    """Return the normal form of a condition: divisions expanded, common factors removed, and a
-    positive leading coefficient in equations.
+    """Return the normal form of a condition. Divisions are expanded, common factors are removed,
+    and equations have a positive leading coefficient.
 
     `x//d >= c` becomes `x >= c*d`, which later analyses can split and partition.
     """
@@ -86,8 +87,8 @@ def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
 def in_bounds(
     index: tuple[Affine, ...], shape: tuple[int, ...], ranges: Ranges
 ) -> tuple[Cond, ...]:
-    """Return the conditions for `index` to be inside `shape`, without those that always hold over
-    `ranges`."""
+    """Return the conditions under which `index` is inside `shape`, except conditions that always
+    hold over `ranges`."""
     conds: list[Cond] = []
     for i, extent in zip(index, shape, strict=True):
         both = (at_least(i, 0), less(i, extent))
@@ -98,8 +99,8 @@ def in_bounds(
 def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     """Return whether `ranges` and the conditions `given` prove `cond`; False means "not proved".
 
-    The proof tries `cond` without `given`, and `cond` minus multiples of one or two of the given
-    conditions.
+    The proof tries `cond` without `given`. Then it subtracts multiples of one or two of the given
+    conditions from `cond`.
     """
     if cond in given:
         return True
@@ -146,7 +147,7 @@ def _factors(index: Affine, known: Cond) -> Iterator[int]:
 
 
 def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
-    """Return whether it is proved that `cond` never holds."""
+    """Return whether `ranges` and the conditions `given` prove that `cond` never holds."""
     if isinstance(cond, Ge0):
         return follows(negated(cond), given, ranges)
     if prove(cond, ranges) is False:
@@ -156,8 +157,9 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 Labels: TypeAlias = Mapping[str, Affine]
-"""An index per variable that replaces it when conditions are sorted, so that the order does not
-depend on variable names. Two variables may have the same label."""
+"""Map from a variable to the index that replaces it when equivalent conditions are compared, so
+that the choice of one does not depend on the names of variables. Two variables may have the same
+label."""
 
 
 def needed(
@@ -166,9 +168,12 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """Return the conditions without redundant ones, sorted by text, or None if they contradict.
+    """Remove redundant conditions, and return the others sorted by text. Return None if the
+    conditions are proved to contradict each other.
 
-    Of several equivalent conditions, the last by text (with `labels` if given) is kept.
+    A condition is redundant if the others, `ranges` and the conditions `given` imply it. Of several
+    equivalent conditions, the last by text is kept; for this choice, variables are replaced by
+    their `labels`.
     """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
@@ -188,9 +193,10 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """Return `node` with nested guards merged and without redundant conditions and dead branches.
+    """Return `node` with nested guards merged, and without redundant conditions and dead branches.
 
-    Unchanged nodes keep their identity. `labels` has the same meaning as in `needed`.
+    The conditions `given` are known to hold. `labels` replace variables when one of several
+    equivalent conditions is chosen. Unchanged nodes keep their identity.
     """
     if not _has_guard(node):
         return node

@@ -55,10 +55,10 @@ def congruence_of(cond: Cond) -> Congruence | None:
 def solved(
     congruence: Congruence, name: str, ranges: Mapping[str, Interval]
 ) -> tuple[Affine, tuple[Cond, ...]] | None:
-    """Solve `congruence` for the variable `name`, or return None if it may have several solutions.
+    """Solve `congruence` for the variable `name`. Return None if several values may be solutions.
 
-    Return the value as a function of the other variables, and the conditions under which the value
-    is a solution in the variable's range 0..n-1.
+    Return two results: the value of `name` as a function of the other variables, and the conditions
+    under which it is a solution in the range 0..n-1 of `name`.
     """
     c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
     rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index
@@ -110,11 +110,11 @@ def _opened(index: Affine, divisor: int) -> Affine:
 
 
 def _with_quotient(index: Affine) -> Affine | None:
-    """Return `index` with one remainder rewritten as a quotient, or None if no rewrite has fewer
-    terms.
+    """Return `index` with one remainder rewritten as a quotient. Return None if no such rewrite
+    reduces the number of terms.
 
-    The normal form reduces the coefficients of a remainder's numerator modulo the divisor. Before
-    the rewrite, they are replaced by congruent coefficients that cancel terms of `index`.
+    The normal form reduces the coefficients in a remainder modulo the divisor. Before the rewrite,
+    coefficients are replaced by congruent ones that cancel terms of `index`.
     """
     own = dict(index.terms)
     for atom, c in index.terms:

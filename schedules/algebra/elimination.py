@@ -13,12 +13,12 @@ from math import gcd
 from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
 
 MAX_ROWS = 300
-"""Most rows: eliminating a variable may square their number. The proofs for nests of the benchmark
-suite and of random traces use fewer than 100."""
+"""Most inequalities of a proof: eliminating a variable may square their number. The proofs for
+nests of the benchmark suite and of random traces use fewer than 100."""
 
 
 def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
-    """Return whether it is proved that no integers within `ranges` satisfy all `conds`. False means
+    """Return whether it is proved that no integers in `ranges` satisfy all `conds`. False means
     "not proved"."""
     rows = _Rows()
     waiting = [index for cond in conds for index in _at_least_zero(cond)]
@@ -36,8 +36,8 @@ def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
 
 
 class _Rows:
-    """The known inequalities. `sums` maps a sum of atoms to the least constant c with sum + c >=
-    0."""
+    """The known inequalities. `sums` maps a sum of atoms to the least constant c for which `sum + c
+    >= 0` is known."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[tuple[Atom, int], ...], int] = {}
@@ -58,8 +58,8 @@ class _Rows:
         self.contradict |= opposite is not None and opposite + const < 0
 
     def cheapest(self) -> Atom:
-        """Return the atom whose elimination leaves the fewest rows. Plain variables precede
-        quotients, because tightening is stronger in that order."""
+        """Return the atom whose elimination leaves the fewest rows. Quotients are eliminated after
+        all plain variables, because tightening is stronger in that order."""
         below, above = Counter[Atom](), Counter[Atom]()
         for row in self:
             for atom, c in row.terms:
@@ -71,7 +71,7 @@ class _Rows:
         return min(below | above, key=cost)
 
     def without(self, atom: Atom) -> _Rows:
-        """Eliminate `atom`: return the inequalities that follow for the other atoms."""
+        """Return the inequalities that follow for the other atoms if `atom` is eliminated."""
         rows = _Rows()
         below: list[tuple[int, Affine]] = []
         above: list[tuple[int, Affine]] = []
@@ -94,7 +94,7 @@ def _at_least_zero(cond: Cond) -> tuple[Affine, ...]:
 
 
 def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
-    """Return the inequalities that define a variable or a quotient; each index is >= 0."""
+    """Return indices that are >= 0 by the definition of `atom`, a variable or a quotient."""
     value = Affine(((atom, 1),), 0)
     if isinstance(atom, Var):
         bounds = ranges[atom.name]
@@ -104,9 +104,10 @@ def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
 
 
 def _by_quotients(index: Affine) -> Affine:
-    """Return `index` without remainders, with coefficients in quotients reduced below the divisor.
+    """Return `index` without remainders. Coefficients in quotients are reduced below the divisor.
 
-    `(x + 7*y)//4` and `(x + 3*y)%4` then both use the quotient `(x + 3*y)//4`."""
+    `(x + 7*y)//4` and `(x + 3*y)%4` then both use the quotient `(x + 3*y)//4`.
+    """
     total = affine(index.const)
     for atom, c in index.terms:
         total = total + _atom_by_quotients(atom) * c

@@ -1,9 +1,9 @@
 """The table of scalar functions, with one row per function.
 
 A row has a function's semantics, range, error propagation, exact points and accuracy guarantees.
-The table is used by the front ends, documents, interpreter, reference, range and error analyses,
-checks, cost model, bound, peer libraries and tests. Only the generated code of a function is
-elsewhere: `tuner/codegen/mathlib.py`. `docs/adding.md` describes how to add a function.
+The front ends, the reference, the range and error analyses, the checks, the cost model and the
+tests read this table. Only the generated code of a function is elsewhere:
+`tuner/codegen/mathlib.py`. `docs/adding.md` describes how to add a function.
 
 Rows take the module `numpy` as an argument, so that queries that only need names do not import it.
 """
@@ -21,76 +21,78 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Numpy: TypeAlias = Any
-"""The module `numpy`. It is typed `Any` because its stubs do not state that exp(x) has the type of
+"""The module `numpy`. It is typed `Any`, because its stubs do not state that exp(x) has the type of
 x."""
 Ends: TypeAlias = tuple[float, float]
 
 SATURATED = 32.0
-"""For |x| >= SATURATED, erf and tanh are 1 or -1 in float64 and in kernels; if a sigmoid is 1 in
-float64, it is 1 in kernels. erf(6), tanh(20) and sigmoid(37) round to 1."""
+"""If |x| >= SATURATED, erf and tanh are 1 or -1 in float64 and in kernels. If such an x gives a
+sigmoid of 1 in float64, it is also 1 in kernels. erf(6), tanh(20) and sigmoid(37) round to 1."""
 VANISHED = -760.0
-"""Argument up to which the exponential is zero in every type: in f64, it underflows below
+"""For arguments <= VANISHED, the exponential is zero in every type. In f64, it underflows below
 -745.2."""
 POLYNOMIAL_SLOTS = 6
-"""Multiply-adds of exp, tanh, erf and similar functions in their shortest f32 polynomials."""
+"""Number of multiply-adds in the shortest f32 polynomials of exp, tanh, erf and similar
+functions."""
 
 
 class FloatType(Protocol):
-    """The type in which a function is computed, with tests that `ScalarFunction.exact` uses."""
+    """The type in which a function is computed. `ScalarFunction.exact` calls these tests."""
 
     def is_power(self, values: Array) -> Array:
-        """Return a mask of the numbers that are powers of two and, like their reciprocals, normal
-        in the type."""
+        """Return a mask of the powers of two that are normal numbers of the type and have normal
+        reciprocals."""
 
     def has_square(self, values: Array) -> Array:
-        """Return a mask of the numbers whose square, computed in float64, is exact."""
+        """Return a mask of the numbers whose square is exact in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarFunction:
-    """A function y = f(x).
-
-    `values(np, x)`: f(x) for a NumPy array or scalar, in the type of x (float64 in the reference).
-    `image(low, high)`: the least and the greatest value for arguments from `low` to `high`,
-    restricted to f's domain. `defined(low, high)`: whether f has a finite value for all of these
-    arguments. `change(np, x, y, e)`: an upper bound of the change of y if x changes by up to `e`.
-    If the field or its result is None, f is monotone and should be evaluated at both ends.
-    `exact(np, x, y, type)`: a mask of the float64 values y that every kernel returns; see
-    `docs/math.md`.
-
-    `stated_ulps`: the guaranteed accuracies of kernels in f32 and f64. `allowed_ulps`: the accuracy
-    that the error bound assumes for every type. Both are in units of the last place of the exact
-    result. `special`: pairs (x, f(x)) at zeros, at infinities and outside the domain; every f also
-    returns NaN for NaN. `hard`: arguments at which kernels are least accurate. `sweep`: the range
-    of arguments that tests sample densely.
-
-    `slots`: the least number of multiply-add operations per lane. `calls`: its time divided by the
-    time of a polynomial such as exp, or 0 if it takes one or two instructions. `numpy`: the name of
-    NumPy's ufunc for f, or None.
-    """
+    """A function y = f(x)."""
 
     summary: str
     values: Callable[[Numpy, Array], Array]
+    """Function of (np, x) that returns f(x) for an array or a scalar, in the type of x."""
     image: Callable[[float, float], Ends]
+    """Function of (low, high) that returns the least and the greatest value of f between these
+    arguments, restricted to f's domain."""
     defined: Callable[[float, float], bool] = lambda low, high: True
+    """Function of (low, high) that returns whether f is finite for all arguments between them."""
     change: Callable[[Numpy, Array, Array, Array], Array | None] | None = None
+    """Function of (np, x, y, e) that returns an upper bound of the change of y if x changes by up
+    to `e`. If the field or its result is None, f is monotone, and the caller evaluates f at x - e
+    and x + e."""
     exact: Callable[[Numpy, Array, Array, FloatType], Array] | None = None
+    """Function of (np, x, y, type) that returns a mask of the float64 values y that every kernel
+    returns exactly (`docs/math.md`)."""
     stated_ulps: tuple[float, float]
+    """The guaranteed errors of kernels in f32 and f64, in units of the last place of the exact
+    result."""
     allowed_ulps: float = 4.0
+    """The error that the error bound assumes for every type, in the same unit."""
     special: tuple[tuple[float, float], ...] = ()
+    """Pairs (x, f(x)) at zeros, at infinities and outside the domain. Every f returns NaN for
+    NaN."""
     hard: tuple[float, ...] = ()
+    """Arguments at which kernels are least accurate."""
     sweep: Ends = (-21.0, 21.0)
+    """The range of arguments that tests sample densely."""
     keeps_zero_sign: bool = False
     may_leave_range: bool = False
     """Whether the function overflows or underflows for finite arguments of modest size."""
     on_integers: bool = False
     slots: int = 0
+    """The least number of multiply-add operations per lane."""
     calls: int = 0
+    """The time of f divided by the time of a polynomial such as exp, or 0 if f takes one or two
+    instructions."""
     numpy: str | None = None
+    """The name of NumPy's ufunc for f, or None."""
 
 
 class UnaryOp(StrEnum):
-    """Unary operations; the value of a member is its name in every front end."""
+    """Unary operations. The value of a member is its name in every front end."""
 
     NEG = "neg"
     ABS = "abs"
@@ -110,20 +112,20 @@ class UnaryOp(StrEnum):
 
 
 def rising(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """Return the `image` of a non-decreasing function."""
+    """Return the field `image` of a non-decreasing function."""
     return lambda low, high: (function(low), function(high))
 
 
 def falling(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """Return the `image` of a non-increasing function."""
+    """Return the field `image` of a non-increasing function."""
     return lambda low, high: (function(high), function(low))
 
 
 def by_slope(
     slope: Callable[[Numpy, Array], Array],
 ) -> Callable[[Numpy, Array, Array, Array], Array | None]:
-    """Return the `change` of a function from `slope(m)`, a decreasing upper bound of its slope at
-    arguments of magnitude >= m."""
+    """Return the field `change` of a function. `slope(m)` is an upper bound of the function's slope
+    at arguments of magnitude >= m, and decreases with m."""
 
     def change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
         if not np.isfinite(error.max(initial=0.0)):
@@ -136,8 +138,8 @@ def by_slope(
 
 
 def _exp_change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
-    """Return the bound y * (e + e**2), as exp(e) - 1 <= e + e**2 for e up to 1, or None if an error
-    exceeds 1."""
+    """Return the bound y * (e + e**2), because exp(e) - 1 <= e + e**2 for e up to 1. Return None if
+    an error exceeds 1."""
     if not error.max(initial=0.0) <= 1:
         return None
     found: Array = np.asarray(y * (error * (error + 1)))
@@ -157,12 +159,13 @@ def _abs_image(low: float, high: float) -> Ends:
 
 
 def _sin_image(low: float, high: float) -> Ends:
-    """Return the image of sin; an end is 1 or -1 if a maximum or minimum may be in the interval."""
+    """Return the image of sin. An end is 1 or -1 if a maximum or minimum may be in the interval."""
     if not (max(abs(low), abs(high)) <= 2.0**20 and high - low < math.tau):
         return -1.0, 1.0
 
     def is_passed(at: float) -> bool:
-        """Return whether `at` plus a multiple of the period is in the interval or nearly so."""
+        """Return whether `at` plus a multiple of the period is in the interval, with a tolerance
+        for rounding."""
         last = math.floor((high - at) / math.tau + 1e-9)
         return last >= (low - at) / math.tau - 1e-9
 
@@ -172,7 +175,8 @@ def _sin_image(low: float, high: float) -> Ends:
 
 
 def _sin_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
-    """Return the smaller of the error and 2: the slope is at most 1, and the change at most 2."""
+    """Return the smaller of the error and 2, because the slope of sin is at most 1 and its range is
+    -1..1."""
     found: Array = np.where(np.isfinite(error), np.minimum(error, 2.0), error)
     return found
 
@@ -287,7 +291,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         summary="The error function of `x`.",
         values=_erf,
         image=rising(math.erf),
-        # 2 / sqrt(pi) = 1.12838
+        # The greatest slope of erf is 2 / sqrt(pi) = 1.12838.
         change=by_slope(lambda np, x: 1.1284 * np.exp(-x * x)),
         exact=lambda np, x, y, _: (x == 0) | ((np.abs(y) == 1) & (np.abs(x) >= SATURATED)),
         stated_ulps=(1.5, 1.5),

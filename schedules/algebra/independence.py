@@ -45,8 +45,12 @@ def separates(
     guards: tuple[Cond, ...] = (),
     fixed: Ranges | None = None,
 ) -> bool:
-    """Return whether an access under `guards` has a different index tuple for every value of the
-    variable `name`."""
+    """Return whether an access under `guards` has a different index for every value of the variable
+    `name`.
+
+    `ranges` has `name` and the other variables that may differ between two accesses. The remaining
+    variables are equal, with values in `fixed` if given.
+    """
     access = ElementAccess(index, guards)
     return meet_only_within(access, access, name, ranges, fixed)
 
@@ -55,7 +59,7 @@ def meet_only_within(
     one: ElementAccess, other: ElementAccess, name: str, ranges: Ranges, fixed: Ranges | None = None
 ) -> bool:
     """Return whether two accesses to a buffer refer to the same element only in iterations with the
-    same value of `name`, so that a dependence between them has distance 0 in that loop.
+    same value of `name`. A dependence between them then has distance 0 in that loop.
 
     `ranges` has `name` and the variables that may differ between the two iterations. All other
     variables are equal in both iterations, with values in `fixed` if given.
@@ -65,8 +69,8 @@ def meet_only_within(
     quotient and its remainder are equal, so is their numerator. Proof 2: the difference of the two
     indices is nonzero for all positive and for all negative distances in `name`.
     """
-    # A simplified quotient may no longer match its remainder, and an unsimplified one may have
-    # other variables than its remainder. A proof with any of the forms suffices.
+    # A simplified quotient may no longer match its remainder. Without simplification, it may have
+    # variables that its remainder does not have. Three ranges are tried, and one proof suffices.
     every = {**(fixed or {}), **ranges}
     mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
     pairs = tuple(zip(one.index, other.index, strict=True))
@@ -86,22 +90,22 @@ def _settled_guards(access: ElementAccess, ranges: Ranges) -> tuple[Cond, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Two iterations that access the same element.
-
-    The guards `mine` hold in the first iteration and `theirs` in the second. `ranges` has the
-    variables that may differ between the iterations, `every` all variables with known ranges.
-    """
+    """Two iterations that access the same element."""
 
     ranges: Ranges
+    """The variables that may differ between the iterations."""
     every: Ranges
+    """All variables with known ranges."""
     mine: tuple[Cond, ...]
+    """The guards that hold in the first iteration."""
     theirs: tuple[Cond, ...]
+    """The guards that hold in the second iteration."""
 
     def determines(self, name: str, sums: list[tuple[Affine, Affine]]) -> bool:
         """Return whether `name` must have the same value in both iterations.
 
-        Each pair of `sums` holds an index of the first and an index of the second iteration that
-        are known to be equal.
+        Each pair in `sums` has an index of the first iteration and an index of the second
+        iteration. The caller knows that the two are equal.
         """
         determined: set[object] = set()
         changed = True
@@ -124,11 +128,12 @@ class _Meeting:
         return Var(name) in determined
 
     def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
-        """Yield further sums that must be equal in both iterations, given that the sums of each
-        pair are equal.
+        """Yield further pairs of sums that are equal in both iterations. The caller knows that the
+        two sums of each of `pairs` are equal.
 
         For each coefficient c of a pair, the terms that c does not divide are equal modulo c. They
-        are equal if they differ by less than c. (The phases of interleaved tiles need this proof.)
+        are equal if they differ by less than c. Tiles whose iterations are interleaved need this
+        proof.
         """
         for a, b in pairs:
             for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):
@@ -137,7 +142,7 @@ class _Meeting:
                     yield mine, theirs
 
     def _differ_by_less(self, most: int, a: Affine, b: Affine, same: set[object]) -> bool:
-        """Return whether `a` and `b` differ by less than `most`, given that the atoms `same` are
+        """Return whether `a` and `b` are proved to differ by less than `most`. The atoms `same` are
         equal in both."""
         others = dict(b.terms)
         shared = Affine(tuple(t for t in a.terms if others.get(t[0]) == t[1]), 0)
@@ -155,7 +160,8 @@ class _Meeting:
             return False
         if spread + max(other.hi - one.lo, one.hi - other.lo) < most:
             return True
-        # Tiles may extend beyond the end of an axis; then the guards of each access bound it.
+        # If a tile extends beyond the end of an axis, only the guards of each access bound the
+        # index.
         moving = Affine(tuple(t for t in common.terms if self._moves(t[0])), 0)
         one = _guarded_bounds(a - shared + moving, self.every, self.mine)
         other = _guarded_bounds(b - shared + moving, self.every, self.theirs)
@@ -175,8 +181,12 @@ def _remainder(index: Affine, step: int) -> Affine:
 def _are_distant(
     different: Sequence[tuple[Affine, Affine]], name: str, ranges: Ranges, every: Ranges
 ) -> bool:
-    """Return whether one pair of indices is never equal at a positive distance in `name`, and one
-    pair is never equal at a negative distance."""
+    """Return whether two iterations with different values of `name` are proved to access different
+    elements.
+
+    Of the index pairs `different`, one must be unequal at all positive distances in `name`, and one
+    at all negative distances.
+    """
     # The variables that may differ are renamed in the second iteration.
     taken, values = set(every), dict(every)
     later = dict[str, Affine]()
@@ -205,7 +215,8 @@ def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
 
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
-    """Return the dimensions of `index` simplified under `decided`, and the results of joining them.
+    """Return the dimensions of `index` simplified under `decided`, and the results of joining
+    adjacent dimensions.
 
     A joined dimension may determine more or fewer atoms than its parts, so both are used.
     """
@@ -232,8 +243,8 @@ def _settled(index: Affine, ranges: Ranges) -> Affine:
 
 
 def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
-    """Return the dimensions of the index after joining neighbouring quotients and remainders and
-    simplifying the results; constant dimensions are skipped."""
+    """Return the dimensions of `index` after joining adjacent quotients and remainders. The results
+    are simplified, and constant dimensions are skipped."""
     result: list[Affine] = []
     for dimension in reversed([i for i in index if i.terms]):
         merged = _joined(dimension, result[0], every) if result else None
@@ -245,11 +256,11 @@ def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
 
 
 def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
-    """Join `dimension` with the next dimension `last` if that has a remainder of the same
-    expression; return None otherwise.
+    """Join `dimension` with the next dimension `last`. Return None if `last` has no remainder of an
+    expression whose quotient is in `dimension`.
 
-    `(x // 19, i + 16*(x % 19))` becomes `16*x + i` for i in 0..15. If `last` is in 0..n-1, `(a,
-    last)` and `n*a + last` determine each other.
+    `(x // 19, i + 16*(x % 19))` becomes `16*x + i` for i in 0..15. If `last` is in 0..n-1, the pair
+    `(a, last)` and the sum `n*a + last` determine each other.
     """
     for atom, coefficient in last.terms:
         if not isinstance(atom, Mod) or coefficient < 1:
@@ -265,8 +276,8 @@ def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
 
 
 def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
-    """Return whether `index`, which has a term c*(x % m) with c*m = `size`, is proved to be in
-    0..size-1."""
+    """Return whether `index` is proved to be in 0..size-1. It has a term c*(x % m) with c*m =
+    `size`."""
     if len(index.terms) == 1 and not index.const:
         return True
     if not all(name in ranges for name in index.vars()):
@@ -276,8 +287,8 @@ def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
 
 
 def _wholes(atom: object, determined: set[object]) -> list[Affine]:
-    """Return the numerator of a determined remainder as a list if its quotient is determined too,
-    else an empty list."""
+    """Return the numerator of the remainder `atom` in a list if its quotient is in `determined`.
+    Otherwise, or if `atom` is not a remainder, return an empty list."""
     if not isinstance(atom, Mod):
         return []
     quotient = floor_div(atom.numerator, atom.divisor)
@@ -312,8 +323,12 @@ def _spread(index: Affine, ranges: Ranges) -> int:
 
 
 def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
-    """Return `_spread` under `guards`, which may bound a part of `index` more tightly than its
-    loops do. (A tile that extends beyond the end of an axis is bounded by the axis's extent.)"""
+    """Return the largest difference of two values of `index` under `guards` if all variables
+    outside `ranges` are fixed.
+
+    A guard may bound a part of `index` more tightly than the loops do, for example at the end of an
+    axis.
+    """
     best = _spread(index, ranges)
     for ended, most in _ended_parts(index, guards):
         if all(n in ranges for n in ended.vars()):
@@ -323,7 +338,8 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
-    """Return `_bounds` under `guards`, which may lower the upper bound; None as for `_bounds`."""
+    """Return the interval of `index` under `guards`, which may lower its upper end. Return None if
+    a variable has no range."""
     bounds = _bounds(index, ranges)
     if bounds is None:
         return None
@@ -332,7 +348,7 @@ def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affine, int]]:
-    """Yield each part of `index` that a guard bounds from above, with the bound."""
+    """Yield each part of `index` that a guard bounds from above, and the upper bound."""
     for guard in guards:
         ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
         if ended is not None:
@@ -343,7 +359,7 @@ def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affi
 
 def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
     """Return the terms of `index` that are a positive multiple of the sum that `guard` bounds from
-    above, or None if there is no such multiple."""
+    above. Return None if no multiple of this sum is part of `index`."""
     terms = dict(index.terms)
     scales = {-terms[atom] / c if atom in terms else 0.0 for atom, c in guard.index.terms}
     if len(scales) != 1 or not (scale := scales.pop()) > 0 or scale != int(scale):

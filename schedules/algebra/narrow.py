@@ -63,8 +63,8 @@ def to_odd(values: Array) -> Array:
 
 
 def nearest(value: float, dtype: DType) -> float:
-    """Return the number of the float type `dtype` that is nearest to a Python number, rounded once;
-    infinite beyond its range.
+    """Return the number of the float type `dtype` that is nearest to the Python number `value`,
+    rounded once. It is infinite if `value` is beyond the range of `dtype`.
 
     Raise OverflowError for an integer beyond the range of f64.
     """

@@ -1,5 +1,8 @@
-"""Neutral terms of reductions: find the conditions under which a term may differ from the reducer's
-identity, and add, remove or resolve such conditions."""
+"""Conditions that exclude neutral terms from reductions.
+
+A term is neutral if it is the reducer's identity, for example 0 in a sum. The functions of this
+module find such conditions in a term, add or replace them, and simplify a term by them.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,14 @@ def only_where(conds: tuple[Cond, ...], value: Scalar, reducer: Reducer) -> Scal
 
 
 def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:
-    """Return conditions that must all hold for `value` to contribute: if one fails, `value` is the
-    identity of `reducer`."""
+    """Return conditions that must all hold for `value` to contribute. If one of them fails, `value`
+    is the identity of `reducer`."""
     return _needed(value, reducer) or ()
 
 
 def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
-    """Return `neutral_conditions`, or None if `value` is always the identity."""
+    """Return conditions such that `value` is the identity if one of them fails. Return None if
+    `value` is always the identity."""
     match value:
         case Const(found):
             return None if found == reducer.identity(value.dtype) else ()
@@ -95,7 +99,7 @@ def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar
 
 
 def assuming(value: Scalar, conds: Iterable[Cond]) -> Scalar:
-    """Return `value` simplified under the assumption that all of `conds` hold."""
+    """Return `value` simplified under the assumption that all `conds` hold."""
     for cond in conds:
         value = with_instead(value, cond, ())
     return value

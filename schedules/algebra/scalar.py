@@ -73,8 +73,8 @@ _REDUCER_OP = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A constant. Equality compares the stored bits: 0.0 differs from -0.0, a NaN equals itself,
-    and 0 equals 0.0 if `dtype` is a float type."""
+    """A constant. Equality compares the stored bits: 0.0 differs from -0.0, and a NaN equals
+    itself. 0 equals 0.0 if `dtype` is a float type."""
 
     value: int | float
     dtype: DType
@@ -93,8 +93,8 @@ class Const:
 
     @property
     def is_plus_zero(self) -> bool:
-        """Whether the constant is +0, the value of padding. -0.0 would change the sign of a
-        product, and `case Const(0)` matches both."""
+        """Whether the constant is +0, the value of padding. The pattern `case Const(0)` also
+        matches -0.0, which would change the sign of a product."""
         return self.value == 0 and copysign(1.0, self.value) > 0
 
 
@@ -227,7 +227,7 @@ def loads(node: Scalar) -> tuple[Load, ...]:
 
 
 def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
-    """Return the terms of a chain of additions and subtractions, with their signs."""
+    """Return the terms of a chain of additions and subtractions, each with its sign (1 or -1)."""
     if isinstance(node, Binary) and node.op in (BinaryOp.ADD, BinaryOp.SUB):
         second = sign if node.op is BinaryOp.ADD else -sign
         return chain_terms(node.a, sign) + chain_terms(node.b, second)
@@ -243,7 +243,7 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
     """Return `node` with each subtree replaced by the result of `leaf`, which is called top down.
 
-    If the result is None, the subtree's children are rewritten; unchanged nodes keep their
+    If `leaf` returns None for a subtree, its children are rewritten. Unchanged nodes keep their
     identity.
     """
     replaced = leaf(node)

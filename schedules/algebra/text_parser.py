@@ -103,7 +103,8 @@ Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
 class AssignmentOp(StrEnum):
-    """The operator of a statement. It determines how several values of one element are combined."""
+    """The operator of a statement. It determines how several values for one element are
+    combined."""
 
     STORE = "="
     SUM = "+="
@@ -114,7 +115,7 @@ class AssignmentOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTree:
-    """`target = value`, or the same with another assignment operator."""
+    """A statement, such as `target = value` or `target += value`."""
 
     target: Ref
     operator: AssignmentOp
@@ -364,7 +365,7 @@ def _signed_terms(tree: Tree) -> list[tuple[int, Tree]]:
 
 
 def references(tree: Tree) -> Iterator[Ref]:
-    """Yield every element of a tensor that `tree` reads, in the order of the text."""
+    """Yield every read of a tensor element in `tree`, in the order of the text."""
     match tree:
         case Ref(_, args) | Call(_, args):
             if isinstance(tree, Ref):

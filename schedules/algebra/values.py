@@ -64,14 +64,15 @@ def const(value: float, dtype: DType) -> Const:
 
 
 def _rounded(value: float, dtype: DType) -> float:
-    """Return the nearest value of `dtype`, so that kernel and reference use the same constant."""
+    """Return the nearest value of `dtype`, so that the kernel and the reference use the same
+    constant."""
     try:
         exact = float(value)
     except OverflowError:
         raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
-    # Start-up: few expressions have such numbers, and NumPy takes long to load.
+    # Start-up: loading NumPy takes long, and few expressions have such numbers.
     from .narrow import nearest
 
     rounded = nearest(value, dtype)
@@ -86,9 +87,11 @@ def cast(node: Scalar, dtype: DType) -> Scalar:
 
 
 def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[Scalar, Scalar]:
-    """Return both operands in their wide type. Raise WorkloadError if the wide types differ.
+    """Return both operands in their wide type. Raise WorkloadError if their wide types differ.
 
-    With `keep`, two operands of equal type are returned unchanged. `what` names the operation."""
+    If `keep` is true, two operands of equal type are returned unchanged. `what` is the name of the
+    operation in the error.
+    """
     if not (keep and a.dtype is b.dtype):
         a, b = cast(a, a.dtype.wide), cast(b, b.dtype.wide)
     if a.dtype is not b.dtype:

@@ -51,12 +51,12 @@ from .staging import build_stages
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """Return the smaller of two values (the reducer is `min`)."""
+    """Return the smaller of two values. To reduce over an axis, use `min`."""
     return arithmetic(BinaryOp.MIN, a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """Return the larger of two values (the reducer is `max`)."""
+    """Return the larger of two values. To reduce over an axis, use `max`."""
     return arithmetic(BinaryOp.MAX, a, b)
 
 
@@ -152,7 +152,8 @@ def placeholder(
 
 
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
-    """Return an index variable over `0..extent-1` to reduce over. Its label is `name` or "k"."""
+    """Return an index variable over `0..extent-1` to reduce over. Its label is `name`, or "k" by
+    default."""
     return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
 
 
@@ -199,12 +200,12 @@ def prod(x: Operand, axis: object) -> Expr:
 
 
 def max(x: Operand, axis: object) -> Expr:
-    """Return the greatest `x` over `axis` (for two values: `maximum`)."""
+    """Return the greatest `x` over `axis`. For the larger of two values, use `maximum`."""
     return reduction(Reducer.MAX, x, axis)
 
 
 def min(x: Operand, axis: object) -> Expr:
-    """Return the least `x` over `axis` (for two values: `minimum`)."""
+    """Return the least `x` over `axis`. For the smaller of two values, use `minimum`."""
     return reduction(Reducer.MIN, x, axis)
 
 
@@ -213,9 +214,9 @@ def compute(
 ) -> TensorExpr:
     """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
 
-    The axes are named after the parameters of `fn`. `dtype` casts the result; without it the tensor
-    has the type of the expression. A reduction inside a larger expression becomes a separate stage,
-    over the axes on which it depends.
+    The axes are named after the parameters of `fn`. The result is cast to `dtype`; by default, the
+    tensor has the type of the expression. A reduction inside a larger expression becomes a separate
+    stage, over the axes on which it depends.
     """
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))
@@ -229,7 +230,8 @@ def compute_labelled(
     fn: Callable[..., Any],
     dtype: str | None = None,
 ) -> TensorExpr:
-    """Return the tensor of `compute`, with the axes given as (name, extent) pairs."""
+    """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`, with axes `labelled`, given
+    as (name, extent). The result is cast to `dtype`."""
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)

@@ -63,7 +63,8 @@ class Index:
 
     def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
         if isinstance(other, bool) or not isinstance(other, Index | int):
-            # Python then calls the method of `other`: an Expr uses the index as a number.
+            # Python then calls the reflected method of `other`. An Expr uses the index as a
+            # number.
             return NotImplemented  # type: ignore[no-any-return]  # required by Python's operator protocol
         right = as_index(other)
         return Index(build(self.affine, right.affine), {**self.vars, **right.vars})
@@ -178,14 +179,15 @@ def _divisor(value: object, what: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedReduction:
-    """A reduction inside an expression, before it becomes a separate stage. `free` are its index
-    variables except `axes`; `inner` are the reductions inside `node`."""
+    """A reduction inside an expression, before it becomes a separate stage."""
 
     reducer: Reducer
     node: Scalar
     axes: tuple[LoopVar, ...]
     free: Vars
+    """The index variables of the reduction except `axes`."""
     inner: Mapping[str, NestedReduction]
+    """The reductions inside `node`."""
 
     def same_as(self, other: NestedReduction) -> bool:
         return (self.reducer, self.node, self.axes) == (other.reducer, other.node, other.axes)
@@ -195,8 +197,9 @@ class NestedReduction:
 class Expr:
     """A value computed for one element. `vars` are its free index variables.
 
-    A reduction inside the expression is a `Load` of a name in `reductions`. `size` and `depth` are
-    the nodes and levels of the tree, which are limited; shared subtrees count at every use.
+    A reduction inside the expression is a `Load` of a name in `reductions`. `size` is the number of
+    nodes of the tree and `depth` the number of its levels. Both are limited, and a shared subtree
+    counts at every use.
     """
 
     node: Scalar
@@ -257,8 +260,9 @@ Operand: TypeAlias = Expr | Index | int | float
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
     """Return `node` as an expression with the variables, tensors and reductions of `parts`.
 
-    `depth` is one more than the greatest depth of the parts if not given. Raise WorkloadError if
-    the expression is too large."""
+    By default, `depth` is one more than the greatest depth of the parts. Raise WorkloadError if the
+    expression is too large.
+    """
     size = 1 + sum(p.size for p in parts)
     if depth is None:
         depth = 1 + max((p.depth for p in parts), default=0)
@@ -285,7 +289,7 @@ def number(value: Operand, dtype: DType) -> Expr:
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
     if isinstance(value, Index):
-        # An index has one of the wide types as a number; narrow types are casts of these.
+        # As a number, an index has a wide type. For a narrow type, this number is cast.
         direct = IndexValue(value.affine, dtype.wide)
         return Expr(values.cast(direct, dtype), value.vars, {}, {})
     assert not isinstance(value, Expr)
@@ -320,7 +324,8 @@ def as_value(value: object, dtype: DType | None = None) -> Expr:
 
 
 def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr, Expr]:
-    """Return both operands as values; a number gets the type of the other operand."""
+    """Return both operands as values. A number gets the type of the other operand. If `keep_narrow`
+    is set, this type may be a narrow integer type that the number fits."""
     left, right = operand(a), operand(b)
     if isinstance(left, Expr) and isinstance(right, Expr):
         return left, right
@@ -333,8 +338,8 @@ def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr
 
 
 def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
-    """Return the number `plain` in the wide type of `typed`; with `keep_narrow`, in the type of
-    `typed` if this is an integer type that `plain` fits."""
+    """Return the number or index `plain` in the wide type of `typed`. If `keep_narrow` is set, use
+    the type of `typed` itself, if it is an integer type that `plain` fits."""
     dtype = typed.dtype.wide
     if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
         low, high = typed.dtype.integer_range
@@ -359,7 +364,7 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
 
 
 def function(op: UnaryOp, x: object) -> Expr:
-    """Return `op(x)`, computed in f32 for narrow floats; a plain number is f32."""
+    """Return `op(x)`. It is computed in f32 for narrow floats and for plain numbers."""
     given = operand(x)
     value = given if isinstance(given, Expr) else number(given, DType.F32)
     return derived(values.unary(op, value.node), value)
@@ -367,7 +372,8 @@ def function(op: UnaryOp, x: object) -> Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A condition over indices and values. `choose(a, b)` is `a` if it holds, else `b`."""
+    """A condition over indices and values. `choose(a, b)` returns `a` if the condition holds, else
+    `b`."""
 
     choose: Callable[[Expr, Expr], Expr]
 
@@ -410,7 +416,7 @@ def value_condition(op: CompareOp, a: object, b: object) -> Condition:
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorExpr:
     """A tensor to read: an input, or the result of the last of `stages`. `reads` are the tensors
-    that its expression reads."""
+    that the expression of the tensor reads."""
 
     tensor: Tensor
     stages: tuple[Stage, ...] = ()

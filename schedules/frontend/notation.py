@@ -102,7 +102,8 @@ def _declared(tensors: TensorSpecs) -> dict[str, Tensor]:
 
 
 class _Program:
-    """The statements in order. Each computes one tensor from inputs and earlier tensors."""
+    """The statements of a text, in order. Each statement computes one tensor from inputs and
+    earlier tensors."""
 
     def __init__(self, text: str, declared: dict[str, Tensor], ranges: dict[str, int]) -> None:
         self._text = text
@@ -138,7 +139,7 @@ class _Program:
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
 
     def _check_declared(self) -> None:
-        """Raise WorkloadError if a tensor is read, but neither declared nor written."""
+        """Raise WorkloadError if a tensor is read that is neither declared nor written."""
         written = {s.target.name for s in self._statements}
         reads = [r for s in self._statements for r in references(s.value)]
         missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
@@ -188,8 +189,9 @@ class _Program:
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
     def _check_inner(self, statement: AssignmentTree, inner: Mapping[str, Tree]) -> None:
-        """Raise WorkloadError if the operator does not reduce, but there are indices that are not
-        on the left side, or vice versa. `inner` maps each such index to its first use."""
+        """Raise WorkloadError if the operator reduces without an index to reduce over, or does not
+        reduce although there is one. `inner` maps each index that is not on the left side to its
+        first use."""
         target = statement.target
         match statement.operator:
             case AssignmentOp.STORE:
@@ -210,8 +212,8 @@ class _Program:
                 assert_never(statement.operator)
 
     def _left_names(self, target: Ref) -> list[str]:
-        """Return the index names of the left side, with "" for a literal 0 (an axis of extent
-        1)."""
+        """Return the index names of the left side. The name is "" for a literal 0, an axis of
+        extent 1."""
         names: list[str] = []
         for index in target.args:
             if isinstance(index, Name) and index.name not in names:

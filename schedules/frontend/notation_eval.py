@@ -21,7 +21,8 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """An evaluator of one right side. Numbers and indices get a type when combined with a value."""
+    """An evaluator of one right side. Numbers and indices get a type when they are combined with a
+    value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
@@ -66,7 +67,8 @@ class Evaluator:
                 return self._located(tree, lambda: self._infix(tree))
 
     def _located(self, tree: Tree, build: Callable[[], _Value]) -> _Value:
-        """Return `build()`; an error without a position in the text is shown at `tree`."""
+        """Return `build()`. If it raises an error without a position in the text, add the position
+        of `tree`."""
         try:
             return build()
         except WorkloadError as error:

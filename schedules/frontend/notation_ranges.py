@@ -27,7 +27,8 @@ class TensorUse:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The extent of an index, and the use that determined it as text for error messages."""
+    """The extent of an index. `text` describes the use that determined the extent, for error
+    messages."""
 
     extent: int
     text: str
@@ -90,8 +91,8 @@ def _agree(
 
 
 def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> bool:
-    """Infer the range of each index that is the only unknown of a dimension. Return whether there
-    was one."""
+    """Infer the range of each index that is the only index of a dimension without a known range.
+    Return whether any was inferred."""
     inferred: dict[str, _Source] = {}
     for read in reads:
         for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
@@ -115,12 +116,14 @@ def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> 
 
 
 def _reach(index: Affine, extent: int, name: str, found: Mapping[str, _Source]) -> int | None:
-    """Return the extent of `name` by rule 3, or None if the rule does not determine it."""
+    """Return the extent of `name` by rule 3 of the module docstring, or None if the rule does not
+    determine it."""
     divided = _opened(index)
     if divided is not None:
         numerator, divisor = divided
         low, _ = _rest(numerator, name, found)
-        # If a division reads outside, no convention determines the end that is padded.
+        # If a read through a division is out of bounds, no convention determines the end that is
+        # padded.
         return None if low < 0 else _reach(numerator, extent * divisor, name, found)
     step = index.coefficient(name)
     if not step or not index.is_linear_in(name):

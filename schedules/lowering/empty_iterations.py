@@ -1,12 +1,12 @@
 """End loops before iterations in which no statement writes an element.
 
     for i in range(2):                            for i in range(2) while 16*i + 32*o <= 36:
-      for l in range(16):              ->           for l in range(16):
-        if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
+        for l in range(16):              ->           for l in range(16):
+            if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
 
-If blocks of tiles do not divide an axis, some tiles are empty: guards prevent all writes to the
-output. Private buffers are computed without guards (`relax.py`), so an empty tile would take as
-long as any other tile.
+If blocks of tiles do not divide an axis, some tiles are empty: guards prevent all their writes to
+the output. Private buffers are computed without guards (`relax.py`). Without the bound of the loop,
+an empty tile would therefore take as long as any other tile.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _ended(loop: For, ranges: Ranges) -> For:
 
 
 def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
-    """Return conditions without which no statement of `stmts` writes in any iteration of the loops
-    `inside`."""
+    """Return conditions. If one of them is false, no statement of `stmts` writes in any iteration
+    of the loops `inside`."""
     common: set[Cond] | None = None
     for stmt in stmts:
         match stmt:
@@ -63,14 +63,15 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
             case StoreElement() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
             case PrefetchHint():
-                continue  # an iteration with prefetches only is empty
+                continue  # an iteration that only prefetches is empty
         common = here if common is None else common & here
     return common or set()
 
 
 def easiest(cond: Cond, inside: Ranges) -> Cond:
-    """Return the condition under which some iteration of the loops `inside` satisfies `cond`, or
-    `cond` itself if it is an equation or has these loops in divisions."""
+    """Return the condition under which at least one iteration of the loops `inside` satisfies
+    `cond`. Return `cond` itself if it is an equation, or if a division in it depends on these
+    loops."""
     if not isinstance(cond, Ge0):
         return cond
     used = cond.index.vars() & inside.keys()
@@ -80,7 +81,8 @@ def easiest(cond: Cond, inside: Ranges) -> Cond:
 
 
 def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
-    """Return the values of the `free` variables outside divisions that maximise `index`."""
+    """Return the values of the `free` variables that maximise `index`. Variables inside divisions
+    are omitted."""
     return {
         atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
         for atom, step in index.terms
@@ -89,8 +91,8 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:
-    """Return whether `cond` can be a bound of loop `name`, whose enclosing loops are `known`: once
-    it is false, it remains false."""
+    """Return whether `cond` can be a bound of loop `name`: if it is false in one iteration, it is
+    false in all later ones. `known` has the ranges of the loop and of the enclosing loops."""
     index = cond.index
     return (
         isinstance(cond, Ge0)

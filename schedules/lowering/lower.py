@@ -65,8 +65,8 @@ def check_lowered(nest: Nest) -> None:
     """Raise ScheduleError if an access is not proved in bounds, a parallel or vectorised loop is
     not legal, or the code is too large. Raise MalformedNest if the nest is not well formed.
 
-    Every step and `clean` prove most of these rules for their results, so that an error is either
-    too large code or a bug in one of them.
+    Every step and `clean` prove most of these rules for their results. An error therefore means
+    that the code is too large, or that a step or `clean` has a bug.
     """
     verify(nest)
     copies = sum(map(written_out, nest.body))
@@ -78,7 +78,8 @@ def check_lowered(nest: Nest) -> None:
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
-    """Return `workload` in normal form after the rewrites of `trace`, and the remaining primitives.
+    """Return `workload` in normal form after the rewrites of `trace`, and the remaining primitives
+    as a trace.
 
     Raise ScheduleError if a rewrite does not match or its error is not allowed.
     """
@@ -89,8 +90,9 @@ def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
 
 
 def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
-    """Return the largest of the proven errors of `rewrites`, which are applied in sequence, in the
-    unit of `Workload.allowed_error`. Raise ScheduleError as `start` does."""
+    """Return the largest proven error of `rewrites`, which are applied in sequence, in the unit of
+    `Workload.allowed_error`. Raise ScheduleError if a rewrite does not match or its error is not
+    allowed."""
     workload, largest = workload.normalised(), 0.0
     for step in rewrites:
         largest = max(largest, step.stated_error(workload))
@@ -139,8 +141,8 @@ def clean(nest: Nest) -> Nest:
     """Return an equivalent nest with simpler guards, bounds and extents.
 
     Redundant guards are removed, other guards are moved into loop bounds, and loops are shrunk to
-    useful iterations. Raise ScheduleError if a loop that is neither unrolled nor vectorised indexes
-    a register buffer, or if an instruction or prepacking no longer applies.
+    useful iterations. Raise ScheduleError if a register buffer is indexed by a loop that is neither
+    unrolled nor vectorised. Raise it also if an instruction or prepacking no longer applies.
     """
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
@@ -160,8 +162,8 @@ def clean(nest: Nest) -> Nest:
 def _shrink(
     stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    """Shrink loops to the iterations in which a leaf may write. Loops of one iteration are removed;
-    `zero` collects their variables, which the caller must substitute."""
+    """Shrink loops to the iterations in which a leaf may write. Loops of one iteration are removed.
+    Their variables are added to `zero`, and the caller must substitute them."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -198,7 +200,7 @@ def _useful(
     guards: tuple[Cond, ...], loop: For, chain: tuple[For, ...], ranges: dict[str, Interval]
 ) -> int:
     """Return an upper bound on the iterations of `loop` in which the `guards` of a leaf may hold.
-    `chain` are the loops from `loop` to the leaf; `ranges` has the ranges of the outer loops."""
+    `chain` are the loops from `loop` to the leaf. `ranges` has the ranges of the outer loops."""
     count = loop.extent
     for guard in guards:
         if not isinstance(guard, Ge0):
@@ -247,8 +249,8 @@ def _simplify_leaf(stmt: StoreElement | Update, ranges: dict[str, Interval]) -> 
 
 
 def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
-    """Return `value` with simplified indices, and without selects whose conditions `ranges` or the
-    conditions `known` decide."""
+    """Return `value` with simplified indices. Selects whose conditions follow from `ranges` or from
+    the conditions `known` are replaced by the branch taken."""
 
     def leaf(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -266,8 +268,8 @@ def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Con
 
 
 def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Convert guards that all leaves of a loop share to bounds of the loop, if they are
-    loop-invariant or only end it early."""
+    """Convert guards to bounds of a loop if all leaves of the loop have them. A guard must be
+    loop-invariant, or remain false once it is false."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:

@@ -13,25 +13,28 @@ from ..trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loop: the loop `root` of the plain nest, or the buffer `root` that it fills
-    along dimension `dim`. `added` is the suffix of its name; `walks` are the `WALK`s of the steps
-    that created it."""
+    """The axis or buffer from which a loop originates."""
 
     root: str
+    """The loop of the plain nest, or the buffer that the loop fills."""
     dim: int | None = None
+    """The dimension of the buffer that the loop fills, or None for a loop of the plain nest."""
     added: str = ""
+    """The suffixes that steps appended to the name."""
     walks: frozenset[Walk] = frozenset()
+    """The `WALK` of each step that created the loop or a loop from which it derives."""
 
     @property
     def axis(self) -> tuple[str, int | None]:
-        """The axis or buffer dimension: equal for all loops that are parts of it."""
+        """The axis or buffer dimension, as (root, dim). It is equal for all loops over parts of
+        it."""
         return self.root, self.dim
 
 
 def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
     """Return the plain `nest` after the primitives of `trace`, and the origin of each of its loops.
 
-    Raise ScheduleError from the first step that is not legal.
+    Raise the ScheduleError of the first step that is not legal.
     """
     known = {loop.var: Origin(loop.var) for loop in loops(nest.body)}
     for step in trace.steps:

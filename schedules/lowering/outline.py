@@ -80,7 +80,8 @@ class _Outline:
                 return [] if self._is_a_move(stmt) else [f"{pad}{self._work(stmt, around)}"]
 
     def _is_a_move(self, leaf: StoreElement | Update) -> bool:
-        """Return whether a leaf stores a constant or copies a single value, not to an argument."""
+        """Return whether `leaf` stores a constant, or an element at a constant index, to a private
+        buffer."""
         if not isinstance(leaf, StoreElement) or leaf.buffer in self._arguments:
             return False
         single = isinstance(leaf.value, Load) and not any(i.vars() for i in leaf.value.index)
@@ -106,7 +107,7 @@ class _Outline:
         return f"{self._called(loop)}: {steps}" + (f" ({', '.join(marks)})" if marks else "")
 
     def _step(self, loop: For) -> int:
-        """Return the number of elements of the loop's axis that one iteration covers."""
+        """Return the number of elements of the loop's axis that one iteration of `loop` covers."""
         own = self._origin(loop).axis
         inner = self._first_chain(loop.body)
         return prod(other.extent for other in inner if self._origin(other).axis == own)
@@ -124,7 +125,7 @@ class _Outline:
         return not ends and not self._is_rest(stmt)
 
     def _first_chain(self, body: tuple[Stmt, ...]) -> Iterator[For]:
-        """Yield the loops of `body` that enclose its largest statement, measured in points."""
+        """Yield the loops of `body` that enclose the statement with the most iteration points."""
         while inner := [s for s in body if isinstance(s, For | Allocate) and self._is_main(s)]:
             first = max(reversed(inner), key=_points)
             if isinstance(first, For):
@@ -143,7 +144,8 @@ class _Outline:
         return f"{what}{self._at_once(around)}"
 
     def _at_once(self, around: tuple[For, ...]) -> str:
-        """Return the shape of unrolled and vectorised loops: `: 6 i x 4 vectors of 16 j`."""
+        """Return the shape of unrolled and vectorised loops as text, such as `: 6 i x 4 vectors of
+        16 j`."""
         lanes = next((x for x in around if x.kind is LoopKind.VECTORIZED), None)
         own = None if lanes is None else self._origin(lanes).axis
         parts, vectors = [], 1
@@ -161,7 +163,7 @@ class _Outline:
 
 
 def _operations(value: Scalar) -> str:
-    """Return the text of the distinct operations of an expression: `exp and sub of `."""
+    """Return the distinct operations of an expression as text, such as `exp and sub of `."""
     kinds = [str(node.op) for node in walk(value) if isinstance(node, Binary | Unary)]
     return f"{' and '.join(dict.fromkeys(kinds))} of " if kinds else ""
 

@@ -17,8 +17,8 @@ from .origins import Origin, followed
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A nest with the names of the source. `axes` maps a loop to the source name of the axis or
-    buffer dimension that it iterates over."""
+    """A nest with the names of the source. `axes` maps each loop to the source name of the axis or
+    buffer dimension over which it iterates."""
 
     nest: Nest
     origins: dict[str, Origin]
@@ -28,9 +28,10 @@ class Readable:
 def readable(workload: Workload, trace: Trace) -> Readable:
     """Return the cleaned nest of `trace` with tensors and loops named as in `workload`.
 
-    The name of a loop is its axis followed by the suffixes of the steps that created it: `jio` is
+    The name of a loop is its axis, followed by the suffixes of the steps that created it: `jio` is
     part of `j`. If there are several stages, the name of the stage precedes it. Raise ScheduleError
-    as `lower` does."""
+    if a step is illegal.
+    """
     rewritten, rest = start(workload, trace)
     nest, origins = followed(plain_nest(rewritten), rest)
     nest = clean(nest)
@@ -72,7 +73,7 @@ def readable(workload: Workload, trace: Trace) -> Readable:
 
 def named_like(rewritten: Workload, workload: Workload) -> Workload:
     """Return `rewritten`, a form of `workload`, with arguments named as in `workload`. Intermediate
-    stages keep their names, with a number if necessary."""
+    stages keep their names. A number is appended to a name that is in use."""
     mine, theirs = rewritten.arguments, workload.arguments
     names = {a.name: b.name for a, b in zip(mine, theirs, strict=True)}
     taken = set(names.values())

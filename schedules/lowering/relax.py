@@ -3,9 +3,9 @@
     if j < N: acc[j] += A[k] * B[k, j]        ->    acc[j] += A[k] * (B[k, j] if j < N else 0)
     if j < N: C[j] = acc[j]                         if j < N: C[j] = acc[j]
 
-Elements of `acc` for which the guard is false are computed but never read, because arithmetic on
-whole vectors is cheaper than on masked vectors. This is legal if every reader of the buffer has the
-same guard. Reads that need the guard to be in bounds get it as a condition.
+The elements of `acc` for which the guard is false are then computed but never read. Arithmetic on
+whole vectors is cheaper than on masked vectors. Removing the guard is legal if every reader of the
+buffer has the same guard. A read that is in bounds only under the guard gets it as a condition.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
 def _loops_around_allocations(
     stmts: tuple[Stmt, ...], around: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield every allocated buffer and the variables of the loops around its allocation."""
+    """Yield the name of every allocated buffer, and the variables of the loops around its
+    allocation."""
     for stmt in stmts:
         if isinstance(stmt, For):
             yield from _loops_around_allocations(stmt.body, around | {stmt.var})
@@ -109,10 +110,11 @@ def _loops_around_allocations(
 def _that_matter(
     guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
 ) -> tuple[Cond, ...]:
-    """Return `guards` without those that another iteration satisfies for the same element.
+    """Return the guards that a read must keep as conditions.
 
-    A set of guards is omitted if one assignment of the variables that are not `fixed` satisfies all
-    of them for all values of the fixed variables: that iteration writes the same element.
+    The others are omitted together: one choice of values of the variables that are not `fixed`
+    makes all of them true, whatever the fixed variables are. The iteration with these values writes
+    the element that is read.
     """
     free = {name: values for name, values in ranges.items() if name not in fixed}
     best = dict[str, Affine]()
@@ -124,7 +126,7 @@ def _that_matter(
             best |= chosen
         else:
             matter.append(guard)
-    # Variables whose assignment would violate a remaining guard become fixed.
+    # If the chosen value of a variable would violate a remaining guard, the variable becomes fixed.
     torn = {
         name
         for guard in matter
@@ -143,8 +145,8 @@ def _droppable(
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
-    """Return the removable guards of each writer of buffer `name`, by id. The result is empty if
-    the guards of one of the writers must remain."""
+    """Return the removable guards of each writer of buffer `name`, by `id(writer)`. The result is
+    empty if removing guards is not legal for one of the writers."""
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -182,8 +184,12 @@ def _is_started(
     writers: Sites,
     dropped: Mapping[int, Guards],
 ) -> bool:
-    """Return whether the old value of an update is defined for all elements if the guards `dropped`
-    are removed: another writer, which does not read the old value, must write them."""
+    """Return whether the old values that `writer` reads are still defined if the guards `dropped`
+    are removed.
+
+    This holds if `writer` reads no old value or loses no guard. Otherwise, one writer that reads no
+    old value must write all elements that `writer` then updates.
+    """
     gone = dropped[id(writer)]
     if isinstance(writer, StoreElement) or writer.first is not None or not gone:
         return True
@@ -199,7 +205,8 @@ def _is_started(
 
 def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
     """Return whether different values of the variables that are not `fixed` give different
-    elements: in each dimension, each stride must exceed the range of all smaller strides."""
+    elements. In each dimension, each stride must exceed the sum of the ranges of all smaller
+    strides."""
     for dimension in index:
         reach = 0
         for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
@@ -218,7 +225,8 @@ def _fills(
     writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
 ) -> bool:
     """Return whether `writer`, without the guards `dropped`, writes every element of `buffer`. Its
-    index must enumerate all dimensions. Other guards must only restrict it to the buffer."""
+    index must enumerate all dimensions, and its other guards may only exclude elements outside the
+    buffer."""
     ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
@@ -246,8 +254,8 @@ def _writes(
     """Return whether `writer`, without the guards `dropped`, writes the element of `load` if the
     conditions `held` hold.
 
-    The two indices must be the same function. The ranges of the writer's loops must include the
-    ranges of the reader's loops, and `held` must include the writer's other guards.
+    Both indices must be the same function of their loops. The ranges of the writer's loops `chain`
+    must include the ranges of the reader's loops. `held` must include the writer's other guards.
     """
     own = {loop.var: loop.extent for loop in chain}
     renaming = _same_element(writer.index, load.index, own.keys())
@@ -262,8 +270,9 @@ def _writes(
 def _same_element(
     written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
 ) -> dict[str, Affine] | None:
-    """Return the reader's variable for each variable of the writer, or None if the indices are not
-    the same function. Variables are matched by coefficients, which must differ in a dimension."""
+    """Return the reader's variable for each variable of the writer. Return None if the indices are
+    not the same function. Variables are matched by their coefficients, which must differ within a
+    dimension."""
     renaming: dict[str, Affine] = {}
     for w, r in zip(written, read, strict=True):
         by_coefficient = {c: a for a, c in r.terms}
@@ -288,15 +297,18 @@ def guard_reads(
     ranges: dict[str, Interval],
     unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """Return `value` with conditions on reads, for iterations in which `guards` may be false and
-    `kept` hold. `unless_written` returns the guards without which the element is not written.
+    """Return `value` with conditions on reads, so that it can be evaluated in iterations in which
+    `guards` are false.
 
-    A read gives zero if one of these guards, or a guard that keeps it in bounds, is false.
+    The conditions `kept` still hold. A read may need guards to be in bounds. It also needs the
+    guards `unless_written(load)`, without which its element is not written. If one of the needed
+    guards is false, the read gives zero.
     """
     if not guards:
         return value
 
-    # Other conditions on a read may keep it in bounds only together with a guard.
+    # A read may be in bounds only if a guard and another condition hold together. The variables of
+    # other conditions are therefore fixed.
     spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
@@ -324,7 +336,7 @@ def guard_reads(
 
 
 def _outer_conds(value: Scalar) -> Iterator[Cond]:
-    """Yield the conditions of selects, except those between a load and a value without loads."""
+    """Yield the conditions of selects, except selects between a load and a value without loads."""
     for node in walk_scalar(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
             alone = isinstance(node.on_true, Load) and not loads(node.on_false)

@@ -1,6 +1,6 @@
-"""Storage of the buffers of a lowered nest.
+"""Storage of the buffers of a lowered nest: workspace, packed constants, registers and stack.
 
-The search checks the storage before it proposes a schedule; code generation uses the same plan.
+The search checks the storage before it proposes a schedule. Code generation uses the same storage.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ ALIGN_BYTES = 64
 """Alignment of the workspace, of each buffer in it, and of the packed constants: a cache line."""
 
 MAX_STACK_BYTES = 16384
-"""Size limit of a register buffer that must be stored on the stack."""
+"""Size limit in bytes of a register buffer that must be stored on the stack."""
 
 MAX_WORKSPACE_BYTES = 1 << 33
-"""Size limit of the workspace and of the packed constants, which the caller must allocate."""
+"""Size limit in bytes of the workspace, and of the packed constants. The caller must allocate
+both."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """Offsets of the workspace buffers in bytes.
-
-    `shared` buffers are relative to the workspace pointer. `private` buffers are relative to the
-    part of each thread, which starts at shared_bytes + thread * private_bytes.
-    """
+    """The workspace buffers, as offsets in bytes."""
 
     shared: dict[str, int]
+    """Offset of each buffer that all threads share, relative to the workspace pointer."""
     private: dict[str, int]
+    """Offset of each buffer of one thread, relative to the thread's part of the workspace. The part
+    starts at shared_bytes + thread * private_bytes."""
     shared_bytes: int
     private_bytes: int
 
@@ -91,15 +91,15 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """Offsets of the packed constants, in bytes.
-
-    The prepacked `buffers` occupy the first `buffer_bytes`. `copies` are the constant inputs that a
-    call reads unchanged; they are copied so that a call needs no constant input.
-    """
+    """The packed constants, as offsets in bytes."""
 
     buffers: dict[str, int]
+    """Offsets of the prepacked buffers."""
     copies: dict[str, int]
+    """Offsets of the constant inputs that a call reads unchanged. They are copied, so that a call
+    needs no constant input."""
     buffer_bytes: int
+    """Size of the prepacked buffers, which precede the copies."""
     total_bytes: int
 
 
@@ -135,17 +135,16 @@ def _rounded(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The storage of every buffer of one nest.
-
-    `lanes` maps a register buffer to the number of elements per register, or to None if the buffer
-    is on the stack. The register buffers `in_memory` are in the workspace. `prepacked` lists the
-    prepacked buffers with their offsets; it is None if the kernel has no constants.
-    """
+    """The storage of every buffer of one nest."""
 
     workspace: WorkspacePlan
     lanes: dict[str, int | None]
+    """Number of elements per register of each register buffer, or None if the buffer is on the
+    stack."""
     in_memory: set[str]
+    """The register buffers that are stored in the workspace."""
     prepacked: tuple[tuple[Buffer, int], ...] | None = None
+    """The prepacked buffers with their offsets, or None if the kernel has no constants."""
 
 
 def plan_storage(nest: Nest, prepacked: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
@@ -157,8 +156,8 @@ def plan_storage(nest: Nest, prepacked: tuple[tuple[Buffer, int], ...] | None = 
 
 
 def around_parallel(nest: Nest) -> set[str]:
-    """Return the register buffers whose allocation contains a parallel loop: threads do not share
-    registers."""
+    """Return the register buffers whose allocation contains a parallel loop. They are stored in
+    memory, because threads do not share registers."""
     found: set[str] = set()
     for stmt in walk(nest.body):
         if isinstance(stmt, Allocate) and stmt.buffer.scope is BufferScope.REGISTER:
@@ -169,13 +168,14 @@ def around_parallel(nest: Nest) -> set[str]:
 
 
 def register_lanes(nest: Nest) -> dict[str, int | None]:
-    """Return `Storage.lanes`: the elements per register of each register buffer, or None.
+    """Return the number of elements per register of each register buffer, or None if it is on the
+    stack.
 
     A buffer that is accessed in vectors of one width, at multiples of the width, is stored in
     vector registers of that width. A buffer that no vector loop accesses is stored in scalar
     registers. Reads at a stride that is a multiple of the width are ignored, because code
-    generation transposes them. Other buffers are stored on the stack: raise ScheduleError if one is
-    larger than MAX_STACK_BYTES.
+    generation transposes them. Other buffers are stored on the stack. Raise ScheduleError if one of
+    them is larger than MAX_STACK_BYTES.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -221,7 +221,8 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 def _register_accesses(
     stmts: tuple[Stmt, ...], buffers: dict[str, Buffer], axis: For | None
 ) -> Iterator[tuple[str, tuple[Affine, ...], For | None, bool]]:
-    """Yield (buffer, index, enclosing vector loop, is a read) for each access to registers."""
+    """Yield (buffer, index, enclosing vector loop, whether it is a read) for each access to
+    `buffers`."""
     for stmt in stmts:
         match stmt:
             case For():

@@ -37,14 +37,15 @@ MOST_POINTS = 1 << 20
 """Most iterations that are enumerated: 8 MB per index, and about 10 ms."""
 
 Extents: TypeAlias = dict[str, int]
-"""Extent of each loop by the name of its variable."""
+"""Number of iterations of each loop, by the name of its variable."""
 
 
 def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
-    """Return whether the writes to `buffer` cover all its elements; an input counts as written.
+    """Return whether the writes to `buffer` cover all its elements. An input is never written and
+    counts as covered.
 
-    A padded layout has elements that are never written. Software pipelining copies writes; the
-    copies write the same elements.
+    A padded layout has elements that are never written. If software pipelining copied a write, the
+    copies count once: they write the same elements.
     """
     writes = writes_of(nest.body, buffer.name)
     if not writes:
@@ -55,8 +56,8 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
         around = chain_to(nest.body, write)
         moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
         renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
-        # A guard on a loop that does not index the buffer (a reduction) excludes no element if it
-        # holds in some iteration.
+        # A guard that depends only on loops that do not index the buffer (a reduction) excludes no
+        # element if it holds in some iteration.
         guarded = {name for guard in write.guards for name in guard.index.vars()}
         extents = {x.var: x.extent for x in around if x in moving or x.var in guarded}
         count = _elements(write, extents, own, buffer)
@@ -75,10 +76,10 @@ def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
 
 
 def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
-    """Return the number of elements that `write` writes in loops of these `extents`.
+    """Return the number of elements that `write` writes in loops with the given `extents`.
 
-    The number is 0 if a guard that may exclude elements cannot be evaluated by enumeration, because
-    it depends on a loop that is not in `own`, or on too many iterations.
+    The number is 0 if a guard that may exclude elements cannot be evaluated by enumeration. This is
+    so if it depends on a loop that is not in `own`, or on too many iterations.
     """
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
     index, total = write.index, 1
@@ -86,7 +87,7 @@ def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buf
         index, guards, extents, own = _in_digits(index, guards, extents, own)
     for loops, dims, ending in _related(index, guards):
         sizes = [buffer.shape[d] for d in dims]
-        if not ending:  # tiles may extend past the end
+        if not ending:  # tiles may extend beyond the end of the axis
             total *= min(_points(loops, extents), prod(sizes))
         elif loops <= extents.keys() & own and _points(loops, extents) <= MOST_POINTS:
             total *= _reached([index[d] for d in dims], sizes, ending, loops, extents)
@@ -98,10 +99,11 @@ def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buf
 def _in_digits(
     index: Index, guards: Sequence[Cond], extents: Extents, own: set[str]
 ) -> tuple[Index, list[Cond], Extents, set[str]]:
-    """Return the arguments with each fused loop replaced by one loop per digit of its variable.
+    """Return the four arguments with each fused loop replaced by one loop per digit of its
+    variable.
 
-    A loop is replaced if all its divisors form one mixed-radix system. Dimensions that only the
-    fused loop relates become independent.
+    A loop is replaced if all its divisors form one mixed-radix system. Dimensions that are related
+    only by the fused loop become independent.
     """
     mapping, found, kept = dict[str, Affine](), dict[str, int](), set(own)
     for name, extent in extents.items():
@@ -128,7 +130,8 @@ def _in_digits(
 
 
 def _steps(name: str, index: Index) -> list[int]:
-    """Return the place values of the digits of a variable: its divisors in ascending order."""
+    """Return the place values of the digits of a variable: 1 and its divisors, in ascending
+    order."""
     found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
     while atoms:
         atom = atoms.pop()
@@ -146,7 +149,7 @@ def _steps(name: str, index: Index) -> list[int]:
 
 def _inside(index: Index, buffer: Buffer) -> set[Cond]:
     """Return the guards that only exclude elements outside `buffer`: the bounds of each dimension,
-    and of the flat offset (at the end of a fused loop)."""
+    and the bounds of the flat offset (a fused loop has them at its end)."""
     sizes = [prod(buffer.shape[d + 1 :]) for d in range(len(index))]
     flat = recombine(sum((i * size for i, size in zip(index, sizes, strict=True)), ZERO))
     ends = [*zip(index, buffer.shape, strict=True), (flat, buffer.elements)]
@@ -160,7 +163,8 @@ def _points(loops: set[str], extents: Extents) -> int:
 def _related(
     index: Index, guards: Sequence[Cond]
 ) -> Iterator[tuple[set[str], list[int], list[Cond]]]:
-    """Yield connected groups of loops with the dimensions and the guards that depend on them."""
+    """Yield groups of loops such that no dimension or guard depends on two groups. Each group comes
+    with the dimensions and guards that depend on it."""
     groups: list[set[str]] = []
     for names in (set(x.vars()) for x in (*index, *(guard.index for guard in guards))):
         met = [group for group in groups if group & names]
@@ -178,7 +182,7 @@ def _reached(
     loops: set[str],
     extents: Extents,
 ) -> int:
-    """Return the number of positions in a box of `sizes` that are reached by an iteration in which
+    """Return the number of positions in a box of `sizes` that are reached in iterations in which
     all guards hold."""
     names = sorted(loops)
     grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)

@@ -75,8 +75,8 @@ def substitute_body(
 ) -> tuple[Stmt, ...]:
     """Return `stmts` with the variables in `mapping` replaced.
 
-    Divisions and remainders are simplified under the ranges `known`: `(17*o + i) // 17` with i in
-    0..16 becomes `o`.
+    Divisions and remainders are simplified under the ranges `known`. With i in 0..16, `(17*o + i)
+    // 17` becomes `o`.
     """
 
     def index(i: Affine) -> Affine:
@@ -117,7 +117,8 @@ def map_writes(
 def map_values(
     stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
 ) -> tuple[Stmt, ...]:
-    """Return `stmts` with each subexpression replaced by the result of `change`, unless None."""
+    """Return `stmts` with each subexpression replaced by the result of `change`, if that is not
+    None."""
 
     def rewritten(leaf: StoreElement | Update) -> StoreElement | Update:
         value = rewrite_scalar(leaf.value, change)
@@ -148,7 +149,8 @@ def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt,
 
 
 def replaced(stmts: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Return `stmts` with the statement `old` (by identity, at any depth) replaced by `new`."""
+    """Return `stmts` with the statement `old`, compared by identity at any depth, replaced by
+    `new`."""
     return transform(stmts, lambda stmt: new if stmt is old else None)
 
 
@@ -183,7 +185,7 @@ def rename_all(
 
 def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str, str]:
     """Return a new name for each of `names`, and add the new names to `taken`. A new name is the
-    old one with `suffix`, and with a number if the result is `taken`."""
+    old one with `suffix`. If the result is `taken`, a number is appended."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = fresh(f"{name}{suffix}", taken)
@@ -194,8 +196,8 @@ def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str,
 def renamed_copy(
     stmts: tuple[Stmt, ...], suffix: str, taken: set[str]
 ) -> tuple[tuple[Stmt, ...], dict[str, str]]:
-    """Return a copy of `stmts` with loops and buffers renamed by `fresh_names`, and the old name of
-    each new loop."""
+    """Return a copy of `stmts` with loops and buffers renamed by `fresh_names`. Also return the old
+    name of each new loop."""
     loop_names = fresh_names((loop.var for loop in loops(stmts)), suffix, taken)
     buffer_names = fresh_names((b.name for b in buffers_allocated(stmts)), suffix, taken)
     copy = rename_all(stmts, loop_names, buffer_names)
@@ -212,8 +214,8 @@ def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ..
 def simplify_conds(
     conds: tuple[Cond, ...], ranges: Mapping[str, Interval]
 ) -> tuple[Cond, ...] | None:
-    """Return `conds` without conditions that always hold and with the others tightened, or None if
-    a condition never holds."""
+    """Return `conds` without conditions that always hold, and with the others tightened. Return
+    None if a condition never holds."""
     kept: dict[Cond, None] = {}
     for cond in conds:
         known = prove(cond, ranges)
@@ -238,9 +240,11 @@ def map_allocation(
 
 
 def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, ...]:
-    """Return the conditions of the first update if each of `loops` is in its first iteration.
+    """Return `conds` with the variables of `loops` set to zero: the conditions of a first update in
+    the first iteration of these loops.
 
-    A condition that never holds is kept, because then no update is the first.
+    Conditions that then always hold are omitted. A condition that never holds is kept, because then
+    no update is the first.
     """
     at_start = dict.fromkeys(loops, ZERO)
     found = (substitute_cond(cond, at_start) for cond in conds)
@@ -288,8 +292,11 @@ def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -
 
 
 def outlived(nest: Nest) -> Nest:
-    """Return `nest` with the allocation of each buffer moved to the root if a statement that was
-    moved out of the allocation uses the buffer."""
+    """Return `nest` in which every use of a buffer is inside its allocation again.
+
+    If a statement was moved out of the allocation of a buffer that it uses, the allocation is moved
+    to the root of the nest.
+    """
     made = {buffer.name: buffer for buffer in buffers_allocated(nest.body)}
 
     def lost(stmts: tuple[Stmt, ...], alive: frozenset[str]) -> Iterator[str]:

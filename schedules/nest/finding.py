@@ -118,7 +118,7 @@ def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
 
 
 Accesses: TypeAlias = dict[str, list[tuple[Index, bool]]]
-"""Map from buffer to its accesses: the index of each access, and whether it is a write."""
+"""Map from a buffer to its accesses, each as an index and whether it is a write."""
 
 
 def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
@@ -135,7 +135,7 @@ def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
 
 
 def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
-    """Yield the buffers that both bodies access and at least one of them writes."""
+    """Yield the buffers that both bodies access and that at least one of them writes."""
     mine, theirs = accesses_within(one), accesses_within(other)
     for buffer in sorted(mine.keys() & theirs.keys()):
         if any(writes for _, writes in (*mine[buffer], *theirs[buffer])):

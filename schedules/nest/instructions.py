@@ -33,7 +33,7 @@ class VectorForm:
     """An encoding of an instruction for vectors of `bits`, or of any width if `bits` is 0.
 
     A CPU has the encoding if it has all features of one of the sets in `features`. `function` is
-    the LLVM intrinsic; the vector type is appended to its name if `bits` is 0.
+    the LLVM intrinsic. If `bits` is 0, the vector type is appended to its name.
     """
 
     bits: int
@@ -46,38 +46,43 @@ class VectorForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """`sums[lane] += left[lane, step] * right[lane, step]` for `steps` steps, in these types.
+    """The operation `sums[lane] += left[lane, step] * right[lane, step]` for `steps` steps, in
+    these types.
 
     If `rows` is greater than one, the instruction computes `sums[row, lane] += left[row, step] *
     right[lane, step]`.
 
-    `gain` is its throughput in operations, divided by the throughput of the f32 fused multiply-add.
-    It limits sums of products of the types `bounds` on CPUs of `architectures` with one of the
-    features `brought_by` (() for all CPUs). `name` is also the key of its measured rate in
-    `Probes.peak_gflops`. Sources of `gain`: Intel, Optimization Reference Manual (VNNI, BF16, AMX);
-    AMD, Software Optimization Guide for Zen 4; Arm, Neoverse N2 Software Optimization Guide.
-
-    Code generation supports the encodings `forms`; a row without encodings is only used for bounds.
-    `is_exact`: whether the results have the same bits as the loop for the same order of summation.
-    `sums_first`: whether the accumulator is the first argument of the intrinsic, not the last.
+    Sources of `gain`: Intel, Optimization Reference Manual (VNNI, BF16, AMX); AMD, Software
+    Optimization Guide for Zen 4; Arm, Neoverse N2 Software Optimization Guide.
     """
 
     name: str
+    """Also the key of its measured rate in `Probes.peak_gflops`."""
     sums: DType
     left: DType
     right: DType
     steps: int = 1
     rows: int = 1
     gain: float
+    """Operations per second, divided by those of the f32 fused multiply-add."""
     bounds: frozenset[DType] = frozenset()
+    """The types whose sums of products `gain` limits."""
     brought_by: tuple[str, ...] = ()
+    """A CPU has the instruction if it has one of these features; () for all CPUs."""
     architectures: tuple[str, ...] = ()
+    """The architectures of the CPUs to which `gain` applies."""
     forms: tuple[VectorForm, ...] = ()
+    """The encodings that code generation supports. A row without encodings is only used for
+    bounds."""
     is_exact: bool = True
+    """Whether the results have the same bits as the results of the loop in the same order of
+    summation."""
     sums_first: bool = True
+    """Whether the accumulator is the first argument of the intrinsic. Otherwise, it is the last."""
 
     def semantics(self, lanes: int) -> For:
-        """Return the semantics for `lanes` sums per row, on buffers "sums", "left" and "right"."""
+        """Return the loops that define the instruction, for `lanes` sums per row. Their buffers are
+        "sums", "left" and "right"."""
         row, lane, step = (
             var(name) if there else ZERO
             for name, there in (("row", self.rows > 1), ("lane", True), ("step", self.steps > 1))
@@ -99,8 +104,8 @@ class Instruction:
         return Binary(BinaryOp.MUL, one, other)
 
     def is_run_by(self, loop: For, leaf: Update, left: Load, right: Load) -> bool:
-        """Return whether `loop` equals `semantics` with the accumulator and guards of `leaf` and
-        these operands, in either order."""
+        """Return whether `loop` equals the instruction's definition (`semantics`) for the operands
+        `left` and `right`, in either order. The accumulator and the guards are those of `leaf`."""
         if (left.dtype, right.dtype) != (self.left, self.right):
             return False
         step = loop.inside.loops[-1].var
@@ -110,7 +115,7 @@ class Instruction:
         return any(plain == self._loops(loop.var, loop.extent, step, x) for x in expected)
 
     def form_for(self, lanes: int) -> VectorForm | None:
-        """Return the encoding for `lanes` sums, or None."""
+        """Return the encoding whose vectors hold `lanes` sums, or None if there is none."""
         bits = lanes * self.sums.bits
         return next((form for form in self.forms if form.bits in (0, bits)), None)
 
@@ -118,7 +123,7 @@ class Instruction:
         return any(form.is_on(features) for form in self.forms)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Return whether `gain` applies to `target`."""
+        """Return whether `target` executes the instruction at the rate `gain`."""
         has_it = not self.brought_by or not set(self.brought_by).isdisjoint(target.features)
         return has_it and target.architecture in self.architectures
 
@@ -213,8 +218,8 @@ BY_NAME: Mapping[str, Instruction] = {row.name: row for row in INSTRUCTIONS}
 
 
 def fastest_for(operands: DType, target: Target) -> Instruction | None:
-    """Return the fastest instruction of `target` for sums of products of type `operands`, or None
-    if only the fused multiply-add of the wide type is available."""
+    """Return the fastest instruction of `target` for sums of products of type `operands`. Return
+    None if the target has only the fused multiply-add of the wide type."""
     rows = (row for row in INSTRUCTIONS if operands in row.bounds)
     return next((row for row in rows if row.is_fast_on(target)), None)
 
@@ -245,9 +250,10 @@ def call_of(
 ) -> InstructionCall | str:
     """Return `loop` as a call of the instruction `name`, or the reason why it is not one.
 
-    The loop must equal the instruction's semantics, operands must be in memory in the layout of the
-    module docstring, and guards must not depend on lane or step. `around` has the ranges of the
-    enclosing loops."""
+    The loop must equal the instruction's semantics. Operands must be in memory, in the layout of
+    the module docstring. Guards must not depend on lane or step. `around` has the ranges of the
+    enclosing loops.
+    """
     row = BY_NAME.get(name)
     if row is None:
         return f"unknown instruction; choices: {', '.join(BY_NAME)}"
@@ -278,7 +284,8 @@ def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
 
 
 def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Ranges) -> str:
-    """Return why layout, scope or guards of the operands do not match the instruction, or ""."""
+    """Return the reason why layout, scope or guards of the operands do not fit the instruction, or
+    "" if they do."""
     loop, leaf, steps = call.loop, call.leaf, call.instruction.steps
     guards = simplify_conds(leaf.guards, {**around, **all_ranges((loop,))})
     if guards is None or any(g.index.vars() & {loop.var, call.step} for g in guards):
@@ -300,8 +307,8 @@ def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Range
 
 
 def _strides(call: InstructionCall, buffer: Buffer, index: Index) -> tuple[int, ...] | None:
-    """Return the stride per lane and, if there are several steps, per step, in elements. Return
-    None if the offset is not linear in lane and step."""
+    """Return the stride per lane and, if there are several steps, the stride per step, in elements.
+    Return None if the offset is not linear in lane and step."""
     offset = buffer.flat_offset(index)
     names = dict.fromkeys((call.loop.var, call.step))
     if not all(offset.is_linear_in(name) for name in names):

@@ -4,8 +4,8 @@
 rewrite it. The tests compare kernels with an interpreter (`tests/support/interpreter`).
 
 Semantics. Statements run in order. `For` runs its body for var = 0, 1, ..., extent - 1. If it has
-`bounds`, it stops at the first iteration in which a bound is false; the bound would be false in all
-later iterations, too. A leaf has no effect if one of its guards is false. `StoreElement` writes its
+`bounds`, it stops at the first iteration in which a bound is false. The bound is then also false in
+all later iterations. A leaf has no effect if one of its guards is false. `StoreElement` writes its
 value. `Update` writes `value` if every condition of `first` holds, and `op(old, value)` otherwise.
 Before the first write, an element of a buffer has no defined value.
 """
@@ -25,8 +25,8 @@ from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):
-    """Execution of the iterations of a loop. The primitives that set the kind (`marks.py`) prove
-    that it does not change the result."""
+    """The way in which the iterations of a loop are executed. The primitives that set the kind
+    (`marks.py`) prove that it does not change the result."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
@@ -36,7 +36,8 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunByInstruction:
-    """The kind of a loop that one instruction executes: the row `name` in `instructions.py`."""
+    """The kind of a loop that one instruction executes. `name` is the name of the instruction in
+    `instructions.py`."""
 
     name: str
 
@@ -46,8 +47,8 @@ class RunByInstruction:
 
 
 class BufferScope(StrEnum):
-    """Storage of a buffer: an argument, constants that are packed before the first call
-    (`prepacking.py`), the caller's workspace, or registers."""
+    """The place where a buffer is stored: in an argument, in constants that are packed before the
+    first call (`prepacking.py`), in the caller's workspace, or in registers."""
 
     ARGUMENT = "argument"
     PREPACKED = "prepacked"
@@ -57,8 +58,8 @@ class BufferScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense row-major array. If it is in registers, indices are constants after unrolling and
-    vectorisation."""
+    """A dense row-major array. If it is in registers, all indices must be constants after unrolling
+    and vectorisation."""
 
     name: str
     shape: tuple[int, ...]
@@ -84,7 +85,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class StoreElement:
-    """`buffer[index] = value`, if every guard holds."""
+    """The leaf `buffer[index] = value`, executed if every guard holds."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -94,10 +95,12 @@ class StoreElement:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """If every guard holds: `buffer[index] = value if first else reducer.op(buffer[index], value)`.
+    """The leaf `buffer[index] = value if first else reducer.op(buffer[index], value)`, executed if
+    every guard holds.
 
     The conditions `first` hold exactly in the first update of each element. They are () if every
-    update is the first, and None if no update is, because another statement writes the element.
+    update is the first. `first` is None if no update is the first, because another statement writes
+    the element before.
     """
 
     buffer: str
@@ -110,7 +113,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchHint:
-    """A hint to load the cache line of `buffer[index]`: not into L1 if `far`, else into all levels.
+    """A hint to load the cache line of `buffer[index]` into all cache levels, or into all except L1
+    if `far`.
 
     It has no effect on results, and its index may be out of bounds.
     """
@@ -123,8 +127,8 @@ class PrefetchHint:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent)` that stops at the first iteration in which `bounds` do not hold.
-    `reduce`: whether it iterates over a reduction axis."""
+    """The loop `for var in range(extent)`, which stops at the first iteration in which one of
+    `bounds` does not hold. `reduce`: whether it iterates over a reduction axis."""
 
     var: str
     extent: int
@@ -160,8 +164,8 @@ _PARENTS, _LEAVES = (For, Allocate), (StoreElement, Update, PrefetchHint)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The statements in a loop, in program order, and the loop itself. With them, a primitive that
-    changes one of hundreds of loops need not traverse the others."""
+    """The statements in a loop, in program order, and the loop itself. They are stored, so that a
+    primitive that changes one of hundreds of loops need not traverse the others."""
 
     loops: tuple[For, ...]
     leaves: tuple[Leaf, ...]
@@ -188,10 +192,10 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A whole kernel: arguments in ABI order, and its statements.
+    """A whole kernel: its arguments in ABI order, and its statements.
 
     Loop variable names are unique in a nest, and so are buffer names. `streamed` are the outputs
-    that are written with non-temporal stores if the target has them.
+    that are written with non-temporal stores if the target has these stores.
     """
 
     inputs: tuple[Tensor, ...]
@@ -257,13 +261,14 @@ def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
 
 
 def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """Return the outermost loop that is or contains the loop `name`, or None."""
+    """Return the loop `name`, or the outermost loop that contains it, or None if it does not
+    exist."""
     roots = (stmt for stmt in outermost(stmts) if isinstance(stmt, For))
     return next((root for root in roots if name in root.inside.loop_names), None)
 
 
 def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """Return the loop whose variable is `name`, or None."""
+    """Return the loop whose variable is `name`, or None if it does not exist."""
     root = root_of(stmts, name)
     return root and next(loop for loop in root.inside.loops if loop.var == name)
 
@@ -292,7 +297,7 @@ def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
-    """Return `stmt` with another body, several times as fast as `dataclasses.replace`."""
+    """Return `stmt` with another body. This is several times as fast as `dataclasses.replace`."""
     if isinstance(stmt, For):
         return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
     return Allocate(stmt.buffer, body)

@@ -31,8 +31,8 @@ from .loop_ir import (
 
 @dataclass(frozen=True, slots=True)
 class PrepackParts:
-    """The PREPACKED `buffers` of a nest, the statements that fill them, and the other
-    statements."""
+    """The two parts of a nest with prepacking: the PREPACKED `buffers` with the statements that
+    fill them, and the other statements."""
 
     buffers: tuple[Buffer, ...]
     copies: tuple[Stmt, ...]
@@ -63,7 +63,8 @@ def split_prepack(nest: Nest) -> PrepackParts:
 
 
 def _fillers(stmt: Allocate) -> int:
-    """Return the number of statements at the start of the body that only fill the buffer."""
+    """Return the number of statements at the start of the body of `stmt` that only fill its
+    buffer."""
     count = 0
     for inner in stmt.body:
         written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, PrefetchHint)}
@@ -76,9 +77,9 @@ def _fillers(stmt: Allocate) -> int:
 def prepack_problem(nest: Nest) -> str | None:
     """Return the reason why a PREPACKED buffer of `nest` cannot be prepacked, or None if all can.
 
-    Such a buffer must be allocated outside all loops, filled at the start of its block from
-    constant inputs only (with register buffers at most), and not written again. The nest must have
-    a constant input.
+    Such a buffer must be allocated outside all loops. It must be filled at the start of its block,
+    from constant inputs and through register buffers only, and must not be written again. The nest
+    must have a constant input.
     """
     marked = [b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.PREPACKED]
     if not marked:

@@ -150,7 +150,8 @@ def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
 
 
 def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator[Line]:
-    """Yield the lines of an allocation, indented if the buffer ends before the enclosing block."""
+    """Yield the lines of an allocation. They are indented if the buffer ends before the enclosing
+    block."""
     text, mark = f"alloc {_declared(stmt.buffer)}", _SCOPE_MARK[stmt.buffer.scope]
     yield depth, text if ends_block else f"{text} for:", mark
     yield from _body_lines(stmt.body, depth if ends_block else depth + 1)

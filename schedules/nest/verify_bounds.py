@@ -35,7 +35,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shapes of the buffers in scope."""
 
 MOST_POINTS = 1 << 16
-"""Most points that are enumerated if no rule proves a condition: about a millisecond."""
+"""Most points that are enumerated if no rule proves a condition. They take about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class BoundedAccess:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Ranges and conditions that hold at one position in the nest. `reachable` is False if they
-    contradict each other; then every condition is proved."""
+    contradict each other. Every condition is then proved."""
 
     ranges: Mapping[str, Interval]
     conds: tuple[Ge0, ...] = ()
@@ -76,7 +76,7 @@ class Facts:
         return Facts(ranges, kept, self.reachable)
 
     def proves(self, cond: Ge0) -> bool:
-        """Return whether `cond` follows. False means "not proved"."""
+        """Return whether the facts prove `cond`. False means "not proved"."""
         if not self.reachable or follows(cond, self.conds, self.ranges):
             return True
         goal = negated(cond)
@@ -147,9 +147,12 @@ def _in_access(
 
 
 def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
-    """Return whether `cond` holds at every point that satisfies the known conditions, by
-    enumeration of the variables that are related to `cond`. Return False if there are too many
-    points. No rule is strong enough for some quotients and remainders of fused loops."""
+    """Return whether `cond` holds at every point that satisfies the known conditions.
+
+    The variables that are related to `cond` are enumerated. Return False if they have too many
+    points. Some quotients and remainders of fused loops need this, because no rule is strong enough
+    for them.
+    """
     names, conds = set(cond.index.vars()), list[Ge0]()
     while True:
         met = [c for c in facts.conds if c not in conds and names & c.index.vars()]
@@ -186,8 +189,8 @@ def _is_plain(index: Affine) -> bool:
 
 
 def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[str, Interval] | None:
-    """Return `ranges` tightened by one pass over `conds`, or None if they contradict. Of `c*v +
-    rest >= 0`, the greatest value of rest gives a bound of v."""
+    """Return `ranges` tightened by one pass over `conds`, or None if they contradict each other. In
+    `c*v + rest >= 0`, the greatest value of `rest` gives a bound of v."""
     narrow = dict(ranges)
     for cond in conds:
         if interval(cond.index, narrow).hi < 0:

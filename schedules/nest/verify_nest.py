@@ -54,17 +54,19 @@ __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
 class MalformedNest(Exception):  # noqa: N818
-    """A nest that violates a rule of `verify`: a bug in the code that produced it."""
+    """An error in a nest that violates a rule of `verify`: a bug in the code that produced the
+    nest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The scope at one position in a nest. `inside` are the kinds of the enclosing loops."""
+    """The scope at one position in a nest."""
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
     ranges: dict[str, Interval] = field(default_factory=dict)
     inside: frozenset[LoopKind | RunByInstruction] = field(default_factory=frozenset)
+    """The kinds of the enclosing loops."""
 
     @property
     def variables(self) -> Set[str]:
@@ -249,7 +251,8 @@ def _check_cond(cond: Cond, place: _Place, where: str) -> None:
 
 
 def _unknown(names: frozenset[str], place: _Place, where: str) -> NoReturn:
-    """Raise MalformedNest: `where` uses a variable of `names` without an enclosing loop."""
+    """Raise MalformedNest: the text `where` uses a variable of `names` that no enclosing loop
+    defines."""
     unknown = min(names - place.variables)
     known = ", ".join(sorted(place.variables)) or "none"
     raise MalformedNest(f"{where} uses {unknown}, the loops around it are: {known}")

@@ -136,7 +136,7 @@ def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
 
 
 def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
-    """Return `core`, with `_acc` appended to the name of its output if there are epilogues."""
+    """Return `core`. If there are epilogues, `_acc` is appended to the name of its output."""
     if not epilogues:
         return core
     out = core.output
@@ -154,8 +154,8 @@ def spelling(
     constant: str = "",
     allow_error: float | None = None,
 ) -> str:
-    """Return the canonical text, such as "matmul:M=512,N=512,K=512": all parameters that differ
-    from their defaults, in declared order."""
+    """Return the canonical text, such as "matmul:M=512,N=512,K=512". It has all parameters that
+    differ from their defaults, in declared order."""
     parts: list[str] = []
     for param in op.params:
         parts += _spelled(param, sizes)

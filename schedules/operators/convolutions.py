@@ -1,7 +1,7 @@
 """Convolutions in channels-last layout: windows with stride, padding, dilation and groups.
 
-An output axis has (I + 2*pad - dilation*(K-1) - 1)//stride + 1 points. Reads that may be in the
-padding have guards and give zero there.
+An output axis has (I + 2*pad - dilation*(K-1) - 1)//stride + 1 points for an input axis of extent
+I. Reads that may be in the padding have guards and give zero there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .registry import ANY, FLOATS, PRODUCTS, Draft, Operator, Param, Sizes, Type
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionWindow:
-    """The positions of a kernel of `kernel` taps along one axis of extent `size`."""
+    """The windows along one axis: `kernel` taps each, on an input axis of extent `size`."""
 
     name: str
     size: int
@@ -172,7 +172,7 @@ def _transposed(p: Sizes, t: Types) -> Draft:
 
 
 def _useful_taps(v: ConvolutionWindow, out: int) -> int:
-    """Return the number of pairs (input i, tap r) with 0 <= i*stride - pad + r < out."""
+    """Return the number of pairs of an input i and a tap r with 0 <= i*stride - pad + r < out."""
     total = 0
     for tap in range(v.kernel):
         # i*stride >= pad - tap and i*stride <= out - 1 + pad - tap
@@ -219,7 +219,8 @@ def _max_pool(p: Sizes, t: Types) -> Draft:
 
 
 def _window_params(axes: str, *, dilation: bool = True) -> tuple[Param, ...]:
-    """Return the parameters `K`, `stride`, `pad` and `dilation`, each also per axis."""
+    """Return the parameters `K`, `stride`, `pad` and `dilation`. Each can also be set for a single
+    axis."""
 
     def per_axis(prefix: str) -> tuple[str, ...]:
         letters = axes if prefix == "K" else [f"_{a.lower()}" for a in axes]

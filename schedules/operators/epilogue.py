@@ -25,7 +25,8 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The operands of an epilogue: its tensor, the index of the element, and the extra inputs."""
+    """The operands of an epilogue: the tensor it reads, the index of the element, and the extra
+    inputs."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
@@ -62,19 +63,19 @@ def _requant(x: Expr, at: _Context) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """An operation on the result of a contraction.
-
-    `apply` computes one element. `extra` has (name, shape kind) for each extra input; see `_shape`.
-    `floats` and `integers` state whether it is defined for these types.
-    """
+    """An operation on the result of a contraction."""
 
     name: str
     summary: str
     flops: int
     apply: Callable[[Expr, _Context], Expr]
+    """Function that returns one element of the result."""
     extra: tuple[tuple[str, str], ...] = ()
+    """The name and the kind of shape of each extra input; `_shape` returns the shape."""
     floats: bool = True
+    """Whether the operation is defined for floats."""
     integers: bool = True
+    """Whether the operation is defined for integers."""
 
 
 EPILOGUES = {
@@ -142,7 +143,7 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
 
 
 def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
-    """Return the bytes by the library's convention: operands, result and residual.
+    """Return the published number of bytes: operands, result and residual.
 
     Vectors (bias, scale) do not count. The result has the type of the contraction, so it is i32
     before requantisation.

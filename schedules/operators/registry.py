@@ -19,8 +19,8 @@ PRODUCTS = (*FLOATS, "u8s8s32", "i32", "i64", "i8", "u8")
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A size of an operator. It has no default if `default` is None. `per_axis` are the names that
-    set it for a single axis, such as `stride_h`; they take precedence over `name`."""
+    """A size of an operator. It is required if `default` is None. The names `per_axis` set it for a
+    single axis, such as `stride_h`, and take precedence over `name`."""
 
     name: str
     default: int | None = None
@@ -59,8 +59,8 @@ Builder = Callable[[Sizes, Types], Draft]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An entry of the library. `layout` shows the shapes and `flops` the formula of the operation
-    count, both for display."""
+    """An entry of the library. `layout` is the text of the shapes and `flops` the formula of the
+    operation count, both for display."""
 
     name: str
     summary: str
@@ -72,7 +72,7 @@ class Operator:
     epilogues: bool = False
 
     def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
-        """Return all parameters, with defaults for those not in `given` (by canonical name). Raise
+        """Return all parameters by canonical name, with defaults for those not in `given`. Raise
         WorkloadError if a parameter is missing or out of range."""
         found: dict[str, int] = {}
         for param in self.params:
@@ -116,7 +116,7 @@ class Operator:
 
 
 def closest(name: str, choices: Sequence[str]) -> str:
-    """Return `; did you mean ...?` if a choice is similar to `name`, else ""."""
+    """Return the text `; did you mean ...?` if a choice is similar to `name`, else ""."""
     by_folded = {c.casefold(): c for c in choices}
     near = get_close_matches(name.casefold()[:80], list(by_folded), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_folded[n] for n in near)}?" if near else ""

@@ -1,4 +1,7 @@
-"""Rectangular regions of tensors that a body accesses, and private buffers for them."""
+"""Rectangular regions of tensors that a body accesses, and private buffers for them.
+
+A region has one span per dimension. A span is a range of indices with a constant step.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,8 @@ class TensorRegion:
 
 @dataclass(frozen=True, slots=True)
 class BufferBox:
-    """A private buffer and the loops over its dimensions. `names` has one name per dimension, but
-    dimensions of one element have no loop."""
+    """A private buffer and the loops over its dimensions. `names` has the name of the loop of each
+    dimension. Dimensions of one element have a name but no loop."""
 
     buffer: Buffer
     names: tuple[str, ...]
@@ -89,7 +92,7 @@ class BufferBox:
         cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
     ) -> BufferBox:
         """Return a buffer in registers or in the workspace, with loops named `name`.0, `name`.1,
-        ... A quote is appended to a name that is `taken`."""
+        ... A quote is appended to a name that is in `taken`."""
         names = []
         for d in range(len(extent)):
             loop = f"{name}.{d}"
@@ -105,7 +108,7 @@ class BufferBox:
         return tuple(For(name, extent, ()) for name, extent in sizes if extent > 1)
 
     def index(self, names: tuple[str, ...]) -> Index:
-        """Return the index with variables `names`; it is zero in dimensions of one element."""
+        """Return the index with the variables `names`. It is zero in dimensions of one element."""
         sizes = zip(names, self.buffer.shape, strict=True)
         return tuple(var(name) if extent > 1 else ZERO for name, extent in sizes)
 
@@ -119,8 +122,11 @@ def region_of(
     indices: Iterable[Index], inner: Ranges, outer: Ranges, source: object
 ) -> TensorRegion:
     """Return the smallest region that contains all `indices` for all values of the `inner`
-    variables. Raise ScheduleError if it has no fixed size: if an index divides a sum of inner and
-    outer variables, or the distance of two indices is not constant."""
+    variables.
+
+    Raise ScheduleError if the region has no fixed size. This is so if an index divides a sum of
+    inner and outer variables, or if the distance of two indices is not constant.
+    """
     ranges = {**outer, **inner}
     first, *others = (tuple(_span(i, inner, ranges, source) for i in index) for index in indices)
     for spans in others:

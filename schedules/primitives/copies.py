@@ -66,8 +66,9 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm, Walk
 
 @dataclass(frozen=True, slots=True)
 class _CopyPrimitive(LoopMaker):
-    """Base of CacheRead and BlockRead: at the start of the body of `loop`, fill the private buffer
-    `name` from `tensor`, and redirect reads to it. Elements outside the tensor are zero."""
+    """The base of CacheRead and BlockRead. At the start of the body of `loop`, they fill the
+    private buffer `name` from `tensor`, and they redirect reads to the buffer. Elements outside the
+    tensor are zero."""
 
     tensor: str
     loop: str
@@ -83,8 +84,8 @@ class _CopyPrimitive(LoopMaker):
     def _readable(
         self, place: LoopPosition, takes: Callable[[Index], bool], words: str
     ) -> tuple[Buffer, list[Load]]:
-        """Return the buffer to copy, and the reads of it at `place` that satisfy `takes`. `words`
-        describes these reads in errors."""
+        """Return the buffer to copy, and the reads of it at `place` whose index satisfies `takes`.
+        `words` describes these reads in errors."""
         nest, body, tensor = place.nest, place.loop.body, self.tensor
         source = buffer_called(nest, tensor, self)
         require_free(nest, self.name, self)
@@ -105,8 +106,8 @@ class _CopyPrimitive(LoopMaker):
         element: Index,
         redirect: Callable[[Scalar], Scalar | None],
     ) -> Made:
-        """Return the nest in which each position of `box` is filled with `element` of the tensor,
-        and `redirect` rewrites the reads in the body at `place`."""
+        """Return the nest in which each position of `box` is filled with `element` of the tensor.
+        `redirect` rewrites the reads in the body at `place`."""
         source = buffer_called(place.nest, self.tensor, self)
         value: Scalar = Load(source.name, element, source.dtype)
         conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
@@ -165,7 +166,7 @@ class CacheRead(_CopyPrimitive):
                 case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
                     other.is_plus_zero and tensor == source.name and takes(index)
                 ):
-                    # Substitution of strided taps introduces common factors.
+                    # The substitution of strided indices introduces common factors.
                     inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                     kept = tuple(c for c in conds if normal_cond(c) not in inside)
                     load = Load(self.name, region.local_index(index), dtype)
@@ -188,7 +189,7 @@ class BlockRead(_CopyPrimitive):
 
         for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
 
-    Unlike for CacheRead, the elements need not form a rectangular region: an index may divide a sum
+    Unlike in CacheRead, the elements need not form a rectangular region: an index may divide a sum
     of inner and outer loops. Elements outside the tensor are zero in the copy. Legal if all
     selected reads are equal and the body does not write the tensor.
     """
@@ -282,8 +283,8 @@ class CacheWrite(LoopMaker):
         return Made(still_prepacked(written, self), made | ending)
 
     def _written(self, place: LoopPosition) -> tuple[Stmt, StoreElement | Update, tuple[For, ...]]:
-        """Return the statement of the body that contains the write, the leaf that writes, and the
-        loops of the statement around the leaf."""
+        """Return three results: the statement of the body that contains the write, the leaf that
+        writes, and the loops of the statement that enclose the leaf."""
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)
         where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
@@ -297,7 +298,7 @@ class CacheWrite(LoopMaker):
         )
         serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
         require(serial, self, "a parallel loop is inside; cache within it")
-        for loop in chain:  # a spatial loop merged with a reduction loop
+        for loop in chain:  # it may be a spatial loop merged with a reduction loop
             problem = f"reduction loop {loop.var!r} indexes the written element"
             require(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
         return part, leaf, chain
@@ -306,7 +307,8 @@ class CacheWrite(LoopMaker):
 def _write_back(
     leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
-    """Return the statement that writes a result of `leaf` back, after the loops `reduced`."""
+    """Return the leaf that writes a result back after the reduction loops `reduced`. `leaf`
+    computes the result in the private buffer, and `load` reads it there."""
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)

@@ -1,9 +1,9 @@
 """Dependence tests for reordered, parallel and vectorised iterations.
 
 Invariant of all primitives: a leaf writes each element of a buffer in at most one iteration of its
-spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. Two
-iterations therefore conflict only through two different accesses, and the tests compare the indices
-of such accesses.
+spatial loops (loops with `reduce` unset). Buffers that are private to an inner loop are an
+exception. Two iterations therefore conflict only through two different accesses. The tests compare
+the indices of such accesses.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from ..nest.loop_ir import (
 def check_reorderable(
     before: Sequence[For], after: Sequence[For], source: object, around: Ranges
 ) -> None:
-    """Raise ScheduleError if the order of the perfectly nested loops `before` must not be `after`.
+    """Raise ScheduleError if the perfectly nested loops `before` must not be put into the order
+    `after`.
 
-    Each buffer that the body writes, other than its private buffers, must be stored once per
-    element or combined by one reducer. If the body also has another access to the buffer, the loops
+    All writes of the body to a buffer must be stores, or all must be updates by the same reducer.
+    (Private buffers are an exception.) If the body also has another access to the buffer, the loops
     that carry a dependence between the two accesses must keep their relative order. A loop carries
-    the dependence if its distance in that loop is not proved to be zero.
+    the dependence if the distance in that loop is not proved to be zero.
     """
     private = private_buffers(before[-1].body)
     reducers: dict[str, Reducer | None] = {}
@@ -64,23 +65,25 @@ def check_reorderable(
 
 @dataclass(frozen=True, slots=True)
 class _AccessPair:
-    """Two accesses to `buffer` with simplified indices. `reads`: whether `other` is a read.
-    `commutes`: whether both are updates by the same reducer."""
+    """A write and another access to `buffer`, with simplified indices."""
 
     buffer: str
     write: ElementAccess
     other: ElementAccess
     reads: bool
+    """Whether `other` is a read."""
     commutes: bool = False
+    """Whether both accesses are updates by the same reducer."""
 
     def is_within(self, loop: str, ranges: Ranges, around: Ranges) -> bool:
-        """Return whether the accesses meet only in iterations with the same value of `loop`."""
+        """Return whether the two accesses refer to the same element only in iterations with the
+        same value of `loop`."""
         return meet_only_within(self.write, self.other, loop, ranges, around)
 
 
 def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
-    """Yield pairs of a write in `loop` and another access to the same buffer, except buffers
-    private to its body. By the invariant of this module, a leaf does not conflict with itself."""
+    """Yield pairs of a write in `loop` and another access to the same buffer. Buffers private to
+    the body are skipped. By the invariant of this module, a leaf does not conflict with itself."""
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
     found: dict[_AccessPair, None] = {}
@@ -106,9 +109,11 @@ def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAcc
 
 
 def check_disjoint(loop: For, source: object, around: Ranges) -> None:
-    """Raise ScheduleError if iterations of `loop` must not run in parallel: if two may write the
-    same element, or one may read an element that another writes. `around` has the ranges of the
-    enclosing loops."""
+    """Raise ScheduleError if iterations of `loop` must not run in parallel.
+
+    They must not if two iterations may write the same element, or if one may read an element that
+    another writes. `around` has the ranges of the enclosing loops.
+    """
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     require(not loop.reduce, source, problem)
     if loop.extent == 1:
@@ -136,7 +141,7 @@ def _reducer(leaf: StoreElement | Update) -> Reducer | None:
 
 
 def _conditions(leaf: StoreElement | Update, chain: tuple[For, ...]) -> tuple[Cond, ...]:
-    """Return the conditions that hold if `leaf`, inside the loops `chain`, is executed."""
+    """Return conditions that hold in each execution of `leaf` inside the loops `chain`."""
     return (*leaf.guards, *(bound for loop in chain for bound in loop.bounds))
 
 

@@ -28,9 +28,9 @@ each for opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manua
 EVEX)."""
 
 MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
-"""Most copies of a statement by unrolling. A copy is at least one instruction, so more copies
-exceed the L1 instruction cache. A safety limit for untrusted traces: sketches use less than a
-quarter of it (`test_primitives_limits.py`)."""
+"""Most copies of a statement by unrolling. A copy has at least one instruction, so more copies
+exceed the L1 instruction cache. This is a safety limit for untrusted traces: sketches use less than
+a quarter of it (`test_primitives_limits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Vectorize(Primitive):
 class Unroll(Primitive):
     """Unroll a loop completely (`unroll`).
 
-    Legal for a serial loop if a statement has at most `MAX_UNROLLED` copies in total.
+    Legal for a serial loop if no statement then has more than `MAX_UNROLLED` copies.
     """
 
     loop: str
@@ -85,8 +85,9 @@ def written_out(stmt: Stmt) -> int:
 class Parallel(Primitive):
     """Divide a loop's iterations among threads (`parallel`).
 
-    Legal for a serial spatial loop in serial loops, without nested parallel loops, if its
-    iterations write different elements and read no element that another iteration writes.
+    Legal if the loop is serial and spatial, all enclosing loops are serial, and no nested loop is
+    parallel. Its iterations must write different elements and read no element that another
+    iteration writes.
     """
 
     loop: str
@@ -132,8 +133,8 @@ class PackAhead(Primitive):
         for x: P[x] = W[f(x)]         ->    for x: P[x] = W[f(x)]     once
         for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
 
-    Legal for a workspace buffer that is allocated outside all loops (CacheRead with loop "") and
-    filled at the start of its block from constant inputs only (`prepack_problem`).
+    Legal for a workspace buffer that is allocated outside all loops (CacheRead with loop ""). The
+    buffer must be filled at the start of its block, from constant inputs only (`prepack_problem`).
     """
 
     buffer: str

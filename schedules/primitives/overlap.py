@@ -33,12 +33,13 @@ class Merge(Primitive):
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    Both loops have the same kind, which is not parallel. `second` follows `first` in the same body,
-    or inside allocations and unit-extent loops of that body. Statements between the loops then run
-    before the new loop, or after it if they depend on `first`. Legal if statements whose order
-    changes are independent, and if iteration i of one loop and iteration j of the other access a
-    common element only for i == j. The new loop is named `second`; it is a reduction loop if one of
-    the two was.
+    Statements between the loops run before the new loop, or after it if they depend on `first`. The
+    new loop is named `second`. It is a reduction loop if one of the two was.
+
+    Legal if both loops have the same kind, which is not parallel, and if `second` follows `first`
+    in the same body. `second` may also be inside allocations and unit-extent loops of that body.
+    Statements whose order changes must be independent. Iteration i of one loop and iteration j of
+    the other may access a common element only for i == j.
     """
 
     first: str
@@ -54,7 +55,7 @@ class Merge(Primitive):
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
-            # Allocate around both bodies, so that inner loops can be merged next.
+            # Allocate the buffers around both bodies, so that inner loops can be merged next.
             buffers, flat = flattened(body)
             body = allocated(buffers, tuple(flat))
         reduce = first.loop.reduce or second.loop.reduce
@@ -117,8 +118,8 @@ class Merge(Primitive):
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
-    """Return the statements of `stmts` that run before `loop`, or None if `loop` is not one of
-    `stmts`, also inside allocations and unit-extent loops."""
+    """Return the statements of `stmts` that run before `loop`, which may be inside allocations and
+    unit-extent loops. Return None if `loop` is not in `stmts`."""
     passed: list[Stmt] = []
     for stmt in stmts:
         if stmt is loop:
@@ -132,8 +133,8 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
 
 
 MAX_CUTS = 16
-"""Most split points of a pipelined loop. Each one adds a copy of the body before and after the
-loop. Sketches use two."""
+"""Most points at which the body of a pipelined loop is split. Each one adds a copy of the body
+before and after the loop. Sketches use two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ class Stagger(LoopMaker):
 
     Allocations of the body move outside the loop. A step runs before the preceding step of the next
     iteration overwrites its data, so one copy of each buffer suffices. Legal if steps that are not
-    adjacent share no data that one of them writes, and if the serial loop has more iterations than
-    split points and no bounds. `.t` is appended to the names of loops in the copies.
+    adjacent share no data that one of them writes. The loop must be serial, have no bounds, and
+    have more iterations than split points. `.t` is appended to the names of loops in the copies.
     """
 
     loop: str
@@ -207,8 +208,9 @@ class Stagger(LoopMaker):
         return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
 
     def _check_order(self, steps: list[tuple[Stmt, ...]]) -> None:
-        """Raise ScheduleError if steps that are not adjacent share data that one of them writes:
-        the earlier step of the next iteration now runs before the later one of this iteration."""
+        """Raise ScheduleError if two steps that are not adjacent share data that one of them
+        writes. The earlier step of the next iteration now runs before the later step of this
+        iteration."""
         for (a, one), (b, other) in combinations(enumerate(steps), 2):
             buffer = next(shared(one, other), None) if b - a > 1 else None
             problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"

@@ -26,8 +26,8 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """A loop of a nest and the enclosing loops, outermost first. The whole nest is represented as a
-    loop named ROOT of one iteration."""
+    """A loop of a nest and the enclosing loops, outermost first. If it is the whole nest, the loop
+    is named ROOT and has one iteration."""
 
     nest: Nest
     loop: For
@@ -79,8 +79,8 @@ def serial_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """Return the loop `name`. Raise ScheduleError if it does not exist, or is vectorised so that it
-    must contain leaves only."""
+    """Return the loop `name`. Raise ScheduleError if it does not exist, or if it is vectorised: its
+    body must then contain leaves only."""
     place = find_loop(nest, name, source)
     problem = f"loop {name!r} is vectorized: nothing can be inserted"
     require(place.loop.kind is not LoopKind.VECTORIZED, source, problem)
@@ -88,7 +88,8 @@ def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
-    """Return the loop `name` as `open_loop` does, or the whole nest if `name` is ROOT."""
+    """Return the loop `name`, or the whole nest if `name` is ROOT. Raise ScheduleError if the loop
+    does not exist or is vectorised."""
     return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 

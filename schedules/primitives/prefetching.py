@@ -20,8 +20,8 @@ from .primitive import Primitive, SerialisedForm
 MOST_PREFETCHES = 32
 """Most prefetches in one iteration. A prefetch occupies a load port like a load, and an iteration
 of a register tile loads each register at most once. Published: 32 vector registers (Intel, Software
-Developer's Manual, volume 1; Arm, Architecture Reference Manual). A safety limit: one of 97,000
-feasible settings would exceed it."""
+Developer's Manual, volume 1; Arm, Architecture Reference Manual). This is a safety limit: one of
+97,000 feasible settings would exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Prefetch(Primitive):
 
     There is one prefetch per `step` elements along the last dimension, at each distinct position
     (index) in the other dimensions. An index beyond the end of a dimension wraps to its beginning.
-    If `deal` names a loop between `loop` and `within` whose iterations all read the same elements,
-    the prefetches are distributed over its iterations: by element along the last dimension, or by
-    position if there are too many positions. Legal if an iteration issues at most `MOST_PREFETCHES`
-    prefetches.
+    `deal` may name a loop between `loop` and `within` whose iterations all read the same elements.
+    The prefetches are then distributed over its iterations. Each iteration issues part of the
+    prefetches of every position. If there are too many prefetches, it issues all prefetches of part
+    of the positions. Legal if an iteration issues at most `MOST_PREFETCHES` prefetches.
     """
 
     tensor: str
@@ -74,7 +74,7 @@ class Prefetch(Primitive):
         )
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
-        # A buffer allocated in the body has no address before its allocation.
+        # A buffer that is allocated in the body has no address before its allocation.
         inside = map_allocation(body, self.tensor, lambda s: (with_body(s, (prefetch, *s.body)),))
         return place.with_body(*((prefetch, *body) if inside is body else inside))
 
@@ -106,8 +106,8 @@ class Prefetch(Primitive):
         return still_prepacked(place.with_body(*dealt, *body), self)
 
     def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
-        """Return the indices that one iteration prefetches if the prefetches are distributed over
-        `shared` iterations."""
+        """Return the indices that one iteration prefetches if `shared` iterations divide the
+        prefetches."""
         run = PrefetchRun.of(index, extents, self.step)
         require(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
@@ -122,8 +122,8 @@ class Prefetch(Primitive):
         return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
 
     def _turns(self, count: int, shared: int) -> list[Affine]:
-        """Return the part of the numbers 0..count-1 that is assigned to one of `shared` iterations
-        of `deal`."""
+        """Return the numbers in 0..count-1 that one iteration of `deal` handles if `shared`
+        iterations divide them."""
         each = -(-count // shared)
         if each == count:
             return [affine(n) for n in range(count)]
@@ -132,14 +132,17 @@ class Prefetch(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRun:
-    """The region that loops of `extents` read at `index`. The loops `moving` index the dimensions
-    other than the last. At each of their positions there are `count` prefetches along the last
-    dimension, with a distance of `step` elements."""
+    """The elements that loops read at `index`, for prefetching. A position is an index in the
+    dimensions other than the last."""
 
     index: Index
     extents: dict[str, int]
+    """Number of iterations of each loop."""
     moving: tuple[str, ...]
+    """The loops on which the position depends."""
     step: int
+    """Distance in elements between the `count` prefetches of a position, along the last
+    dimension."""
 
     @classmethod
     def of(cls, index: Index, extents: dict[str, int], step: int) -> PrefetchRun:
@@ -164,28 +167,31 @@ class PrefetchRun:
 
     @property
     def settings(self) -> int:
-        """Number of iterations of the loops that index the other dimensions."""
+        """Number of iterations of the loops `moving`. Several iterations may have the same
+        position."""
         return prod(self.extents[n] for n in self.moving)
 
     def place(self, setting: Affine) -> Index:
-        """Return the index in iteration number `setting` of the loops `moving`, with the loops
-        along the last dimension at zero."""
+        """Return the index in iteration number `setting` of the loops `moving`. The other loops are
+        at zero."""
         at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
         return tuple(i.substitute(at) for i in self.index)
 
     @property
     def places(self) -> list[Index]:
-        """The distinct positions; overlapping windows reach some positions more than once."""
+        """The distinct positions, as indices of their first elements. Overlapping windows reach
+        some positions more than once."""
         return list(dict.fromkeys(self.place(affine(n)) for n in range(self.settings)))
 
     @property
     def deals_places(self) -> bool:
-        """Whether positions are distributed instead of prefetches along the last dimension."""
+        """Whether the iterations of `deal` divide the positions, and not the prefetches of each
+        position."""
         return self.count * len(self.places) > MOST_PREFETCHES
 
     def prefetches(self, shared: int) -> int:
-        """Return the number of prefetches of one iteration if they are distributed over `shared`
-        iterations, or a number above the limit if counting takes too long."""
+        """Return the number of prefetches in one iteration if `shared` iterations divide them. If
+        counting takes too long, return a number above the limit."""
         if self.count > MOST_PREFETCHES or self.settings > MAX_UNROLLED:
             return MOST_PREFETCHES + 1
         if self.deals_places:
@@ -197,8 +203,8 @@ def _wrapped(
     index: Index, shape: tuple[int, ...], ranges: dict[str, Interval], within: str
 ) -> Index:
     """Return `index` with out-of-bounds components wrapped to the beginning of the buffer, because
-    a prefetch of unmapped memory costs a page table walk. Terms in `within` are not wrapped, so
-    that an iteration needs only an addition."""
+    a prefetch of unmapped memory costs a page table walk. Terms of the loop `within` are not
+    wrapped, so that an iteration needs only an addition."""
     found = []
     for i, extent in zip(index, shape, strict=True):
         inside = i - i.substitute({within: ZERO})

@@ -14,8 +14,8 @@ from ..nest.loop_ir import Nest
 
 @dataclass(frozen=True, slots=True)
 class SerialisedForm:
-    """An encoding of a step as JSON: its name and the fields that it has. Other fields have their
-    default values."""
+    """An encoding of a step as JSON: the name of the step and its fields. Fields that it omits have
+    their default values."""
 
     name: str
     fields: tuple[str, ...]
@@ -37,14 +37,14 @@ class Made:
 class Primitive(ABC):
     """A step of a schedule that transforms a loop nest.
 
-    `apply` and `made` raise ScheduleError if the step is not legal: if a condition in the class
-    docstring is violated, or a named loop or buffer does not exist. Primitives that create loops
-    derive from `LoopMaker` and implement `made`; others implement `apply`. Fields are strings,
-    integers, booleans and tuples of these types.
+    `apply` and `made` raise ScheduleError if the step is not legal. A step is legal if the
+    conditions in its class docstring hold and the named loops and buffers exist. Primitives that
+    create loops derive from `LoopMaker` and implement `made`; others implement `apply`. Fields are
+    strings, integers, booleans and tuples of these types.
     """
 
     SPELLINGS: ClassVar[tuple[SerialisedForm, ...]] = ()
-    """Encodings in stored traces, in addition to the class name with all fields."""
+    """The encodings in stored traces, except the encoding by the class name and all fields."""
 
     @abstractmethod
     def apply(self, nest: Nest) -> Nest:
@@ -82,8 +82,8 @@ class LoopMaker(Primitive):
 
 
 def spellings_of(kind: Any) -> tuple[SerialisedForm, ...]:
-    """Return the encodings of steps of class `kind`. A step is encoded by the first one that has
-    all its non-default fields."""
+    """Return the encodings of steps of class `kind`. A step is written in the first encoding that
+    has all its non-default fields."""
     return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
 
 

@@ -1,7 +1,7 @@
 """Primitives for reductions: RFactor, Solve and SkipZeros.
 
-RFactor computes partial results. Solve eliminates a loop by an equation. SkipZeros skips updates in
-the padding.
+RFactor computes partial results. Solve eliminates a loop whose variable is determined by an
+equation. SkipZeros skips updates in the padding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
 def _one_reduction(loop: For, source: object) -> tuple[tuple[For, ...], Update]:
-    """Return `loop` with the loops perfectly nested in it, and the single update in them."""
+    """Return `loop` with the loops perfectly nested in it, and the single update inside them. Raise
+    ScheduleError if there is no such update."""
     chain = perfect_chain(loop)
     leaf, *others = chain[-1].body
     if others or not isinstance(leaf, Update):
@@ -57,7 +58,7 @@ class RFactor(LoopMaker):
 
     The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or
     parallelised; ComputeAt then reduces the size of P. Legal if C's nest is perfectly nested and
-    only its reduction loops were scheduled, by splits. P is named `name`; `.rf`, and a number if
+    only its reduction loops were changed, by Split. P is named `name`; `.rf`, and a number if
     needed, is appended to the loop names of the second nest.
     """
 
@@ -86,8 +87,8 @@ class RFactor(LoopMaker):
         partial = Buffer(self.name, shape, target.dtype, BufferScope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
-        # With a guard on a reduction loop, some partial results may have no update (5 elements, a
-        # loop of 8): it becomes a condition of the value.
+        # If a reduction loop has a guard, some partial results may have no update (5 elements in a
+        # loop of 8). The guard therefore becomes a condition of the value.
         reduced = {loop.var for loop in chain if loop.reduce}
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         inner = tuple(g for g in leaf.guards if g not in guards)
@@ -113,12 +114,13 @@ class Solve(Primitive):
         for r in 0..2:                                           ->    C[x] += A[x//2] * B[x%2]
             C[x] += (A[(x - r)//2] if (x - r)%2 == 0 else 0) * B[r]
 
-    In a transposed convolution, for example, only the taps of one phase remain. Legal for a serial
-    reduction loop around one reduction if every term is guarded by an equation `.. + c*r + .. ==
-    0`, or by a congruence `(.. + c*r + ..) % n == 0` with c coprime to n and at most n iterations.
-    If the guard is false, the term must be the reduction's identity or, in a sum, a product with
-    zero. Such a product is omitted even if its other factor is infinite or NaN. If the solution may
-    be outside the loop's range, a condition excludes it.
+    In a transposed convolution of stride 2, for example, each output sums only the taps for which
+    `(x - r)%2` is 0. Legal for a serial reduction loop around one reduction. Every term must be
+    guarded by an equation `.. + c*r + .. == 0`, or by a congruence `(.. + c*r + ..) % n == 0`. In a
+    congruence, c must be coprime to n, and the loop must have at most n iterations. If the guard is
+    false, the term must be the reduction's identity or, in a sum, a product with zero. Such a
+    product is omitted even if its other factor is infinite or NaN. If the solution may be outside
+    the loop's range, a condition excludes it.
     """
 
     loop: str
@@ -135,7 +137,8 @@ class Solve(Primitive):
         def moved(index: Affine) -> Affine:
             return collected(index.substitute({self.loop: value}))
 
-        # Conditions replace the equation if the other branch does not depend on the loop.
+        # Conditions can replace the equation in the select if its other branch does not depend on
+        # the loop.
         instead: tuple[Cond, ...] = ()
         if self.loop not in vars_of(where_fails(leaf.value, cond)):
             instead, needed = needed, ()
@@ -152,7 +155,7 @@ class Solve(Primitive):
                 decided.append(guard)
         body = only_where(tuple(decided), body, leaf.reducer)
         first = leaf.first
-        if first is not None:  # the first update has all other reduction loops at zero, as before
+        if first is not None:  # in the first update, all other reduction loops are at zero
             first = tuple(map(normal_cond, first_without(first, (self.loop,))))
         new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         inside = nest_loops(chain[1:], (new,))
@@ -161,8 +164,8 @@ class Solve(Primitive):
     def _solution(
         self, leaf: Update, ranges: dict[str, Interval]
     ) -> tuple[Cond, Affine, tuple[Cond, ...]]:
-        """Return the condition that determines the loop's value, the value, and the conditions
-        under which the value is in the loop's range."""
+        """Return three results: the condition that determines the loop's value, this value, and the
+        conditions under which the value is in the loop's range."""
         for cond in dict.fromkeys(index_conds(leaf.value)):
             congruence = congruence_of(cond)
             if congruence is None or self.loop not in congruence.index.vars():
@@ -175,7 +178,7 @@ class Solve(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class SkipZeros(Primitive):
-    """Convert conditions of padding to guards of a reduction's updates.
+    """Convert the conditions of padding in a reduction to guards of its updates.
 
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
@@ -189,9 +192,10 @@ class SkipZeros(Primitive):
     The select remains, so that CacheRead can make a padded copy of the tile's rows.
 
     A guard on outer loops is tested in these loops, and a guard that Partition makes constant has
-    no cost. Legal if every update of `buffer` combines with an existing value (after CacheWrite)
-    and the other branch of the select is neutral: zero as a factor of a summand, or the reduction's
-    identity as the whole value. Products of a padding zero with an infinity or NaN are skipped too.
+    no cost. Legal if every update of `buffer` combines with an existing value, as after CacheWrite.
+    The other branch of the select must be neutral: zero as a factor of a summand, or the
+    reduction's identity as the whole value. Products of a padding zero with an infinity or NaN are
+    skipped too.
     """
 
     buffer: str
@@ -228,8 +232,8 @@ class SkipZeros(Primitive):
         return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
 
     def _guarded(self, update: Update, decided: set[str] | None) -> Update:
-        """Return `update` guarded by its conditions of padding. If `decided` is given, these are
-        only the conditions on the loops `decided`, and the selects remain."""
+        """Return `update` guarded by its conditions of padding. If `decided` is given, only
+        conditions that depend on no other loops become guards, and the selects remain."""
         conds = neutral_conditions(update.value, update.reducer)
         value = update.value
         if decided is None:

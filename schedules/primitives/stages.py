@@ -122,7 +122,8 @@ def _producer(nest: Nest, buffer: str, source: object) -> Producer:
 def _moved_stage(
     producer: Producer, old: Buffer, box: BufferBox, region: TensorRegion, place: LoopPosition
 ) -> tuple[Stmt, ...]:
-    """Return loops that compute the region `box` of the stage's buffer `old` at `place`."""
+    """Return loops that compute the region `region` of the stage's buffer `old` in the private
+    buffer `box` at `place`."""
     element = region.element(box.position)
     mapping = {loop.var: e for loop, e in zip(producer.spatial, element, strict=True)}
     leaf = producer.leaf
@@ -137,8 +138,8 @@ def _moved_stage(
 class Inline(Primitive):
     """Inline an elementwise stage into all its readers (`compute_inline`).
 
-    Legal if the stage is unscheduled, elementwise and not an output, and if no expression exceeds
-    the limits of `limits.py`.
+    Legal if the stage is unscheduled, elementwise and not an output. The resulting expressions must
+    not exceed the limits of `limits.py`.
     """
 
     buffer: str
@@ -175,7 +176,8 @@ class Inline(Primitive):
 
 
 def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
-    """Return `stmts` without the stage, and without allocation and prefetches of its buffer."""
+    """Return `stmts` without the stage, and without the allocation and the prefetches of its
+    buffer."""
     buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:

@@ -36,8 +36,8 @@ from .reads import IterationBox, leading_tiles
 _SMALLEST_POINTS = 1 << 15
 """Boxes with fewer points are not split: the overhead of NumPy calls would dominate."""
 _GAIN = 0.75
-"""A box is split if its clipped halves together have at most this fraction of its clipped points.
-"""
+"""A box is split if its two clipped halves together have at most this fraction of the points of the
+clipped box."""
 _LOOKED_AT = 1 << 14
 _WASTE, _LEAST_SHARE = 1.5, 1e-3
 """Estimated points in active boxes per active point, and the minimum of `active_share`."""
@@ -45,25 +45,24 @@ _WASTE, _LEAST_SHARE = 1.5, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The boxes of an iteration space in which terms may be active.
-
-    The caller evaluates and reduces `boxes`. Each output in the boxes `partial` also has terms
-    outside `boxes`, all with the value `neutral`. `disjoint`: whether no two of `boxes` contribute
-    to the same output element.
-    """
+    """The boxes of an iteration space in which terms may be active."""
 
     boxes: list[IterationBox]
+    """The boxes that the caller evaluates and reduces."""
     partial: list[IterationBox]
+    """Boxes whose outputs also have terms outside `boxes`. All of these terms are `neutral`."""
     neutral: Const | None
+    """The value of each term outside `boxes`, or None if there are no such terms."""
     disjoint: bool
+    """Whether no output element has terms in two of `boxes`."""
 
 
 def active_boxes(
     stage: Stage, whole: IterationBox, max_points: int, finite: Callable[[], bool]
 ) -> Active:
-    """Return the active boxes of `whole`, split along output axes to at most `max_points` points if
-    possible. `finite` returns whether all tensors that the body reads are finite: only then is a
-    product with zero neutral."""
+    """Return the boxes of `whole` in which terms may be active, each with at most `max_points`
+    points. Output axes are split before reduction axes. `finite()` returns whether all tensors that
+    the body reads are finite. Only then is a product with zero neutral."""
     conds, neutral = _conditions(stage, finite)
     outer = len(stage.axes)
     if neutral is None:
@@ -102,7 +101,7 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
 
 def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
     """Return the conditions that must all hold for a term to be active, and the value of a term if
-    one of them fails, or () and None."""
+    one of them fails. Return () and None if no condition depends on a reduction axis."""
     match stage.kind:
         case Reduction(Reducer.SUM | Reducer.MAX | Reducer.MIN as reducer, axes):
             pass
@@ -122,9 +121,9 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
 def _chosen(
     node: Scalar, reducer: Reducer, known: Const | None
 ) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
-    """Return `node` without its outer index guards, the conditions of these guards, and the
-    constant that they select if a condition fails. Only guards are removed whose constant is
-    neutral for `reducer` and equals `known` (if not None)."""
+    """Remove the outer Selects on index conditions from `node`. Return the inner expression, the
+    conditions, and the constant that the Selects return if a condition fails. A Select is removed
+    only if its constant is neutral for `reducer`, and equals `known` unless `known` is None."""
     match node:
         case Select(All(conds), on_true, Const(value, _) as other):
             counts = value != 0 if reducer is Reducer.SUM else isnan(value)
@@ -158,7 +157,7 @@ class _Linear:
 
 
 def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
-    """Return those conditions that have no divisions and remainders. `names` are the axes."""
+    """Return the conditions without divisions and remainders as `_Linear`. `names` are the axes."""
     found = []
     for cond in conds:
         terms = cond.index.terms
@@ -197,8 +196,9 @@ def _best_halves(
     outer: int,
     places: Sequence[int],
 ) -> tuple[IterationBox, IterationBox] | None:
-    """Return the halves of `box` along the axis of `places` for which the clipped halves have the
-    fewest points, or None if they have more than the fraction `_GAIN` for every axis."""
+    """Return the two halves of `box`, cut along the axis for which the clipped halves have the
+    fewest points. `places` are the positions of the axes to try. Return None if no cut leaves at
+    most the fraction `_GAIN` of the points of `clipped`."""
     best: tuple[float, tuple[IterationBox, IterationBox]] | None = None
     for place in places:
         if box.extents[place] < 2:
@@ -212,7 +212,8 @@ def _best_halves(
 
 
 def _any_halves(box: IterationBox, outer: int) -> tuple[IterationBox, IterationBox] | None:
-    """Return the halves of `box` along its first output axis with more than one point, or None."""
+    """Return the halves of `box` along its first output axis with more than one iteration, or None
+    if there is no such axis."""
     place = next((p for p in range(outer) if box.extents[p] > 1), None)
     return None if place is None else _halves(box, place)
 
@@ -230,8 +231,8 @@ def _halves(box: IterationBox, place: int) -> tuple[IterationBox, IterationBox]:
 
 
 def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> IterationBox | None:
-    """Return `box` with the ranges of its reduction axes clipped to the iterations in which all
-    `conds` may hold, or None if no iteration remains."""
+    """Clip the ranges of the reduction axes of `box` to the iterations in which all `conds` may
+    hold. Return the new box, or None if no iteration remains."""
     if not box.points:
         return None
     low, high = list(box.starts), [s + e - 1 for s, e in zip(box.starts, box.extents, strict=True)]
@@ -247,7 +248,7 @@ def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> Iterati
         for place, factor in cond.terms:
             if place < outer:
                 continue
-            # factor * axis >= rest; for an equation also factor * axis <= other.
+            # factor * axis >= rest. For an equation, factor * axis <= other holds too.
             rest = -(most - factor * (high[place] if factor > 0 else low[place]))
             other = -(least - factor * (low[place] if factor > 0 else high[place]))
             bounds = [rest, other if cond.equal else None]

@@ -1,7 +1,8 @@
-"""Sums of products by matrix multiplication: the fast path of the reference.
+"""Compute sums of products by matrix multiplication. This is the fast path of the reference.
 
-`recognise` matches a stage that sums a product. The product is split into two factors that each
-depend on a subset of the axes, and the factors are contracted with `np.matmul`.
+`recognise` matches a stage that sums products. It splits the product into two factors, each of
+which depends on a part of the axes. `pieces` divides the iteration space into boxes whose factors
+fit in memory. `contract` multiplies and sums the factors of one piece with `np.matmul`.
 """
 
 from __future__ import annotations
@@ -34,53 +35,58 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
-"""Most elements of both factors of a piece together: 64 MB of float64."""
+"""Largest number of elements of both factors of a piece together: 64 MB of float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of the summed products, with conditions that are evaluated together with it.
-
-    If one of the conditions `given` fails, there is no product: the expression selects zero. If one
-    of the conditions `lent` fails, the *other* factor is zero; the product is then NaN if this
-    factor is NaN or infinite.
-    """
+    """One factor of the summed products, with conditions that are evaluated together with it."""
 
     node: Scalar
     given: tuple[Cond, ...] = ()
+    """Conditions of the whole product. If one fails, the expression selects zero instead of the
+    product."""
     lent: tuple[Cond, ...] = ()
+    """Conditions of the other factor. If one fails, the other factor is zero; the product is then
+    NaN if this factor is NaN or infinite."""
 
     @property
     def value(self) -> Scalar:
-        """`node` guarded by all conditions; valid for finite operands."""
+        """`node`, or zero if a condition fails. For NaN or infinite operands, the product may be
+        wrong."""
         return masked(self.node, (*self.given, *self.lent))
 
 
 def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
-    """Return `node` guarded by `conds`, with zero if one of them fails."""
+    """Return an expression that is `node` if all `conds` hold, else zero."""
     return Select(All(conds), node, Const(0, node.dtype)) if conds else node
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A stage that computes `sum(left * right)`. In `stage`, some axes of the matched stage are
-    split in two; the elements of its tensor and their order are unchanged.
-
-    Output axes: `batch` axes index both factors, `rows` only the left one, `columns` only the right
-    one. Summed axes: `inner` axes index both factors, `left_sums` only the left one, `right_sums`
-    only the right one. Other summed axes have `repeats` iterations, which repeat each term.
-    """
+    """A stage that computes `sum(left * right)`, with its axes grouped by the factors that they
+    index."""
 
     stage: Stage
+    """The matched stage. Some of its axes may be split in two. The elements of its tensor and their
+    order are unchanged."""
     left_factor: Factor
     right_factor: Factor
     batch: tuple[Axis, ...]
+    """Output axes that index both factors."""
     rows: tuple[Axis, ...]
+    """Output axes that index only the left factor."""
     columns: tuple[Axis, ...]
+    """Output axes that index only the right factor."""
     inner: tuple[Axis, ...]
+    """Summed axes that index both factors."""
     left_sums: tuple[Axis, ...]
+    """Summed axes that index only the left factor."""
     right_sums: tuple[Axis, ...]
+    """Summed axes that index only the right factor."""
     repeats: int
+    """Number of times that each term is added: the iterations of the summed axes that index no
+    factor."""
 
     @property
     def left(self) -> Scalar:
@@ -104,8 +110,8 @@ def recognise(
 ) -> Contraction | None:
     """Return `stage` as a contraction, or None if it is not one or this is not profitable.
 
-    It is profitable if each factor has `gain` times fewer points than the sum has terms; with
-    `gain` 1, a matrix-vector product is a contraction too. Axes in `whole` are not split.
+    A contraction is profitable if each factor has at most 1 / `gain` of the points of the iteration
+    space. With `gain` 1, this includes matrix-vector products. Axes in `whole` are not split.
     """
     if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
@@ -123,9 +129,12 @@ def recognise(
 
 
 def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
-    """Return `stage` with each axis i that occurs in i // q or i % q split into i_o * q + i_i,
-    except axes in `whole`. A factor X[f // q * n + c] of a grouped convolution then depends on f_o
-    only."""
+    """Split axes that occur in divisions, and return the new stage.
+
+    An axis i that occurs in i // q or i % q becomes i_o * q + i_i. It is not split if it is in
+    `whole`, if it occurs with several divisors, or if q is not a proper divisor of its extent. A
+    factor X[f // q * n + c] of a grouped convolution then depends on f_o only.
+    """
     body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
     taken = {a.name for a in stage.all_axes}
     for axis in stage.all_axes:
@@ -168,7 +177,8 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
 
 def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
-    """Return `node` without outer guards that select zero otherwise, and their conditions."""
+    """Remove the outer Selects that return zero if an index condition fails. Return the inner
+    expression and the conditions."""
     match node:
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
             return _unconditional(x)  # the reference does not round: the cast is the identity
@@ -216,8 +226,8 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Return both factors with their conditions and the conditions `given` of the product. Each
-    condition is evaluated with the factor that then has fewer points."""
+    """Return both factors with all conditions: their own, and those of the product (`given`). Each
+    condition is evaluated together with the factor that has fewer points afterwards."""
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]
@@ -269,9 +279,9 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
 
 
 def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator[IterationBox]:
-    """Split the iteration space into pieces whose two factors together have at most
-    `MAX_FACTOR_POINTS` elements. `places` has the coordinates of sampled axes. Pieces do not have
-    the axes that index neither factor."""
+    """Yield boxes (pieces) that divide the iteration space. The two factors of a piece have at most
+    `MAX_FACTOR_POINTS` elements together. `places` has the coordinates of sampled axes. Axes that
+    index no factor are omitted."""
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
     every = plan.stage.all_axes
     axes = [a for a in every if a.name in used]
@@ -299,8 +309,8 @@ def side_box(axes: Sequence[Axis], piece: IterationBox) -> IterationBox:
 def contract(plan: Contraction, piece: IterationBox, left: Array, right: Array) -> Array:
     """Return `sum(left * right)` over `piece`, an array with one dimension per output axis.
 
-    The dimensions of `left` and `right` are `plan.left_axes` and `plan.right_axes` within `piece`.
-    Output axes that index neither factor have extent 1. Integers wrap modulo 2**bits.
+    The dimensions of `left` and `right` are the axes `plan.left_axes` and `plan.right_axes` of
+    `piece`. Output axes that index no factor have extent 1. Integers wrap modulo 2**bits.
     """
     result = matmul(flat_left(plan, piece, left), flat_right(plan, piece, right))
     if plan.repeats > 1:
@@ -313,20 +323,20 @@ def _size(axes: tuple[Axis, ...], piece: IterationBox) -> int:
 
 
 def flat_left(plan: Contraction, piece: IterationBox, left: Array) -> Array:
-    """Return `left` reshaped to [batch, rows, inner, sums]."""
+    """Return `left` reshaped to [batch, rows, inner, left_sums]."""
     roles = (plan.batch, plan.rows, plan.inner, plan.left_sums)
     return left.reshape([_size(axes, piece) for axes in roles])
 
 
 def flat_right(plan: Contraction, piece: IterationBox, right: Array) -> Array:
-    """Return `right` reshaped to [batch, inner, columns, sums]."""
+    """Return `right` reshaped to [batch, inner, columns, right_sums]."""
     roles = (plan.batch, plan.inner, plan.columns, plan.right_sums)
     return right.reshape([_size(axes, piece) for axes in roles])
 
 
 def matmul(left: Array, right: Array) -> Array:
-    """Return the products of both factors summed over the `inner` and `sums` dimensions, shape
-    [batch, rows, columns]."""
+    """Multiply the reshaped factors of `flat_left` and `flat_right`, and sum over all summed axes.
+    Return an array of shape [batch, rows, columns]."""
     a, b = (x[..., 0] if x.shape[-1] == 1 else x.sum(axis=-1, dtype=x.dtype) for x in (left, right))
     return np.asarray(np.matmul(a, b) if a.dtype.kind == "f" else _integer_matmul(a, b))
 
@@ -343,8 +353,8 @@ def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
 
 
 def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
-    """Return the slices of the output for the result of `contract`, full for axes not in
-    `piece`."""
+    """Return the part of the output to which the result of `contract` is added, as one slice per
+    output axis. The slice is full for axes that are not in `piece`."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 
@@ -353,7 +363,8 @@ def _integer_matmul(a: Array, b: Array) -> Array:
     """Return `a @ b` modulo 2**bits, computed in float64, which is a hundred times as fast in
     NumPy.
 
-    Sums below 2**53 are exact in float64, in any order; larger numbers are split into 16-bit limbs.
+    Sums below 2**53 are exact in float64, in any order. Factors with larger sums are split into
+    16-bit limbs.
     """
     depth = a.shape[-1]
     if depth * _magnitude(a) * _magnitude(b) < 1 << 53:

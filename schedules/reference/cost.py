@@ -22,18 +22,18 @@ from .sample import Sample, grid_of, sampled_stage
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCosts:
-    """Seconds per point for each kind of node.
-
-    `node`: an operation, a strided read or a term of a reduction. `gather`: a read with a computed
-    index. `rounded`: an addition, subtraction or division of floats. `function`: a unary function.
-    `product`: one product of a float64 matrix multiplication.
-    """
+    """Seconds per point for each kind of node."""
 
     node: float
+    """An operation, a strided read or a term of a reduction."""
     gather: float
+    """A read whose index is computed for each element."""
     rounded: float
+    """An addition, subtraction or division of floats."""
     function: float
+    """A unary function."""
     product: float
+    """One multiply-add of a float64 matrix multiplication."""
 
 
 VALUES = ReferenceCosts(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
@@ -49,10 +49,10 @@ _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 def predicted_secs(
     workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
 ) -> float:
-    """Return the seconds to evaluate `workload`, or only its elements `sample`.
+    """Return the predicted seconds to evaluate `workload`, or only its elements `sample`.
 
-    `bounded`: whether the error bound is included. `finite`: whether the inputs have no NaN and no
-    infinities, so that products with zero can be skipped.
+    `bounded` states whether the error bound is also computed. `finite` states whether the inputs
+    have no NaN and no infinities, so that products with zero can be skipped.
     """
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
     sampled = {name for name, grid in grids.items() if any(p is not None for p in grid)}

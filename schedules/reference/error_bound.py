@@ -88,7 +88,8 @@ def evaluate_with_bound(
     exact_stages: Collection[str] = (),
     sample: Sample | None = None,
 ) -> list[tuple[Array, Array]]:
-    """Return `bounded_outputs` with a dense array for every bound."""
+    """Return (values, bound) for every output, as `bounded_outputs` does, but with an array of
+    zeros instead of None."""
     found = bounded_outputs(workload, inputs, exact_stages, sample=sample)
     return [(values, dense(errors, values.shape)) for values, errors in found]
 
@@ -106,10 +107,10 @@ def bounded_outputs(
 
     `inputs` and `sample` have the same meaning as for `evaluate.evaluate`, and `values` equal its
     results up to float64 rounding. A bound is a float64 array of the same shape, or None if it is
-    zero everywhere. It is infinite if any value is accepted (overflow, a root of a possibly
-    negative value). `exact_stages` are stages that do not round for these inputs
-    (`exactness.value_ranges`). If `continuous`, the inputs were drawn from continuous
-    distributions, so that long sums have a probabilistic bound (`error_sums`).
+    zero everywhere. It is infinite at elements for which every value is accepted, for example after
+    overflow or a root of a value that may be negative. `exact_stages` are stages that do not round
+    for these inputs (`exactness.value_ranges`). If `continuous`, the inputs were drawn from
+    continuous distributions, so that long sums have a probabilistic bound (`error_sums`).
     """
     signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
@@ -144,7 +145,8 @@ def _stage(
 
 
 def _given(errors: Array) -> Array:
-    """Return `errors`, enlarged to cover the roundings of the comparison, with infinity for NaN."""
+    """Return `errors`, slightly enlarged, with infinity for NaN. The increase covers the roundings
+    when outputs are compared with the bound."""
     errors = np.asarray(errors * (1 + 2.0**-30))
     if not np.isnan(errors.max(initial=0.0)):
         return errors
@@ -160,7 +162,8 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
-    """Evaluate the body and its bound box by box, as `evaluate._by_boxes` does."""
+    """Return the elements of `stage` and their errors, evaluated box by box: the general path.
+    `measured` is the result of `measured_growth`."""
     whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
@@ -202,7 +205,8 @@ def _reduced(
     wanted: Terms,
     measured: float | None,
 ) -> Bounded:
-    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`."""
+    """Evaluate the body of a reduction over its boxes, and combine the results by `reducer`. Return
+    the elements of the stage and their errors."""
     shape, dtype, outer = stage.tensor.shape, stage.tensor.dtype, len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
@@ -217,7 +221,8 @@ def _reduced(
         total[where] = combiner(reducer.op, total.dtype)(total[where], part)
 
     def fill(box: IterationBox) -> int | None:
-        """Evaluate and combine one box, and return the common step of its terms."""
+        """Evaluate and combine one box. Return an s such that all of its terms are multiples of
+        2**s, or None if there is none."""
         value, new_parts, step = box_parts(stage, reducer, box, env, wanted)
         for total, part in zip((values, *parts), (value, *new_parts), strict=True):
             if part is not None:
@@ -291,18 +296,16 @@ def _contracted(
 
 @dataclass(frozen=True, slots=True)
 class _BoundedFactor:
-    """A factor over one piece, with its errors.
-
-    `size` are the magnitudes of its finite values. `errors` are the errors at points with a
-    product; None means zero. `doubtful` is a mask of the points at which the factor may not be
-    finite and the other factor is zero because of a condition: a kernel may compute or omit that
-    product.
-    """
+    """One factor of a contraction over one piece, with its errors."""
 
     side: FactorValues
     size: Array
+    """Magnitudes of the finite values; 0 for NaN and infinities."""
     errors: FactorValues | None
+    """Errors at points with a product. None means zero."""
     doubtful: Array | None
+    """Mask of the points at which this factor may be NaN or infinite, and a condition makes the
+    other factor zero. A kernel may compute or omit these products."""
 
     def marked(self, box: IterationBox) -> Marked:
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
@@ -312,7 +315,7 @@ class _BoundedFactor:
 
     @property
     def reach(self) -> FactorValues:
-        """Upper bounds of the magnitudes. The factor must have errors."""
+        """Upper bounds of the magnitudes. `errors` must not be None."""
         assert self.errors is not None
         return replace(self.side, raw=self.size + self.errors.raw)
 

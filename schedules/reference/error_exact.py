@@ -23,7 +23,7 @@ from .error_rounding import Errors, smallest_normal
 from .math import Array
 
 NO_STEP = 2000
-"""The step of zero, which is a multiple of every power of two."""
+"""Result of `common_step` for zeros, which are multiples of every power of two."""
 _SAMPLE = 64
 
 
@@ -31,7 +31,7 @@ def sample(values: Array) -> Array:
     """Return up to about 64 elements of `values`, evenly spread, as a vector."""
     if values.size <= _SAMPLE:
         return values.reshape(-1)
-    # An odd stride samples every phase of a period that is a power of two.
+    # If values repeat with period 2**n, an odd stride samples all positions of the period.
     return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
 
 
@@ -46,7 +46,7 @@ def is_number_of(values: Array, dtype: DType) -> Array:
 
 def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
     """Return a mask of the float64 sums a + b in `values` that are exact and representable in
-    `dtype`, or None if a sample suggests that there are none.
+    `dtype`. Return None if a sample suggests that there are none.
 
     The test is that the error term of Knuth's TwoSum is zero.
     """
@@ -58,8 +58,9 @@ def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
 
 
 def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Return the mask of `exact_sum` for the products a * b in `values`. The product of two f32
-    numbers is exact in float64."""
+    """Return a mask of the float64 products a * b in `values` that are exact and representable in
+    `dtype`. Return None if a sample suggests that there are none. For f64, only products of two f32
+    numbers are classified as exact."""
     if not dtype.is_float:
         return None
     if dtype is not DType.F64:
@@ -72,8 +73,9 @@ def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | No
 
 
 def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Return the mask of `exact_sum` for the quotients a / b in `values`. A kernel may compute them
-    as a * (1 / b), so b must be a power of two or a must be zero."""
+    """Return a mask of the float64 quotients a / b in `values` that are exact and representable in
+    `dtype`. Return None if a sample suggests that there are none. A kernel may compute a * (1 / b).
+    Therefore b must be a power of two, or a must be zero."""
     if not dtype.is_float:
         return None
     if not (_is_power(sample(b), dtype).any() or (sample(a) == 0).any()):
@@ -83,7 +85,7 @@ def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | N
 
 
 def _is_power(values: Array, dtype: DType) -> Array:
-    """Return a mask of the numbers that are powers of two and, like their reciprocals, normal in
+    """Return a mask of the values of the form +-2**n for which 2**n and 2**-n are normal in
     `dtype`."""
     limit = 1 / smallest_normal(dtype) / 4
     size = np.abs(values)
@@ -105,7 +107,7 @@ def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The `FloatType` of `dtype`."""
+    """Tests of numbers of type `dtype`, as `ScalarFunction.exact` needs them (`FloatType`)."""
 
     dtype: DType
 
@@ -117,8 +119,9 @@ class _Numbers:
 
 
 def common_step(values: Array, dtype: DType) -> int | None:
-    """Return an s such that all `values` are multiples of 2**s, `NO_STEP` if all are zero, or None
-    if s is so small that sums could round."""
+    """Return an s such that all `values` are multiples of 2**s, or `NO_STEP` if all are zero.
+    Return None if a sample determines no such s, or if a single value exceeds 2**(s + precision),
+    so that sums may round."""
     some = sample(values)
     some = some[some != 0]
     if not some.size:
@@ -139,7 +142,8 @@ def common_step(values: Array, dtype: DType) -> int | None:
 
 def exact_sums(step: int | None, magnitude: Array, errors: Errors, dtype: DType) -> Array | None:
     """Return a mask of the sums that are exact in any order, or None if none is known to be exact.
-    The terms are multiples of 2**step; `magnitude` and `errors` are their total size and error."""
+    All terms are multiples of 2**step. For each sum, `magnitude` is the sum of the magnitudes of
+    its terms, and `errors` is the sum of their errors."""
     if step is None or not dtype.is_float:
         return None
     small = magnitude <= 2.0 ** min(step + dtype.binary.precision, 1000)

@@ -138,8 +138,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
         distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # inf - inf is NaN, which counts as an infinite bound. The factor covers the rounding of the
-        # difference if one branch is huge (-1e30).
+        # inf - inf is NaN, and a NaN bound counts as infinite. The factor covers the rounding of
+        # the difference if one branch is huge (-1e30).
         distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, distance + other), errors)
@@ -148,7 +148,7 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
 
 def _comparison(op: CompareOp, a: Bounded, b: Bounded) -> Bounded:
     """Return the result of a comparison, with an error of 1 at points at which a correct kernel may
-    return the other result. A comparison with a NaN in every kernel is decided."""
+    return the other result. If an operand is certainly NaN, the error is 0."""
     (left, left_errors), (right, right_errors) = a, b
     truth = compare(op, left, right)
     close = plus(left_errors, right_errors)
@@ -198,8 +198,9 @@ def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
 
 
 def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
-    """Return a mask of the NaN or infinite sums that are certain: the sum of the certainly NaN or
-    infinite terms is NaN, or it is infinite and the finite terms do not overflow."""
+    """Return a mask of the sums that are certainly NaN or infinite. Only the terms that are
+    certainly NaN or infinite are added. The sum is certain if this total is NaN, or if it is
+    infinite and the finite terms cannot overflow."""
     given = special_total(terms)
     reach = np.asarray(sum(finite_size(v) for _, (v, _) in terms))
     fits = np.isfinite(or_overflow(dtype, reach, as_array(errors)))
@@ -207,7 +208,8 @@ def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType)
 
 
 def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
-    """Return the `common_step` of all `operands` of type `dtype`, or None if one has none."""
+    """Return an s such that all elements of all `operands` are multiples of 2**s. Return None if an
+    operand has no `common_step`."""
     steps = []
     for values in operands:
         step = common_step(values, dtype) if dtype.is_float else None
@@ -219,7 +221,7 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
 
 def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
     """Return the maximum or minimum and its error. If an operand is NaN, the result is NaN if
-    `keeps_nan`, else either operand."""
+    `keeps_nan`; otherwise a kernel may return either operand."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
     if ex is None and ey is None:
@@ -267,7 +269,9 @@ def _scaled(
     b: Bounded,
     dtype: DType,
 ) -> Errors:
-    """Return the bound of a product or quotient of `a` and `b` with the propagated `errors`."""
+    """Return the error of `values`, the products or quotients of `a` and `b`. It is the propagated
+    `errors` plus the rounding error, which is `growth` times the magnitude. `exact` is a mask of
+    values that are exact if `a` and `b` are exact."""
     fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
@@ -322,7 +326,8 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
     """Return the largest change of a function if its argument changes by up to `error`.
 
-    `ScalarFunction.change` is three times as fast as an evaluation of both ends.
+    The function's `ScalarFunction.change` is used if it is defined, because it is three times as
+    fast as an evaluation at both ends of the interval.
     """
     change = op.function.change
     found = None if change is None else change(np, x, values, error)
@@ -350,7 +355,7 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
     value, error = x
     values = cast(value, target)
     if target.is_narrow_float:
-        if error is None:  # rounded once by every schedule
+        if error is None:  # every schedule rounds the same value
             return values, None
         low, high = _neighbourhood(value.astype(np.float64), error)
         change = _change(values, round_to(low, target), round_to(high, target))
@@ -369,7 +374,8 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
 
 
 def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
-    """Return the error of `values`, which have the error `error`, after rounding to `dtype`."""
+    """Return the error of `values` after rounding to `dtype`. Before rounding, their error is
+    `error`."""
     if not dtype.is_float:
         return error
     size = np.abs(values.astype(np.float64))
@@ -390,8 +396,8 @@ def _is_given(x: Bounded) -> Array:
 
 
 def term_of_sum(term: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
-    """Return `bounded_value` of a term of a sum. The bound is infinite at points at which the value
-    changes if products with padding are omitted: a kernel may compute or omit them."""
+    """Return the values of a term of a sum, and their errors. A kernel may compute or omit products
+    with padding. The error is infinite at points at which this changes the value."""
     values, errors = bounded_value(term, box, env)
     if np.isfinite(values).all() and not is_open(errors).any():
         return values, errors

@@ -43,9 +43,9 @@ def smallest_normal(dtype: DType) -> float:
 def rounded(
     dtype: DType, values: Array, errors: Errors, fresh: Array, exact: Array | None = None
 ) -> Errors:
-    """Return the propagated `errors` plus the rounding error `fresh` of one operation, infinite on
-    overflow. Results in the mask `exact` are not rounded if no error is propagated. The bound has
-    no meaning at NaN and infinite values."""
+    """Return the error of the results `values` of one operation: the propagated `errors` plus its
+    rounding error `fresh`. It is 0 for results in the mask `exact` whose propagated error is 0, and
+    infinite for results that may overflow. It has no meaning for NaN and infinite values."""
     if exact is not None:
         exact = exact if errors is None else exact & (errors == 0)
         if exact.all():
@@ -64,9 +64,9 @@ def sum_errors(
     tiny: float,
     exact: Array | None = None,
 ) -> Array:
-    """Return the bound of a sum of terms with total magnitude `magnitude` and total error `errors`.
-    Rounding adds `growth` times both totals, and `tiny` for underflow. Sums in the mask `exact` are
-    not rounded."""
+    """Return the error of sums. The terms of a sum have the total magnitude `magnitude` and the
+    total error `errors`. Rounding adds `growth` times both totals, and `tiny` for underflow. The
+    error is 0 for sums in the mask `exact`."""
     if not dtype.is_float:
         return dense(or_wrapped(dtype, magnitude, errors), magnitude.shape)
     total = errors + growth * (magnitude + errors)
@@ -82,7 +82,7 @@ def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
 
 
 def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:
-    """Return `errors`, with infinity for inexact integers that may wrap."""
+    """Return `errors`, with infinity for integers that have an error and may wrap."""
     if errors is None:
         return None
     room = dtype.integer_range[1]

@@ -97,7 +97,8 @@ def at_specials(
 
 
 def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
-    """Return the values of `own` with bounds that accept the results of two forms of a workload.
+    """Return the values of `own` with bounds that also accept the results of another form of the
+    workload. `own` and `other` are the outputs of the two forms.
 
     The reference values of the two forms differ by at most the sum of their bounds. If they differ
     and one of them is NaN or infinite, every value is accepted.
@@ -117,7 +118,7 @@ def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
 
 
 def sure_product(a: Bounded, b: Bounded) -> Array:
-    """Return a mask of the NaN or infinite products that are certain."""
+    """Return a mask of the products that are certainly NaN or infinite."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey) & (np.isinf(x) | np.isinf(y))
     clear = (is_nonzero(a) | is_zero(a)) & (is_nonzero(b) | is_zero(b))
@@ -125,8 +126,8 @@ def sure_product(a: Bounded, b: Bounded) -> Array:
 
 
 def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
-    """Return a mask of the NaN or infinite quotients a / b that are certain, also if computed as a
-    * (1 / b). `signed_zeros` states that zeros of b have a certain sign."""
+    """Return a mask of the quotients a / b that are certainly NaN or infinite, even if a kernel
+    computes a * (1 / b). `signed_zeros` states that zeros of b have a certain sign."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey)
     by_zero = is_zero(b) & (is_zero(a) | (is_nonzero(a) & signed_zeros))
@@ -135,11 +136,12 @@ def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
 
 
 def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_zero: bool) -> Array:
-    """Return a mask of the NaN or infinite function values that are certain.
+    """Return a mask of the function values that are certainly NaN or infinite.
 
-    A value is certain if the argument is certainly NaN or infinite, at a pole, and if the function
-    is NaN at the ends of the argument's range `low`..`high`. `signed_zero` states that a zero
-    argument has a certain sign.
+    A value is certain in three cases: (1) the argument is certainly NaN or infinite; (2) the
+    argument is exact and at a pole; (3) the function is NaN at the argument and at `low` and
+    `high`, the ends of the argument's range. `signed_zero` states that a zero argument has a
+    certain sign.
     """
     value, errors = x
     exact = as_array(errors) == 0
@@ -163,8 +165,9 @@ def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
 
 
 def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
-    """Return whether zeros of `node` have their IEEE signs in every correct kernel if zeros of
-    `tensors` do: `node` must not have additions or maxima."""
+    """Return whether every zero result of `node` has its IEEE sign in every correct kernel.
+    `tensors` are the tensors whose zeros have their IEEE signs. Additions and maxima do not
+    preserve the sign."""
     match node:
         case Const():
             return node.dtype.is_float
@@ -195,18 +198,16 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The data of a factor over `box` that is needed to find NaN and infinite sums.
-
-    `bounded` are the factor's values and errors. `there` is a mask of the points with a product
-    that no condition makes zero; None means everywhere. `doubtful` is a mask of the points at which
-    a condition makes the other factor zero and this factor may not be finite: a kernel may compute
-    or omit these products.
-    """
+    """The data of a factor over `box` that is needed to find NaN and infinite sums."""
 
     box: IterationBox
     bounded: Bounded
+    """The factor's values and errors."""
     there: Mask | None
+    """Mask of the points with a product that no condition makes zero. None means all points."""
     doubtful: Mask | None
+    """Mask of the points at which this factor may be NaN or infinite, and a condition makes the
+    other factor zero. A kernel may compute or omit these products. None means no points."""
 
     @property
     def is_clear(self) -> bool:
@@ -216,8 +217,9 @@ class Marked:
 
 
 class ProductTerms:
-    """An accumulator that finds the sums of a contraction that are certainly NaN or infinite, and
-    the undetermined sums. `shape` is the shape of the sums."""
+    """Finds the sums of a contraction that are certainly NaN or infinite, and the undetermined
+    sums. `add` is called for each piece, then `bound` returns the errors. `shape` is the shape of
+    the sums."""
 
     def __init__(
         self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Stored]
@@ -255,8 +257,8 @@ class ProductTerms:
         piece: IterationBox,
         boxes: tuple[IterationBox, IterationBox],
     ) -> bool:
-        """Add to `total` the number of products with factors in a pair of masks of `terms`. Return
-        whether there is any."""
+        """Count the products of each sum whose factors are in a pair of masks of `terms`. Add the
+        counts to `total`, and return whether there is any such product."""
         found = False
         for pair in terms:
             a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
@@ -274,8 +276,9 @@ class ProductTerms:
         return outside
 
     def bound(self, values: Array, errors: Array) -> Array:
-        """Return `errors`, the errors of the sums `values`, with the errors of `at_specials`, and
-        with infinity for sums with an undetermined term."""
+        """Return the errors of the sums `values`. The error of a NaN or infinite sum is 0 if the
+        sum is certain, else infinity. The error of another sum is infinity if a term is
+        undetermined, else its element of `errors`."""
         if not self._any:
             return errors
         errors = np.where(self._open > 0, np.inf, errors)
@@ -296,8 +299,8 @@ def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Arra
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Return pairs (mask of `left`, mask of `right`) of factors whose products are undetermined.
-    `out_left` and `out_right` are masks of padding."""
+    """Return pairs (mask of `left`, mask of `right`). The product of a factor in the first mask and
+    a factor in the second mask is undetermined. `out_left` and `out_right` are masks of padding."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:
@@ -311,8 +314,9 @@ def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array
 
 
 def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Return pairs as `_open_terms` does, of factors outside padding whose products are certainly
-    NaN."""
+    """Return pairs (mask of `left`, mask of `right`). The product of a factor in the first mask and
+    a factor in the second mask is certainly NaN. `out_left` and `out_right` are masks of padding,
+    which are excluded."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
     for one, other, out_one, out_other, swapped in pairs:

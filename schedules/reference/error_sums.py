@@ -43,6 +43,7 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box
 
 PARTS = {Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
+"""Number of arrays that `box_parts` returns for each reducer."""
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
@@ -55,11 +56,12 @@ _MOST_SAMPLED = 24
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Which properties of a sum's terms are computed: the common step, the number of nonzero
-    terms."""
+    """Which properties of a sum's terms are computed."""
 
     steps: bool
+    """Whether an s is computed such that all terms are multiples of 2**s."""
     counts: bool
+    """Whether the nonzero terms are counted."""
 
 
 def terms_to_look_for(
@@ -80,7 +82,8 @@ def is_sparse(left: Array, right: Array) -> bool:
 
 
 def joint_steps(left: Array, right: Array, dtype: DType) -> int | None:
-    """Return the common step of all products of two factors, or None if there is none."""
+    """Return an s such that all products of the two factors are multiples of 2**s, or None if a
+    factor has no `common_step`."""
     a = common_step(left, dtype)
     b = None if a is None else common_step(right, dtype)
     return None if a is None or b is None else a + b
@@ -99,11 +102,13 @@ def _terms(
 def box_parts(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """Return the values of the body over `box`, arrays for `combined_errors`, and the common step.
+    """Return the values of the body over `box`, arrays for `combined_errors`, and an s such that
+    all terms are multiples of 2**s (or None).
 
-    The caller reduces each array by `reducer`, too. For a sum, they are the magnitudes, the errors,
-    the counts of nonzero terms, and the NaN or infinite terms. For a product: |t|, |t| + e, max(|t|
-    + e, 1) and both results of `sure_factors`. For max and min: t + e and t - e. None means zero.
+    The caller reduces each array by `reducer`, too. For a sum, the arrays are the magnitudes, the
+    errors, the counts of nonzero terms, and the NaN or infinite terms. For other reducers, let t be
+    a term and e its error. For a product: |t|, |t| + e, max(|t| + e, 1) and both results of
+    `sure_factors`. For max and min: t + e and t - e. An array None means zeros.
     """
     if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
@@ -145,8 +150,9 @@ def combined_errors(
     step: int | None,
     measured: float | None,
 ) -> Array:
-    """Return the bound of a stage's elements. `parts` are the arrays of `box_parts`, reduced over
-    all boxes; `step` is the common step of all terms; `measured` is the `measured_growth`."""
+    """Return the errors of a stage's elements `values`. `parts` are the arrays of `box_parts`,
+    reduced over all boxes. All terms are multiples of 2**step, unless `step` is None. `measured` is
+    the result of `measured_growth`."""
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
     match reducer:
@@ -204,10 +210,10 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 def measured_growth(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
-    """Return the bound for continuous distributions (see the module docstring) relative to the sum
-    of magnitudes, or None if the worst-case bound must be used.
+    """Return the probabilistic error of a sum of continuous inputs, relative to the sum of
+    magnitudes. Return None if the worst-case bound must be used.
 
-    Up to 24 elements, with half a million terms in total, are sampled.
+    It is computed from up to 24 sampled elements, with half a million terms in total.
     """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
@@ -226,8 +232,8 @@ def measured_growth(
 
 
 def _met(terms: Array, dtype: DType) -> float:
-    """Return the largest error of `terms` summed in two orders, relative to the sum of magnitudes,
-    or infinity if a term is not finite."""
+    """Sum `terms` in two orders in type `dtype`. Return the larger error relative to the sum of
+    magnitudes, or infinity if a term is not finite."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return np.inf
@@ -242,7 +248,7 @@ def _met(terms: Array, dtype: DType) -> float:
 def _sampled_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], count: int
 ) -> list[IterationBox]:
-    """Return up to `count` boxes, each with all terms of one output element; the elements are
+    """Return up to `count` boxes, each with all terms of one output element. The elements are
     evenly spread over the output."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)

@@ -86,7 +86,8 @@ def evaluate(
 
 
 def stored_sample(values: Array, stage: Stage, grid: Grid) -> Stored:
-    """Return `values`, the elements `grid` of `stage`, as later stages read them."""
+    """Return `values`, the elements `grid` of `stage`, as later stages read them: an array if all
+    elements were evaluated, else a `SampledTensor`."""
     complete = all(p is None for p in grid)
     return values if complete else SampledTensor(values, grid, stage.tensor.shape)
 
@@ -180,7 +181,7 @@ def _reduced(
 
 
 def are_finite(tensors: Iterable[Stored | None]) -> bool:
-    """Return whether all elements of `tensors` are finite; None has no elements."""
+    """Return whether all elements of `tensors` are finite. None is ignored."""
     return all(t is None or bool(np.isfinite(values_in(t)).all()) for t in tensors)
 
 
@@ -202,7 +203,8 @@ def _contracted(
 
 
 class _LastFactor:
-    """An evaluator of a factor. It caches the last box, which successive pieces may share."""
+    """Evaluates a factor over boxes. The last result is cached, because successive pieces may have
+    the same box."""
 
     def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
         self._factor = factor
@@ -218,14 +220,14 @@ class _LastFactor:
 
 
 def side_over(factor: Factor, box: IterationBox, tensors: Mapping[str, Stored]) -> FactorValues:
-    """Return `factor` at every point of `box`."""
+    """Return the values and the condition masks of `factor` at every point of `box`."""
     raw = factor_over(masked(factor.node, factor.given), box, tensors)
     return FactorValues(raw, *masks_over(factor, box))
 
 
 def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | None]:
-    """Return masks over `box` of the conditions `given` and `lent` of `factor`, or None for no
-    conditions."""
+    """Return two masks over `box`: the points at which the conditions `given` of `factor` hold, and
+    those at which `lent` hold. A mask is None if there are no such conditions."""
     given, lent = (
         np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
         for conds in (factor.given, factor.lent)

@@ -44,7 +44,7 @@ MAX_INPUT = 4
 @dataclass(frozen=True, slots=True)
 class ValueRange:
     """Values in `lo..hi` that are multiples of 2**step and computed without rounding. If `step` is
-    None, they may be rounded."""
+    None, the values may be rounded."""
 
     lo: float
     hi: float
@@ -57,17 +57,17 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Properties of a workload for given ranges of its inputs.
-
-    `tensors` has the value ranges of inputs and stages. `defined`: all functions and divisions have
-    finite values for their arguments. `bounded`: the magnitude of every float is at most a quarter
-    of the largest number of its type. `exact`: no output depends on a rounded value.
-    """
+    """Properties of a workload for given ranges of its inputs."""
 
     tensors: Mapping[str, ValueRange]
+    """The value ranges of inputs and stages."""
     defined: bool
+    """Whether all functions and divisions have finite values for their arguments."""
     bounded: bool
+    """Whether the magnitude of every float is at most a quarter of the largest number of its
+    type."""
     exact: bool
+    """Whether no output depends on a rounded value."""
 
     @property
     def exact_tensors(self) -> frozenset[str]:
@@ -151,7 +151,8 @@ class _Analysis:
         return ValueRange(max(least, partial.lo), min(greatest, partial.hi), partial.step)
 
     def _result(self, exact: ValueRange, dtype: DType) -> ValueRange:
-        """Return `exact`, the range before rounding or wrapping, as a range of `dtype`."""
+        """Return the range of type `dtype` for a result with the range `exact` before rounding or
+        wrapping."""
         if not dtype.is_float:
             low, high = dtype.integer_range
             if exact.lo < low or exact.hi > high:

@@ -23,28 +23,26 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class FactorValues:
-    """One factor at every point of a piece.
-
-    `given` is a mask of the points at which there is a product (`Factor.given`); elsewhere, `raw`
-    is zero. `met` is a mask of the points at which the conditions `Factor.lent` hold. None means
-    everywhere.
-    """
+    """One factor of a contraction at every point of a piece. A mask None means all points."""
 
     raw: Array
+    """The values, with zeros at points at which `given` is false."""
     given: Mask | None = None
+    """Mask of the points at which all conditions of the whole product hold (`Factor.given`)."""
     met: Mask | None = None
+    """Mask of the points at which all conditions of the other factor hold (`Factor.lent`)."""
 
     @property
     def values(self) -> Array:
-        """The factor, with zeros at points at which the product is zero because of a condition."""
+        """The values, with zeros at points at which a condition makes the product zero."""
         if self.met is None:
             return self.raw
         return np.where(self.met, self.raw, self.raw.dtype.type(0))
 
     @property
     def meets_zero(self) -> Mask | None:
-        """A mask of the points at which this factor is not finite and the other factor is zero
-        because of a condition, or None if there are none."""
+        """A mask of the points at which this factor is NaN or infinite, and a condition makes the
+        other factor zero. None means no points."""
         if self.met is None or self.raw.dtype.kind != "f":
             return None
         found = ~self.met & ~np.isfinite(self.raw)
@@ -54,7 +52,8 @@ class FactorValues:
 def contract_sides(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """Return `sum(left * right)` over `piece` by the rules of IEEE arithmetic; see `contract`."""
+    """Return `sum(left * right)` over `piece`, an array with one dimension per output axis. NaN and
+    infinities follow the rules of IEEE arithmetic."""
     result = contract(plan, piece, left.values, right.values)
     if result.dtype.kind != "f":
         return result
@@ -71,8 +70,8 @@ def contract_sides(
 def _by_classes(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """Return `contract_sides` as the sum of the products of finite factors, with NaN and infinities
-    set by the classes of the factors."""
+    """Return the result of `contract_sides`. It is the sum of the products of finite factors. NaN
+    and infinite sums are then set, as the classes of their factors determine."""
     ours, theirs = _SpecialPoints.of(left), _SpecialPoints.of(right)
 
     finite = matmul(flat_left(plan, piece, ours.finite), flat_right(plan, piece, theirs.finite))
@@ -95,16 +94,19 @@ def _by_classes(
 
 @dataclass(frozen=True, slots=True)
 class _SpecialPoints:
-    """Masks of the classes of one factor. At the points `present`, no condition makes it zero;
-    `meets_zero` is defined in `FactorValues`. `finite` are its values, with zero for others."""
+    """The classes of one factor's values, as masks of points."""
 
     finite: Array
+    """The values, with zeros in place of NaN and infinities."""
     present: Mask
+    """The points at which no condition makes the product zero."""
     zero: Mask
     not_a_number: Mask
     signs: dict[int, Mask]
     infinities: dict[int, Mask]
     meets_zero: Mask
+    """The points at which this factor is NaN or infinite and a condition makes the other factor
+    zero."""
 
     @classmethod
     def of(cls, side: FactorValues) -> _SpecialPoints:
@@ -125,7 +127,7 @@ class _SpecialPoints:
 
 
 def _infinite(a: _SpecialPoints, b: _SpecialPoints, sign: int) -> Iterator[tuple[Mask, Mask]]:
-    """Yield pairs (mask of `a`, mask of `b`): the product of a factor in the first mask and a
+    """Yield pairs (mask of `a`, mask of `b`). The product of a factor in the first mask and a
     factor in the second mask is an infinity of sign `sign`."""
     for own in (1, -1):
         yield a.infinities[own], b.signs[own * sign]
@@ -133,7 +135,8 @@ def _infinite(a: _SpecialPoints, b: _SpecialPoints, sign: int) -> Iterator[tuple
 
 
 def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, Mask]]:
-    """Yield pairs of masks as `_infinite` does, for products that are NaN."""
+    """Yield pairs (mask of `a`, mask of `b`). The product of a factor in the first mask and a
+    factor in the second mask is NaN."""
     yield a.not_a_number, b.present
     yield a.present, b.not_a_number
     yield a.infinities[1] | a.infinities[-1], b.zero
@@ -143,9 +146,12 @@ def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, 
 
 
 def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
-    """Set each element of `total`, shape [batch, rows, columns], if the sum has a product of a
-    factor in the mask `left`, shape [batch, rows, inner, sums], and a factor in the mask `right`,
-    shape [batch, inner, columns, sums]."""
+    """Set each element of `total` whose sum has a product of a factor in the mask `left` and a
+    factor in the mask `right`.
+
+    The shapes are [batch, rows, columns] of `total`, [batch, rows, inner, left_sums] of `left`, and
+    [batch, inner, columns, right_sums] of `right`.
+    """
     a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:

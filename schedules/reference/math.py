@@ -1,6 +1,6 @@
 """Scalar operations of the reference on NumPy arrays.
 
-Values of every float type are float64 arrays, rounded only by a cast to a narrow float. Values of
+Values of every float type are float64 arrays. Only a cast to a narrow float rounds them. Values of
 an integer type are arrays of that type, whose arithmetic wraps modulo 2**bits. Callers silence
 floating-point warnings.
 """
@@ -54,7 +54,7 @@ _BINARY: dict[BinaryOp, np.ufunc] = {
 
 
 def combiner(op: BinaryOp, dtype: np.dtype[Any]) -> np.ufunc:
-    """Return the ufunc of `op` on values stored in `dtype`; truth values are added modulo 2."""
+    """Return the ufunc that computes `op` on arrays of type `dtype`. Bools are added modulo 2."""
     if dtype.kind == "b" and op in (BinaryOp.ADD, BinaryOp.SUB):
         return np.logical_xor
     return _BINARY[op]
@@ -68,7 +68,7 @@ def binary(op: BinaryOp, a: Array, b: Array) -> Array:
 
 
 def reduce(reducer: Reducer, values: Array, dims: tuple[int, ...]) -> Array:
-    """Return `values` reduced over `dims`, in their own type."""
+    """Return `values` reduced over the dimensions `dims`, in the type of `values`."""
     if not dims:
         return values
     if values.dtype.kind == "b" and reducer is Reducer.SUM:
@@ -96,8 +96,8 @@ def cast(x: Array, dtype: DType) -> Array:
     """Return `x` cast to `dtype`.
 
     Float to integer truncates towards zero and saturates, and NaN becomes 0. Integer to integer
-    wraps. A cast to bool is `x != 0`. A cast to a narrow float rounds to nearest even. f32 and f64
-    are both float64 here.
+    wraps. A cast to bool is `x != 0`. A cast to a narrow float rounds to nearest even. A cast to
+    f32 or f64 does not round, because both are float64 here.
     """
     if dtype.is_narrow_float:
         return round_to(to_odd(x), dtype)

@@ -21,8 +21,9 @@ from ..algebra.scalar import (
 
 
 def without_padding(node: Scalar) -> Scalar:
-    """Return `node` with a select around each product that is zero if a condition fails, so that it
-    is zero even if another factor is NaN. Return `node` itself if there is no such product."""
+    """Return `node` with a Select around each product that has a factor with padding. The product
+    is then zero in the padding even if another factor is NaN. Return `node` itself if there is no
+    such product."""
 
     def leaf(part: Scalar) -> Scalar | None:
         if not (isinstance(part, Binary) and part.op is BinaryOp.MUL):

@@ -33,9 +33,11 @@ class AxisCoordinates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledTensor:
-    """A sample of the elements of a tensor of shape `shape`: `values[i, j, ...]` is the element at
-    the coordinates (places[0].values[i], places[1].values[j], ...). The coordinates of a dimension
-    without places are 0, 1, ..."""
+    """A sample of the elements of a tensor of shape `shape`.
+
+    `values[i, j, ...]` is the element at the coordinates (places[0].values[i], places[1].values[j],
+    ...). If `places[d]` is None, all coordinates of dimension d are present.
+    """
 
     values: Array
     places: tuple[AxisCoordinates | None, ...]
@@ -47,7 +49,7 @@ class SampledTensor:
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(found, len(places) - 1)  # positions beyond it are never used
+        return np.minimum(found, len(places) - 1)  # coordinates beyond the last one are never read
 
 
 Stored: TypeAlias = "Array | SampledTensor"
@@ -103,7 +105,8 @@ class IterationBox:
 def full_box(
     axes: Sequence[Axis], places: Mapping[str, AxisCoordinates] | None = None
 ) -> IterationBox:
-    """Return the box of all iterations of `axes`; the axes in `places` are sampled."""
+    """Return the box of all iterations of `axes`. `places` has the coordinates of sampled axes by
+    name."""
     found = tuple((places or {}).get(a.name) for a in axes)
     names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
     return IterationBox(
@@ -112,7 +115,8 @@ def full_box(
 
 
 def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
-    """Split `box` into tiles of at most `extents`; the last axis varies fastest."""
+    """Split `box` into boxes of at most `extents[n]` iterations along axis n. The last axis varies
+    fastest."""
     steps = [
         [(s + at, min(step, e - at)) for at in range(0, e, step)]
         for s, e, step in zip(box.starts, box.extents, extents, strict=True)
@@ -124,7 +128,7 @@ def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
 
 
 def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
-    """Split `box` along its leading axes into tiles of at most `max_points` points."""
+    """Split `box` along its leading axes into boxes of at most `max_points` points."""
     extents = list(box.extents)
     for place in range(len(extents)):
         rest = prod(extents[place + 1 :])
@@ -161,9 +165,9 @@ def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
 def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
     """Return `tensor[index]` at every point of `box`, in a shape that broadcasts to the box.
 
-    If the index is out of bounds, the value is 0 or any element of the array: an enclosing `Select`
-    takes its other branch at such points. `tensor` must be C-contiguous. The result may be a view
-    and must not be written.
+    If the index is out of bounds, the value is 0 or any element of the array. It is not used,
+    because the expression reads the tensor inside a `Select` that takes its other branch. `tensor`
+    must be C-contiguous. The result may be a view and must not be written.
     """
     if isinstance(tensor, SampledTensor):
         return _gather(tensor.values, index, box, tensor)

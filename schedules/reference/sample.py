@@ -1,4 +1,4 @@
-"""Samples: for each stage of a workload, the elements to evaluate.
+"""Determine samples: the elements of each stage that the reference evaluates.
 
 The sample of an output is a grid: all combinations of selected coordinates along each dimension.
 The sample of another stage contains all elements that its consumers read for their samples.
@@ -23,16 +23,18 @@ from .reads import AxisCoordinates, full_box, index_values
 Grid: TypeAlias = tuple[AxisCoordinates | None, ...]
 """The coordinates along each dimension of a tensor; None means all of them."""
 Sample: TypeAlias = Mapping[str, Grid]
-"""The grid of each stage by name; other stages are evaluated completely."""
+"""The grid of each stage by name. Stages without an entry are evaluated completely."""
 _MOST_LOOKED_AT = 1 << 20
-"""Most points that are enumerated for one index. With more, the whole dimension is evaluated."""
+"""Largest number of points for which the values of an index are enumerated. If there are more
+points, the whole dimension is evaluated."""
 _WHOLE = 0.75
-"""Fraction of a dimension from which the whole dimension is evaluated: reads are then views."""
+"""If a sample has at least this fraction of a dimension, the whole dimension is evaluated, because
+reads are then views."""
 
 
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
-    """Return the `coordinates` within `0..extent-1`, or None (all) if they are at least the
-    fraction `_WHOLE` of the extent."""
+    """Return the `coordinates` within `0..extent-1`. Return None, which means all coordinates, if
+    they are at least the fraction `_WHOLE` of the extent."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
     if not found.size:  # all reads are out of bounds: any element suffices
@@ -41,7 +43,8 @@ def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinate
 
 
 def demanded(workload: Workload, outputs: Sample) -> Sample:
-    """Return the sample of every stage that is needed for the elements `outputs` of the outputs."""
+    """Return, for every stage, the elements on which the elements `outputs` of the workload's
+    outputs depend."""
     wanted: dict[str, list[set[int] | None]] = {}
     for name in workload.outputs:
         shape = workload.stage(name).tensor.shape
@@ -71,7 +74,8 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
 def _values_of(
     index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
 ) -> set[int] | None:
-    """Return all values of `index`, or None if there are too many points to enumerate."""
+    """Return all values of `index` over `axes`, or None if there are too many points to
+    enumerate."""
     used = index.vars()
     own = [a for a in axes if a.name in used]
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:

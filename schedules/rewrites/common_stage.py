@@ -61,12 +61,14 @@ class ExtractCommonStage(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A subexpression of a stage's body. `axes` are its axes, in order of occurrence. Formulas with
-    the same `text` differ at most in the names of their axes."""
+    """A subexpression of a stage's body."""
 
     node: Scalar
     axes: tuple[Axis, ...]
+    """The axes of the subexpression, in order of occurrence."""
     text: str
+    """The printed subexpression with numbered axes. Formulas with the same text differ at most in
+    the names of their axes."""
 
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
@@ -87,7 +89,7 @@ def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:
-    """Return the operations that are always evaluated, outer ones first."""
+    """Return the operations of `body` outside Selects, outer ones first."""
     found: list[Scalar] = []
     pending = [body]
     while pending:

@@ -63,19 +63,19 @@ class GatherOverTaps(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Factor `number` of a sum of products, a filter along the reduction axis `axis`.
-
-    The factor is `load`, or zero out of bounds. The index of `load` in dimension `dim` is step *
-    axis + rest; `shape` is the shape of its tensor.
-    """
+    """A factor of a sum of products that is a filter along the reduction axis `axis`."""
 
     axis: Axis
     number: int
+    """The position of the factor in the sum of products."""
     load: Load
+    """The element that the factor reads. Out of bounds, the factor is zero."""
     dim: int
+    """The dimension of `load` with the index step * axis + rest."""
     step: int
     rest: Affine
     shape: tuple[int, ...]
+    """The shape of the tensor that `load` reads."""
 
     @property
     def taps(self) -> int:
@@ -89,8 +89,11 @@ class Filter:
 
 
 def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filter | None:
-    """Return the factor of `stage` that is a filter along `axis` and has the fewest taps per
-    output, or None. A filter is a factor that is zero outside its tensor."""
+    """Return the factor of `stage` that is a filter along `axis`, or None if there is no filter.
+
+    A filter is a factor that is zero outside its tensor. If there are several, the one with the
+    fewest taps per output is returned.
+    """
     found: list[Filter] = []
     for along in (each for each in stage.reduce_axes if each.name == axis):
         for number, factor in enumerate(factors_of(stage)):
@@ -141,9 +144,10 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 def _filter(
     factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
 ) -> Scalar:
-    """Return the read of the filter at `tap`. It has no bounds check in dimension `found.dim`.
+    """Return the read of the filter at `tap`, without a bounds check in dimension `found.dim`.
 
-    If another index depends on the element, the conditions `exists` are added.
+    `element` is the index of the input element. `exists` are the conditions that this element is in
+    bounds. They are added if another index of the filter depends on the element.
     """
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)

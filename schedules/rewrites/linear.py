@@ -46,8 +46,8 @@ def row_times(
 def _part(
     row: Sequence[Fraction], term: Term, group: Sequence[int], dtype: DType
 ) -> tuple[int, Scalar] | None:
-    """Return (sign, value), where sign * value is the sum of a group and its last term is positive
-    in the value, or None if all coefficients of the group are zero."""
+    """Return (sign, value): the sum of the terms of a group is sign * value. Return None if all
+    coefficients of the group are zero. The last term of the group is positive in `value`."""
     used = [i for i in reversed(group) if row[i]]
     if not used:
         return None

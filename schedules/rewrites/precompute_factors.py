@@ -19,15 +19,15 @@ from .rewrite import Rewrite
 class PrecomputeFactors(Rewrite):
     """Compute the product of some factors of `stage`, a sum of products, in a separate stage.
 
-    `factors` are the numbers of the factors in the order of the body. Reduction axes on which only
-    these factors depend are summed in the new stage, which splits a chain of products:
+    Reduction axes on which only these factors depend are summed in the new stage, which splits a
+    chain of products:
 
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
     The stated error is 0 because results are checked with the error bound of the rewritten
-    workload. The rewrite is legal for every sum of products of one type if the product retains all
-    its axes. It then only reassociates factors, which gives the same infinities and NaN as long as
+    workload. If no factor is moved out of a sum, the rewrite is legal for every sum of products of
+    one type. It then only reassociates factors. This gives the same infinities and NaN as long as
     no partial product overflows or underflows.
 
     If a factor is moved out of a sum, results may differ. For x = inf, a = 2 and b = -1, x * (a +
@@ -39,6 +39,7 @@ class PrecomputeFactors(Rewrite):
     label: ClassVar[str] = "precompute"
 
     factors: tuple[int, ...]
+    """The numbers of the factors, in the order of the body."""
 
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with the factors multiplied first, in normal form.
@@ -84,11 +85,12 @@ def factors_of(stage: Stage) -> tuple[Scalar, ...]:
 
 
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
-    """Return the axes of the product of the factors `chosen`, shared with `rest` or the result.
+    """Return the axes of the product of the factors `chosen` that are also axes of `rest` or of the
+    result.
 
-    If an operand has exactly these axes as dimensions, they are in the operand's order. Otherwise
-    the spatial axes are first and the reduction axes last. Reduction axes are first if no axis is
-    summed and the last spatial axis is the last axis of `stage`.
+    If an operand of `chosen` has exactly these axes as dimensions, they are in the operand's order.
+    Otherwise the spatial axes are first and the reduction axes last. Reduction axes are first if no
+    axis is summed and the last spatial axis is the last axis of `stage`.
     """
     chosen = tuple(chosen)
     used = _vars(chosen)

@@ -1,4 +1,4 @@
-"""The unit of the error of a rewritten kernel, for given inputs."""
+"""Compute the unit in which the error of a rewritten kernel is stated, for given inputs."""
 
 from __future__ import annotations
 

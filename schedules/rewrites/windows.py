@@ -21,16 +21,19 @@ from ..workload.validate import stage_ranges
 
 @dataclass(frozen=True, slots=True)
 class WindowAccess:
-    """The indices of one window. `walk` is the axis of output dimension `dim`; `tap` is a reduction
-    axis. Dimension `data_dim` of the data has the index walk + tap + offset. Dimension `weight_dim`
-    of the weight has the index tap + weight_offset."""
+    """The indices of one window: `walk` and `tap` together index a dimension of the data."""
 
     dim: int
+    """The output dimension of `walk`."""
     walk: Axis
+    """The output axis along which the window moves."""
     tap: Axis
+    """The reduction axis over the elements of the window."""
     data_dim: int
+    """The dimension of the data with the index walk + tap + offset."""
     offset: int
     weight_dim: int
+    """The dimension of the weight with the index tap + weight_offset."""
     weight_offset: int
 
 
@@ -75,7 +78,8 @@ def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | s
 
 
 def _read(node: Scalar) -> Load | None:
-    """Return the load `node`, or the load of a Select between a load and zero, or None."""
+    """Return the load `node`, or the load of a Select between a load and zero. Return None for
+    other nodes."""
     match node:
         case Load():
             return node
@@ -124,6 +128,6 @@ def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Win
 
 
 def _only_dim(index: tuple[Affine, ...], name: str) -> int | None:
-    """Return the only dimension whose index contains `name`; None if none or several contain it."""
+    """Return the dimension whose index contains `name`, or None unless there is exactly one."""
     using = [d for d, i in enumerate(index) if name in i.vars()]
     return using[0] if len(using) == 1 else None

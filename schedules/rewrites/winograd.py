@@ -31,22 +31,25 @@ from .windows import WindowAccess, WindowedSum, find_windows
 
 @dataclass(frozen=True, slots=True)
 class Winograd(Rewrite):
-    """Compute `stage` from tiles of its output.
+    """Compute `stage`, a convolution, from tiles of its output.
 
-    `tiles` are pairs (dimension, outputs per tile) in the order of dimensions: ((1, 4), (2, 4)) is
-    F(4x4, 3x3) if the windows are 3x3. A transform (U, V, A) has one stage per tiled dimension:
+    The transforms of the weight (U), of the data (V) and of the result (A) have one stage per tiled
+    dimension:
 
         U[k.., weight's dims]            = G weight
         V[k.., data's dims, tiled]       = B data              zero outside
         M[k.., output's dims, tiled]     = sum of V * U        over axes that are not taps
         stage                            = A M
 
-    The rewrite is legal if the stage is a sum of products in f32 or f64 over windows with steps of
-    one, a reduction axis remains in addition to the taps, an operand is an input of the workload,
-    `cook_toom.POINTS` has the window, and the workload allows `stated_error`.
+    The rewrite is legal if (1) the stage is a sum of products in f32 or f64 over windows with steps
+    of one, (2) a reduction axis remains in addition to the taps, (3) an operand is an input of the
+    workload, (4) `cook_toom.POINTS` has points for the windows, and (5) the workload allows
+    `stated_error`.
     """
 
     tiles: tuple[tuple[int, int], ...]
+    """Pairs (dimension, outputs per tile) in the order of dimensions. ((1, 4), (2, 4)) is F(4x4,
+    3x3) if the windows are 3x3."""
 
     @property
     def label(self) -> str:
@@ -55,7 +58,8 @@ class Winograd(Rewrite):
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with the stage rewritten, in normal form.
 
-        Raise ScheduleError if the stage is not such a sum or the workload does not allow the error.
+        Raise ScheduleError if a condition of the class docstring fails, or if there would be too
+        many stages or dimensions.
         """
         plan = self._plan(workload)
         stated = plan.stated_error
@@ -85,7 +89,7 @@ class Winograd(Rewrite):
             raise ScheduleError(self, found)
         inputs = {tensor.name for tensor in workload.inputs}
         if inputs.isdisjoint((found.data.tensor, found.weight.tensor)):
-            # Another rewrite may have computed the operands; `stated_error` has no sum of errors.
+            # `stated_error` does not include the errors of rewrites that computed both operands.
             raise ScheduleError(self, "no operand is an input: errors of operands would be added")
         windows = {w.dim: w for w in found.windows}
         tiled: list[_Tiled] = []
@@ -147,7 +151,7 @@ class _Plan:
         taps = {t.window.tap.name for t in self.tiled}
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
-        # Start-up: the module imports NumPy, which queries that only read a trace do not need.
+        # Start-up: queries that only read a trace then do not import NumPy.
         from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)
@@ -274,7 +278,7 @@ class _Plan:
         return replace(made, kind=Reduction(Reducer.SUM, left))
 
     def _tiled_axes(self) -> list[Axis]:
-        """Return the axes of the stage; a tiled axis counts tiles."""
+        """Return the axes of the stage. The extent of a tiled axis is its number of tiles."""
         counts = {t.window.walk.name: t.tiles for t in self.tiled}
         return [replace(a, extent=counts.get(a.name, a.extent)) for a in self.stage.axes]
 
@@ -313,8 +317,8 @@ class _Plan:
         return stages
 
     def _of_element(self) -> dict[str, Affine]:
-        """Return the number of an element's tile by axis, and its position in the tile as
-        `o{n}`."""
+        """Return the indices of an output element in the transformed tensors: its tile by axis
+        name, and its position in the tile as `o{n}`."""
         found: dict[str, Affine] = {}
         for n, t in enumerate(self.tiled):
             name = t.window.walk.name

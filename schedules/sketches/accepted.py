@@ -1,5 +1,5 @@
-"""Default setting of a program: the default of each part, or a nearby setting if primitives reject
-it. A part is the sketch of one fusion group.
+"""Choose the default setting of a program: the default of each part, or a nearby setting if
+primitives reject it. A part is the sketch of one fusion group.
 
 Feasibility predicts most rejections, but primitives make the final decision on legality. A rejected
 default must not remove a whole sketch from the space. Therefore further settings are tried, in
@@ -76,8 +76,8 @@ def write_parts(
     settings: Sequence[Sequence[int]],
     check: Callable[[], None] = lambda: None,
 ) -> TraceWriter:
-    """Return a writer with the steps of all parts. `check` is called before each step. Raise
-    ScheduleError if a primitive rejects a step."""
+    """Return a writer that contains the steps of all parts. `check` is called before each step.
+    Raise ScheduleError if a primitive rejects a step."""
     writer = TraceWriter(workload, check)
     writer.do(*(Inline(name) for name in inlined))
     for part, setting in zip(parts, settings, strict=True):
@@ -86,8 +86,8 @@ def write_parts(
 
 
 def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the feasible settings that differ from `default` in at most `MOST_CHANGED` knobs, the
-    nearest first."""
+    """Yield the feasible settings that differ from `default` in at most `MOST_CHANGED` knobs. The
+    nearest settings are first."""
     settings = np.concatenate([_changed(part.knobs, default, n + 1) for n in range(MOST_CHANGED)])
     settings = settings[part.feasible(settings)] if len(settings) else settings
     steps = np.abs(settings - np.asarray(default)).sum(axis=1)

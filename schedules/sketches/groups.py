@@ -1,7 +1,7 @@
-"""Fusion groups, the conditions for adding an earlier stage to a group, and the results of rules.
+"""Fusion groups, the results of rules, and the conditions for adding an earlier stage to a group.
 
-In Halide and TVM, `compute_at` specifies where a single stage is computed; a group specifies this
-for all stages that share axes with the last one. The sketches of rows, blocks of columns and
+In Halide and TVM, `compute_at` specifies where a single stage is computed. A group specifies this
+for all stages that share axes with the last one. The sketches of rows, of blocks of columns and of
 transforms share different axes.
 """
 
@@ -28,12 +28,14 @@ TASKS_PER_THREAD = 4
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Stages computed together. `last` provides the outer loops; `producers` are computed inside
-    them, in program order. The first `shared_axes` axes of `last` are axes of all stages."""
+    """Stages that are computed together."""
 
     last: StageView
+    """The stage that provides the outer loops."""
     producers: tuple[StageView, ...] = ()
+    """The other stages, in program order. They are computed inside the outer loops."""
     shared_axes: int = 0
+    """The number of leading axes of `last` that are axes of all stages."""
 
     @property
     def stages(self) -> tuple[StageView, ...]:
@@ -73,14 +75,14 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Input of the rules: the stages of a program and their readers. `left` are the names of the
-    stages that are earlier than the examined stage and not yet in a group."""
+    """Input of the rules: the stages of a program and their readers."""
 
     workload: Workload
     views: Mapping[str, StageView]
     target: Target
     readers: Mapping[str, tuple[StageView, ...]]
     left: tuple[str, ...]
+    """The names of the stages that are earlier than the examined stage and not yet in a group."""
 
     def before(self, left: Sequence[str]) -> Stages:
         return replace(self, left=tuple(left))
@@ -105,20 +107,22 @@ def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> S
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Reason why stages may be faster without the fusion that a rule matched. If `fallback_rule`
-    matches a stage, it replaces all other rules for that stage."""
+    """The reason why stages may be faster without the fusion that a rule matched."""
 
     reason: str
     fallback_rule: Rule | None = None
+    """A rule for a stage without the fusion. If it matches, no other rule is used for that
+    stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """Sketches of a rule for a stage, the most promising first, and the earlier stages that they
-    compute together with it."""
+    """The sketches with which a rule matches a stage."""
 
     parts: tuple[PartSketch, ...]
+    """The sketches, the most promising first."""
     fused_stages: tuple[str, ...] = ()
+    """The earlier stages that the sketches compute together with the stage."""
     alternative: Alternative | None = None
 
 
@@ -133,10 +137,12 @@ def absorb_producers(
     least: int,
     fits: Callable[[FusionGroup], bool] = lambda group: True,
 ) -> FusionGroup:
-    """Return the group `alone` of one stage, extended by earlier stages. A stage is added if only
-    members read it, it shares at least `least` axes with all its readers, and the group still
-    `fits`. `common(stage, reader)` returns the number of leading axes that both share, or -1 if
-    they cannot be fused."""
+    """Return the group `alone` of one stage, extended by earlier stages.
+
+    A stage is added if (1) only members of the group read it, (2) it shares at least `least` axes
+    with all its readers, and (3) the extended group `fits`. `common(stage, reader)` returns the
+    number of leading axes that both share, or -1 if they cannot be fused.
+    """
     group, members = alone, {alone.last.name}
     for name in reversed(stages.left):
         if not stages.only_needed_by(name, members):
@@ -153,9 +159,12 @@ def absorb_producers(
 def reads_boxes(
     group: FusionGroup, outer: Callable[[StageView], Sequence[StageLoop]] | None = None
 ) -> bool:
-    """Return whether one iteration of the `outer` loops (default: the shared axes) reads a box of
-    each producer, as ComputeAt requires. Outer loops with the same position count as the same
-    loop."""
+    """Return whether one iteration of the `outer` loops reads a box of each producer, as ComputeAt
+    requires.
+
+    The default of `outer` is the shared axes. Outer loops of different stages at the same position
+    count as the same loop.
+    """
     spans, fixed = dict[str, Interval](), dict[str, Interval]()
     indices: dict[str, list[Index]] = {name: [] for name in group.producer_names}
     for view in group.stages:
@@ -175,8 +184,8 @@ def reads_boxes(
 
 
 def leading_axes(tensor: str, reader: StageView) -> int:
-    """Return how many leading axes of `reader` are the leading indices of all its reads of
-    `tensor`."""
+    """Return the number of leading axes of `reader` that are the leading indices of all its reads
+    of `tensor`."""
     reads = (read.index for read in reader.reads if read.tensor == tensor)
     return min((_same(index, reader.spatial) for index in reads), default=len(reader.spatial))
 
@@ -196,9 +205,13 @@ def is_loop(index: Affine, loop: StageLoop) -> bool:
 def merged(
     group: FusionGroup, walk: Callable[[StageView], Sequence[StageLoop] | None]
 ) -> dict[str, str]:
-    """Return the reductions that can share a loop with the elementwise stage directly before them,
-    mapped to that stage. A reduction must read the values in the order in which the stage computes
-    them. `walk` returns the loops of a reduction in this order, or None to exclude it."""
+    """Find reductions that can share a loop with the elementwise stage directly before them. Return
+    the name of that stage by the name of the reduction.
+
+    A reduction must read the values in the order in which the stage computes them.
+    `walk(reduction)` returns the loops of the reduction in this order, or None to exclude the
+    reduction.
+    """
     found = {}
     for view, reduced in pairwise(group.stages):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None

@@ -1,4 +1,4 @@
-"""Choice of the elementwise stages that are inlined into their readers."""
+"""Choose the elementwise stages that are inlined into their readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
 
 
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
-    """Return the number of operations of `body` if stages of the sizes `inside` are inlined."""
+    """Return the number of operations of `body` if stages are inlined into it. `inside` has the
+    number of operations of each inlined stage."""
     if isinstance(body, Load):
         return inside.get(body.tensor, 1)
     return 1 + sum(_size_with(child, inside) for child in children(body))

@@ -48,7 +48,7 @@ def knob(
 
 
 def switch(offered: object) -> tuple[int, ...]:
-    """Return the values of an on/off knob: (0, 1), or (0,) if the choice is not `offered`."""
+    """Return the values of an on/off knob: (0, 1) if the choice is `offered`, else (0,)."""
     return (0, 1) if offered else (0,)
 
 
@@ -72,12 +72,12 @@ def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(knob, parallel_knob, nontemporal_knob))
 def settings(cls: type[Class]) -> type[Class]:
-    """Make a class of knobs the settings dataclass of a sketch."""
+    """Make `cls`, a class whose fields are knobs, the settings dataclass of a sketch."""
     return dataclass(frozen=True, eq=False, repr=False)(cls)
 
 
 class PartSketch(SpacePart, Protocol):
-    """The sketch of one fusion group, which is a part of a program."""
+    """The sketch of one fusion group. A program consists of one or more of these parts."""
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Append the steps of one setting to a trace that may contain steps of other parts."""
@@ -85,7 +85,7 @@ class PartSketch(SpacePart, Protocol):
 
 
 class Knobbed(Generic[Arrays, Ints]):
-    """Base class of sketches, whose knobs are the fields of `SETTINGS`."""
+    """Base class of sketches. Their knobs are the fields of the dataclass `SETTINGS`."""
 
     SETTINGS: ClassVar[Any]
     workload: Workload
@@ -143,8 +143,8 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(found)
 
     def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
-        """Return the feasible settings with the values `tried` of some knobs and all values of the
-        other knobs, shape (P, J). The last knob varies fastest."""
+        """Return the feasible settings in which some knobs have the values `tried`, shape (P, J).
+        All values of the other knobs are included. The last knob varies fastest."""
         values = (tried.get(knob.name, knob.values) for knob in self.knobs)
         pairs = zip(self.knobs, values, strict=True)
         places = [[knob.values.index(x) for x in some] for knob, some in pairs]
@@ -152,21 +152,23 @@ class Knobbed(Generic[Arrays, Ints]):
         return settings[self.feasible(settings)]
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return all true, shape (P,), for a sketch without limits."""
+        """Return true for all settings, shape (P,). Sketches with limits override this."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return an empty memory use, for a sketch that makes no copies."""
+        """Return an empty memory use. Sketches that make copies override this."""
         return MemoryUse()
 
 
 def nontemporal_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """Return the values of the knob `nontemporal_stores` for the stage that computes `tensor`. It
-    can be 1 only for an output that no stage reads and that exceeds a core's private caches. Its
-    rows must also start at multiples of the vector size, because these stores must be aligned,
-    unless all elements form one row (`flat`)."""
+    """Return the values of the knob `nontemporal_stores` for the stage that computes `tensor`.
+
+    The knob can be 1 only if (1) `tensor` is an output that no stage reads, (2) it exceeds the
+    private caches of a core, and (3) its rows start at multiples of the vector size, because these
+    stores must be aligned. Condition 3 is omitted if all elements form one row (`flat`).
+    """
     if tensor not in workload.outputs or workload.consumers(tensor):
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):
@@ -176,7 +178,7 @@ def nontemporal_values(
 
 
 def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
-    """Return whether every row starts at a multiple of the vector size if the first one does."""
+    """Return whether every row starts at a multiple of the vector size if the first row does."""
     found = workload.tensors[tensor]
     if len(found.shape) < 2:
         return True

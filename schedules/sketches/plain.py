@@ -1,4 +1,4 @@
-"""The plain sketch: unscheduled loops, with the outermost ones parallel if that is legal.
+"""The plain sketch: unscheduled loops. The outermost loops are parallel if that is legal.
 
 It is the fallback for stages that no rule matches, so that every valid expression has a schedule.
 """
@@ -64,7 +64,8 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return one scalar evaluation per iteration, with an access pattern without a tensor."""
+        """Return one leaf that computes one point per iteration, with an access pattern without a
+        tensor."""
         shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]

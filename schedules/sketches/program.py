@@ -37,21 +37,19 @@ MAX_SKETCHES = 4
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """The sketches of a program's fusion groups, its parts. The groups are computed one after the
-    other, and the knobs are the knobs of the parts, in order.
-
-    `workload` is the workload of the parts: the space's workload after `rewrites`. `check` is
-    called repeatedly while a trace is emitted and may raise an exception to stop.
-    """
+    """The sketches of a program's fusion groups (its parts). The groups are computed one after the
+    other. The knobs are the knobs of the parts, in order."""
 
     workload: Workload
+    """The workload of the parts: the workload of the space after `rewrites`."""
     inlined: tuple[str, ...]
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
-    """Settings of the parts that replace their defaults if primitives reject a default; else
-    empty."""
+    """Settings that replace the defaults of all parts, because primitives reject a default. Empty
+    if they accept the defaults."""
     check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
+    """Called repeatedly while a trace is emitted. It may raise an exception to stop."""
 
     @property
     def name(self) -> str:
@@ -124,7 +122,8 @@ class ProgramSketch:
 
     @cached_property
     def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
-        """Cache of the last setting: a default is lowered to test it, and again to measure it."""
+        """Cache of the result of `lowered` for the last setting. A default is lowered to test it,
+        and again to measure it."""
         return {}
 
     def _trace_of(self, writer: TraceWriter) -> Trace:
@@ -136,9 +135,9 @@ class ProgramSketch:
 
 
 def structure(part: PartSketch) -> Hashable:
-    """Return the structure of a part, independent of the names of tensors and loops: its class, its
-    knobs, its fields, and the tensors that it accesses. Parts of equal structure give equal results
-    for equal settings."""
+    """Return the structure of a part, independent of the names of tensors and loops. It consists of
+    the class, the knobs, the fields, and the tensors that the part accesses. Parts of equal
+    structure give equal results for equal settings."""
     order: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -166,10 +165,10 @@ def space_for(
 ) -> ScheduleSpace:
     """Return the schedule space of `workload` on `target`.
 
-    The space has at least one sketch with a legal default: stages that no rule matches become plain
-    loops. The regrouped form is first; forms with a different rounding error are last. `dropped`
-    lists the sketches for which primitives reject the default and all nearby settings. `check` is
-    called repeatedly and may raise an exception to stop.
+    The space has at least one sketch with a legal default, because stages that no rule matches
+    become plain loops. The regrouped form is first. Forms with a different rounding error are last.
+    `dropped` lists the sketches for which primitives reject the default and all nearby settings.
+    `check` is called repeatedly and may raise an exception to stop.
     """
     workload = workload.normalised()
     best = regrouped(workload)
@@ -194,7 +193,8 @@ def space_for(
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
-    """Return the sketch with every stage unscheduled, if primitives reject all other sketches."""
+    """Return a sketch in which every stage is unscheduled. It is used if primitives reject all
+    other sketches."""
     names = tuple(stage.name for stage in workload.stages)
     return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
 

@@ -1,10 +1,10 @@
-"""Rules that match sketches to stages by structure, and the resulting covers of a program. A cover
-is a list of fusion groups that together contain every stage once, with the sketches of each group.
+"""Rules that match sketches to stages by structure, and the resulting covers of a program.
 
-Rules are independent of each other. Fusing rules match a stage together with earlier stages; the
-other rules provide alternatives for a single stage. Stages are examined from the last to the first.
-The first cover uses the most promising group of each stage. If the profit of a group is uncertain,
-an additional cover leaves its stages unfused.
+A cover is a list of fusion groups that together contain every stage once, with the sketches of each
+group. Rules are independent of each other. Fusing rules match a stage together with earlier stages;
+the other rules provide alternatives for a single stage. Stages are examined from the last to the
+first. The first cover uses the most promising group of each stage. If the profit of a group is
+uncertain, an additional cover leaves its stages unfused.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 
 def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match stages that select formulas by an index."""
+    """Match stages that choose between formulas by an index."""
     return _fused(TransformSketch, transform_group(stages, view), stages)
 
 
 def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match an elementwise stage as the epilogue of a tiled reduction. If the reduction also
-    matches the inner-product sketch, its results are few, and an unfused alternative is kept."""
+    """Match an elementwise stage as the epilogue of a tiled reduction.
+
+    If the inner-product sketch also matches the reduction, the reduction has few results. An
+    unfused alternative is then kept.
+    """
     name = _anchor(view, stages)
     if name is None:
         return None
@@ -78,8 +81,7 @@ def _fused(
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
-    """Return the name of the tiled reduction whose epilogue an elementwise stage can be, or
-    None."""
+    """Return the name of the tiled reduction of which `view` can be the epilogue, or None."""
     if view.is_reduction or view.axis_splits:
         return None
     for read in view.reads:
@@ -100,8 +102,8 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
 
 
 def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match a reduction computed by register tiles. A plain sum over elements that are read once
-    does not profit from tiles and is not matched."""
+    """Match a reduction that register tiles compute. A plain sum that reads each element once does
+    not profit from tiles and is not matched."""
     roles = assign_roles(view)
     if roles is None or (is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1):
         return None
@@ -110,7 +112,8 @@ def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match a reduction vectorised along the reduction axis. Its output axes are not split."""
+    """Match a reduction that is vectorised along the reduction axis. Its output axes are not
+    split."""
     if assign_roles(view) is None:
         return None
     workload, target = stages.workload, stages.target
@@ -136,7 +139,7 @@ def transpositions(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def row(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match a single stage unless its tiles reuse operands or wide blocks of it are transposed."""
+    """Match a single stage, unless its tiles would reuse operands or it transposes wide blocks."""
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
@@ -161,7 +164,7 @@ ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transposition
 """Rules for a single stage, the most promising first. All matches are alternatives."""
 
 Cover = list[tuple[PartSketch, ...]]
-"""The sketches of each group, the most promising first; groups are in program order."""
+"""The sketches of each group, the most promising first. The groups are in program order."""
 
 
 def covers(stages: Stages) -> list[Cover]:
@@ -173,7 +176,7 @@ def covers(stages: Stages) -> list[Cover]:
 
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
-    """Return the groups of one cover, without the fusions that have the alternative `doubt`."""
+    """Return the groups of one cover. Fusions with the alternative `doubt` are not used."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -186,8 +189,9 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
 
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
-    """Return the most promising group of `view` and earlier stages, or else all matches of `view`
-    as a single stage, or the plain sketch if no rule matches."""
+    """Return the most promising group of `view` and earlier stages. If there is none, return all
+    matches of `view` as a single stage, or the plain sketch if no rule matches. Fusions with the
+    alternative `doubt` are not used."""
     for rule in FUSING:
         fit = rule(view, stages)
         if fit is not None and (doubt is None or fit.alternative is not doubt):
@@ -209,7 +213,7 @@ def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
 
 
 def _of_rank(cover: Cover, total: int) -> Iterator[tuple[PartSketch, ...]]:
-    """Yield the combinations whose ranks sum to `total`; later groups vary first."""
+    """Yield the combinations whose ranks sum to `total`. The choices of later groups vary first."""
     if not cover:
         if total == 0:
             yield ()

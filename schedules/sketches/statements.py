@@ -1,4 +1,4 @@
-"""Statements of a stage's leaves, and the axes and accesses of its plan."""
+"""Statements of a stage's leaves, and the axes and accesses of its plan, for the cost models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ NOTHING = LoopAxis("", 1)
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
-    """Map each axis to its position as a name, so that different stages have common names."""
+    """Return the position of each axis in `order` as its name, so that different stages have common
+    names."""
     return {axis: str(n) for n, axis in enumerate(order)}
 
 
@@ -86,7 +87,8 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
 
 
 def _is_operation(node: Scalar) -> bool:
-    """Return whether a node is an instruction. A Select on an index only masks loads."""
+    """Return whether `node` is an instruction. A Select on an index only masks loads and is
+    none."""
     if isinstance(node, Cast):
         return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
@@ -100,9 +102,12 @@ def stage_outline(
     extents: Mapping[str, int] | None = None,
     epilogue: StageView | None = None,
 ) -> Outline:
-    """Return the outline of a stage: an axis per loop, and the accesses of `reads` and of the
-    output. `extents` override extents of loops; a loop None becomes the axis NOTHING. If there is
-    an `epilogue`, its other reads and its output replace the output of the stage."""
+    """Return the outline of a stage: one axis per loop, and the accesses of `reads` and of the
+    output.
+
+    `extents` override extents of loops. A loop None becomes the axis NOTHING. If there is an
+    `epilogue`, its other reads and its output replace the output of the stage.
+    """
     axes = tuple(
         LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
         for loop in loops
@@ -120,6 +125,7 @@ def stage_outline(
 
 
 def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:
-    """Return the bit mask of `reads` among the accesses; see `Plan.dense_mask`."""
+    """Return a bit mask of the outline's accesses: the bit of each access to a tensor of `reads` is
+    set (see `Plan.dense_mask`)."""
     buffers = [access.buffer for access in outline.accesses]
     return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

@@ -1,4 +1,4 @@
-"""Vectorisation of an axis: choice of the axis, vectors per iteration, and the remainder. Trace
+"""Vectorise an axis: choose the axis, the number of vectors per iteration, and the remainder. Trace
 emission (`TraceWriter.vectorise_loop`) and leaves both use `parts_of`."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def fitting(most: int, extent: int) -> int:
 
 
 def fit(most: Number, extent: Number) -> FloatArray:
-    """Return `fitting` for arrays of powers of two."""
+    """Return the results of `fitting` for arrays. `most` are powers of two."""
     return np.minimum(most, 2.0 ** np.floor(np.log2(np.maximum(extent, 1))))
 
 
@@ -46,8 +46,11 @@ def parts_of(extent: int, lanes: int, most: int, cut: bool) -> list[tuple[int, i
 
 
 def row_pieces(extent: int, lanes: int, most: int, cut: bool = True) -> tuple[float, ...]:
-    """Return (trips, vectors per iteration, lanes, fraction of vectors with elements) of the first
-    and of the second part of an axis, as one tuple. A part that does not exist has 0 trips."""
+    """Return the loops of the first and of the second part of an axis as one tuple.
+
+    Each part has four numbers: iterations, vectors per iteration, lanes, and the fraction of
+    vectors with elements. A part that does not exist has 0 iterations.
+    """
     parts, none = parts_of(extent, lanes, most, cut), (0, 1, 1, 1)
     found = [(-(-n // (width * copies)), copies, min(width, n), 1) for n, width, copies in parts]
     first, second = (*found, none, none)[:2]
@@ -59,10 +62,12 @@ def vector_loop(
     own: Callable[[str], int | None],
     reads: Sequence[tuple[tuple[int, ...], tuple[Affine, ...]]],
 ) -> str | None:
-    """Return the most suitable loop for vectors among `extents`, or None. `own` returns the stride
-    of the written element along a loop; `reads` are shapes and indices. Contiguous accesses count
-    for a loop and strided ones against it; the written element counts double. Reads whose lanes are
-    selected from whole vectors do not count."""
+    """Return the most suitable loop for vectors among `extents`, or None if no loop is suitable.
+
+    `own` returns the stride of the written element along a loop. `reads` are pairs of a shape and
+    an index. Contiguous accesses count for a loop and strided ones against it. The written element
+    counts double. Reads whose lanes are selected from whole vectors do not count.
+    """
 
     def score(loop: str) -> int:
         far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
@@ -86,5 +91,6 @@ def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
 
 
 def share_of(extent: int, parts: int, step: int) -> int:
-    """Return the length of `parts` equal parts of an axis, rounded up to a multiple of `step`."""
+    """Return the length of each of `parts` equal parts of an axis, rounded up to a multiple of
+    `step`."""
     return -(-extent // (parts * step)) * step

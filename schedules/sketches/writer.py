@@ -1,5 +1,5 @@
-"""Emission of a trace. A step is applied when it is appended, so that loop names can be looked
-up."""
+"""Emit a trace step by step. Each step is applied when it is appended, so that loop names can be
+looked up."""
 
 from __future__ import annotations
 
@@ -55,9 +55,11 @@ MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
 
 
 class TraceWriter:
-    """Builds a trace for a workload in normal form. If a step is illegal (ScheduleError), the rule
-    that emitted it has a bug. `check` is called before each step and may raise an exception to
-    stop."""
+    """Builds a trace for a workload in normal form.
+
+    If a step is illegal (ScheduleError), the rule that emitted it has a bug. `check` is called
+    before each step and may raise an exception to stop.
+    """
 
     def __init__(self, workload: Workload, check: Callable[[], None] = lambda: None) -> None:
         self._check = check
@@ -73,20 +75,20 @@ class TraceWriter:
         return Trace(tuple(self._steps))
 
     def do(self, *steps: Primitive) -> tuple[str, ...]:
-        """Apply `steps`. Return the loops that they create, in order of steps and of the
-        program."""
+        """Apply `steps`. Return the names of the loops that they create, in the order of the steps
+        and, for each step, in program order."""
         return tuple(new for step in steps for new in self._apply(step))
 
     def remake(self, step: Primitive) -> dict[str, list[str]]:
-        """Apply a step that copies or moves loops. Return the new names of each, in program
-        order."""
+        """Apply a step that copies or moves loops. Return the new names of each loop, in program
+        order, by its old name."""
         found: dict[str, list[str]] = {}
         for new, old in self._apply(step).items():
             found.setdefault(old, []).append(new)
         return found
 
     def _apply(self, step: Primitive) -> Mapping[str, str]:
-        """Apply a step. Return the loops that it creates, mapped to the loops that they come
+        """Apply a step. Return the loops that it creates, each mapped to the loop that it comes
         from."""
         self._check()
         made = step.made(self.nest)
@@ -147,8 +149,8 @@ class TraceWriter:
         return found
 
     def partition(self, loop: str, at: int) -> dict[str, str]:
-        """Partition a loop at iteration `at`. Return the loops of the second part by those of the
-        first."""
+        """Partition a loop at iteration `at`. Return the name of each loop of the second part, by
+        the name of the same loop of the first part."""
         return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
@@ -194,8 +196,9 @@ class TraceWriter:
         self.do(TransformLayout(buffer, (), tuple((d, 0) for d in (*others, dim))))
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
-        """Return the loops around the writer of `buffer` that are inside loop `inside`. If `inside`
-        does not enclose it, return all loops created to compute or fill the buffer."""
+        """Return the loops around the writer of `buffer` that are inside loop `inside`. If the
+        writer is not inside `inside`, return all loops that were created to compute or fill the
+        buffer."""
         _, chain = self.writer_of(buffer)
         names = [loop.var for loop in chain]
         if inside in names:
@@ -211,7 +214,8 @@ class TraceWriter:
         cut: bool = False,
     ) -> None:
         """Vectorise the serial loops around the single leaf that writes `buffer`, along the axis
-        that is contiguous in most accesses. `cut` is as in `vectorise_loop`."""
+        that is contiguous in most accesses. If `cut`, this axis is partitioned after its last full
+        iteration."""
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
@@ -221,8 +225,11 @@ class TraceWriter:
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
         """Load the elements of `tensor` that loop `place` needs into registers, with vectors along
-        the tensor's contiguous axis. The elements are a box of the tensor, or, if `along` is given,
-        the elements of the single read with loop `along` in its last dimension."""
+        the tensor's contiguous axis.
+
+        The elements are a box of the tensor. If `along` is given, they are the elements of the
+        single read with loop `along` in its last dimension.
+        """
         block = BlockRead(tensor, place, buffer, along)
         box = CacheRead(tensor, place, buffer, register=True)
         filling = self.do(block if along else box)
@@ -242,7 +249,7 @@ class TraceWriter:
         self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE, cut: bool = False
     ) -> None:
         """Vectorise an innermost loop, with several vectors per iteration if it is long enough. If
-        `cut`, it is partitioned after the last full iteration, so that only the remainder is
+        `cut`, the loop is partitioned after its last full iteration, so that only the remainder is
         masked."""
         parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
         names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]

@@ -35,7 +35,8 @@ class TensorSource(Protocol):
 def assembled(
     outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
 ) -> Computation:
-    """Return the computation that computes `outputs`; see `Workload.of`."""
+    """Return the computation that computes `outputs`. `inputs` are its arguments in order; by
+    default, in order of first use."""
     order = _ordered(outputs)
     placeholders = [t for t in order if not t.stages]
     computed = [t for t in order if t.stages]
@@ -54,7 +55,8 @@ def assembled(
 
 
 def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
-    """Return every tensor that the outputs need, in order of first use, after those it reads."""
+    """Return every tensor that the outputs need. A tensor follows the tensors that it reads; apart
+    from that, the order is that of first use."""
     order: list[TensorSource] = []
     done: set[int] = set()
     pending = [(t, False) for t in reversed(outputs)]
@@ -95,7 +97,8 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 
 
 def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """Return all stages. If the name of a split-off stage is in use, a number is appended to it."""
+    """Return the stages of all tensors. If the name of a split-off stage is in use, a number is
+    appended to it."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class BodyReader:
-    """Parser of one expression, which may read the tensors `known`."""
+    """A parser of one expression. The expression may read the tensors `known`."""
 
     def __init__(self, known: Mapping[str, Tensor]) -> None:
         self._known = known

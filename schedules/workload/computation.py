@@ -21,24 +21,24 @@ C = TypeVar("C", bound="Computation")
 
 @dataclass(frozen=True)
 class Computation:
-    """Inputs in argument order, and stages in topological order.
-
-    `outputs` are the names of the stages whose tensors are returned, in argument order. `name` is a
-    label for users and not part of the key. `declared_flops` and `declared_min_bytes` are counts by
-    the conventions of the operator library, or None if the expression is to be counted.
-
-    `allowed_error` permits rewrites (`tilewright.schedules.rewrites`) with a proven error of at
-    most this value; None permits no rewrite. The error of an element of a float sum of products a*b
-    includes rounding. It is relative to max|a| times the largest sum of |b| over one element.
-    """
+    """A computation: inputs in argument order, and stages in topological order."""
 
     inputs: tuple[Tensor, ...]
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]
+    """The names of the stages whose tensors are returned, in argument order."""
     name: str = ""
+    """A label for users. It is not part of the key."""
     declared_flops: int | None = None
+    """The number of operations by the convention of the operator library. If None, the operations
+    of the expression are counted."""
     declared_min_bytes: int | None = None
+    """The number of bytes by the convention of the operator library, or None for
+    `traffic_bytes`."""
     allowed_error: float | None = None
+    """Rewrites (`tilewright.schedules.rewrites`) need a proven error of at most this value. None
+    permits no rewrite. The error of an element of a float sum of products a*b includes rounding. It
+    is relative to max|a| times the largest sum of |b| over one element."""
 
     def stage(self, name: str) -> Stage:
         """Return the stage that computes tensor `name`. Raise KeyError if no stage does."""
@@ -68,7 +68,7 @@ class Computation:
 
     @property
     def traffic_bytes(self) -> int:
-        """Compulsory traffic in bytes: every input and output is transferred once."""
+        """Compulsory traffic in bytes. Every input and output is transferred once."""
         return sum(t.bytes for t in self.arguments)
 
     @property

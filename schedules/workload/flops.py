@@ -21,26 +21,29 @@ from .tensors import Elementwise, Reduction, Stage
 if TYPE_CHECKING:
     import numpy as np
 
-# Guards on a connected group of axes with more points are ignored in the count.
+# A connected group of axes with more points is counted in full, without its guards.
 _MAX_COUNTED_POINTS = 1 << 22
 
 
 def published_flops(computation: Computation) -> int:
-    """Return the operations of one call: the declared count, or the count by the rule above."""
+    """Return the number of operations of one call: the count declared by the operator library, or
+    else `counted_flops`."""
     declared = computation.declared_flops
     return counted_flops(computation) if declared is None else declared
 
 
 def counted_flops(computation: Computation) -> int:
-    """Return the operations of one call by the rule above; every guard is taken as true."""
+    """Return the number of operations of one call, counted as the module docstring describes. Every
+    guard counts as true."""
     return sum(_points(s) * _per_point(s) for s in computation.stages)
 
 
 def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
-    A smaller declared count is returned instead: the operator library excludes these operations for
-    transposed convolutions. A group of axes with more than 2**22 points is counted in full.
+    If the declared count is smaller, it is returned instead: the operator library excludes these
+    operations for transposed convolutions. A connected group of axes with more than 2**22 points is
+    counted in full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -63,7 +66,7 @@ def _per_point(stage: Stage) -> int:
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """Return the number of points at which no factor of the body is zero because of a guard.
+    """Return the number of iteration points at which no guard makes a factor of the body zero.
     `stages` are in program order."""
     match stage.kind:
         case Elementwise():
@@ -85,8 +88,8 @@ def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
-    """Return the number of points of a box at which every condition holds. A connected group of
-    axes with more than 2**22 points is counted in full."""
+    """Return the number of points of the box with these `extents` at which every condition holds. A
+    connected group of axes with more than 2**22 points is counted in full."""
     if not conds:
         return prod(extents.values())
     points = 1
@@ -96,9 +99,10 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
 
 
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
-    """Return `_zero_guards` of each stage of `stages`, which are in program order.
+    """Return conditions for each stage of `stages`, which are in program order. If one of them is
+    false, the body of the stage is zero.
 
-    At most `MAX_ALL_CONDS` conditions are kept, because they multiply along chains of readers.
+    At most `MAX_ALL_CONDS` conditions are stored, because they multiply along chains of readers.
     """
     found: dict[str, tuple[Cond, ...]] = {}
     for name, stage in stages.items():
@@ -110,8 +114,11 @@ def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
 def _zero_guards(
     node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
 ) -> list[Cond]:
-    """Return conditions without which `node` is zero, those of elementwise stages that it reads
-    included. `before` maps earlier stages to their conditions."""
+    """Return conditions. If one of them is false, `node` is zero.
+
+    The conditions of elementwise stages that `node` reads are included. `before` maps earlier
+    stages to their conditions.
+    """
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
@@ -131,7 +138,8 @@ def _zero_guards(
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Return the groups of axes that are connected by conditions, with these conditions."""
+    """Return groups of axes such that no condition depends on two groups. Each group comes with its
+    conditions."""
     groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
     for cond in conds:
         meeting = [g for g in groups if g[0] & cond.index.vars()]
@@ -142,11 +150,12 @@ def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], 
 
 
 def _count(extents: dict[str, int], conds: list[Cond]) -> int:
-    """Count the points of the box that satisfy every condition, by enumeration."""
+    """Return the number of points of the box that satisfy every condition, by enumeration. A box
+    that is too large is counted in full."""
     total = prod(extents.values())
     if not conds or total > _MAX_COUNTED_POINTS:
         return total
-    import numpy  # Start-up: only conditions need NumPy, and a query should start immediately
+    import numpy  # Start-up: only conditions need NumPy
 
     grids = numpy.meshgrid(
         *(numpy.arange(e, dtype=numpy.int64) for e in extents.values()), indexing="ij", sparse=True

@@ -5,18 +5,19 @@ Names and orders in the normal form do not depend on the names in the source:
 1. Stages are normalised in topological order. The spatial axes of a stage are named d0, d1, ... by
 position.
 
-2. Operands of commutative operations are sorted by their text. In this text inputs are named i0,
-i1, ... and a stage is named by the digest of its own canonical text.
+2. Operands of commutative operations are sorted by their text. In this text, inputs are named i0,
+i1, ..., and a stage is named by the digest of its own canonical text.
 
-3. Reduction axes are sorted by the text of the body in which one axis is named `@` and all others
-`?`. All orders of axes with equal texts are tried, and the lexicographically smallest text of the
-stage is selected.
+3. Reduction axes are sorted by a text of the body in which one axis is named `@` and all others
+`?`. All orders of axes with equal texts are tried. The lexicographically smallest text of the stage
+is selected.
 
 4. Stages are numbered s0, s1, ... in post-order from the outputs. Stages with equal text are
 merged. Stages that no output needs are removed.
 
 If more than `_MAX_ORDERS` orders of equal axes exist, only the first ones are tried. Two notations
-of a computation may then have different keys: a database miss, but never a wrong answer.
+of a computation may then have different keys. This causes a database miss, but never a wrong
+answer.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class _Canonical:
 
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
-    """Return `stage` with canonical axes and operand order. Its loads use the canonical `names`."""
+    """Return `stage` with canonical axes and operand order. Its reads use the canonical `names` of
+    tensors."""
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
@@ -141,8 +143,8 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
 
 
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
-    """Return a name derived from the content of a stage. For an output, the content includes its
-    position, so that two outputs never merge."""
+    """Return a name derived from the content of a stage. The content of an output includes its
+    position, so that two outputs are never merged."""
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
@@ -151,7 +153,8 @@ def _digest(found: _Canonical, computation: Computation, name: str) -> str:
 
 
 def _kind_text(kind: StageKind) -> str:
-    """Return the text for the kind of a stage in its digest. Changing it may change keys."""
+    """Return the text of a stage kind in the digest of a stage. Changing the text may change
+    keys."""
     match kind:
         case Elementwise():
             return "None"
@@ -164,8 +167,8 @@ def _kind_text(kind: StageKind) -> str:
 def _reduction_orders(
     body: Scalar, spatial: Mapping[str, str], axes: tuple[Axis, ...]
 ) -> Iterable[tuple[Axis, ...]]:
-    """Return the orders of the reduction axes to try. It is a single order if the body uses every
-    axis differently."""
+    """Return the orders of the reduction axes to try. There is only one if the body uses every axis
+    differently."""
     if len(axes) < 2:
         return [axes]
     keyed = sorted(
@@ -186,8 +189,8 @@ def _use(
 
 
 def _ordered(node: Scalar) -> tuple[Scalar, str]:
-    """Return `node` with commutative operands sorted by text and conditions in normal form, and its
-    text."""
+    """Return `node` with commutative operands sorted by text and conditions in normal form, and the
+    text of the result."""
     match node:
         case Const():
             return node, f"{node.value!r}:{node.dtype}"

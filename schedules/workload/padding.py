@@ -15,8 +15,8 @@ from .workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PaddedRead:
-    """A read of dimension `dim` of `tensor` at indices `first..last`, not all in `0..extent -
-    1`."""
+    """A read of dimension `dim` of `tensor` at indices `first..last`. Some of them are outside
+    `0..extent - 1`."""
 
     tensor: str
     dim: int
@@ -50,7 +50,8 @@ def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
 
 
 def _zero_outside(node: Scalar, *, is_padded: bool) -> Iterator[Load]:
-    """Yield the loads under a select on index conditions whose other branch is zero."""
+    """Yield the loads under a select on index conditions whose other branch is zero. `is_padded`
+    states whether `node` is under such a select."""
     match node:
         case Load():
             if is_padded:

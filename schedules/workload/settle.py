@@ -13,12 +13,12 @@ from ..algebra.values import const
 from ..dtypes import DType
 
 _EXACT_BELOW = {DType.F32: 1 << 24, DType.F64: 1 << 53, DType.I32: 1 << 31, DType.I64: 1 << 31}
-"""Index values up to this magnitude are exact in the type, so a cast of such a value is equal to an
-index value of the target type."""
+"""Index values up to this magnitude are exact in the type. A cast of such a value is therefore
+equal to an index value of the target type."""
 
 
 def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
-    """Return the simplified body of a stage; idempotent.
+    """Return the simplified body of a stage. Simplifying it again changes nothing.
 
     A reduction must use each of its axes `reduced`. If simplification removes the last use of an
     axis, a condition on the axis that always holds is added.
@@ -32,8 +32,9 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
 
 
 def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
-    """Return labels to sort by: the position of a spatial axis, or the extent of a reduction axis,
-    whose position has no meaning."""
+    """Return an index for each axis, by which equivalent conditions are compared. It depends on the
+    position of a spatial axis. It depends only on the extent of a reduction axis, whose position
+    has no meaning."""
     found: dict[str, Affine] = {}
     for name, values in ranges.items():
         found[name] = var(f"a_{values.hi}" if name in reduced else f"d{len(found)}")

@@ -1,7 +1,7 @@
 """Parse untrusted JSON text within limits.
 
-Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. The depth is
-counted on the text before parsing, so the call stack cannot overflow.
+Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. The nesting
+depth is therefore checked on the text before parsing, so that the call stack cannot overflow.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ def _decoded(text: bytes | str) -> str:
 
 
 def _check_nesting(bare: str, max_values: int) -> None:
-    """Check the nesting depth and number of values of JSON text without its strings."""
+    """Raise WorkloadError if JSON text is nested too deep or has too many values. `bare` is the
+    text without its strings."""
     brackets = _NO_BRACKET.sub("", bare)
     if max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0) > MAX_JSON_DEPTH:
         raise WorkloadError(
             f"JSON may be {MAX_JSON_DEPTH} levels deep, this is deeper", code="too_large"
         )
-    # Every value of a container but the first follows a comma: correct within a factor of 2.
+    # Every value of a container except the first follows a comma, so the count is correct within a
+    # factor of 2.
     values = bare.count(",") + brackets.count("[") + brackets.count("{")
     if values > max_values:
         raise WorkloadError(f"JSON may hold {max_values} values, this holds more", code="too_large")

@@ -51,9 +51,11 @@ class Reduction:
 
 
 StageKind: TypeAlias = Elementwise | Reduction
-"""The rule that computes the elements of a stage from its body. Code that depends on the kind
-matches every member and ends in `assert_never`, so that mypy finds it if a kind is added. Code for
-one kind tests for that kind, never for the absence of another."""
+"""The rule that computes the elements of a stage from its body.
+
+Code that depends on the kind matches every member and ends in `assert_never`, so that mypy finds it
+if a kind is added. Code for one kind tests for that kind, never for the absence of another.
+"""
 
 
 @dataclass(frozen=True, slots=True)

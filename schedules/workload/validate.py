@@ -41,7 +41,8 @@ def validate(computation: Computation) -> None:
 
 
 def settled(computation: C) -> C:
-    """Return `computation` with simplified bodies (`settle.py`), validated as by `validate`.
+    """Return `computation` with simplified bodies (`settle.py`). Raise WorkloadError if a rule is
+    violated.
 
     Reads that simplification removes need not be in bounds.
     """
@@ -167,7 +168,7 @@ def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") 
 
 
 def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
-    """Check every rule of one stage except the bounds of its reads."""
+    """Raise WorkloadError if `stage` violates a rule other than the bounds of its reads."""
     _check_axes(stage, pointer)
     _check_kind(stage, pointer)
     check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")

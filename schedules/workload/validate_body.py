@@ -30,8 +30,8 @@ from .tensors import Stage, Tensor
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
-    """Raise WorkloadError if a node of the body, evaluated or not, has invalid types, names or
-    ranks. `pointer` is the JSON pointer of the body."""
+    """Raise WorkloadError if a node of the body has invalid types, names or ranks. Branches that
+    are never evaluated are included. `pointer` is the JSON pointer of the body."""
     _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
 
 
@@ -40,8 +40,8 @@ def check_reads(
 ) -> None:
     """Raise WorkloadError if a read of `body` is not proved in bounds under its guards.
 
-    `body` is the simplified `stage.body`, with the same load objects. JSON pointers in errors refer
-    to `stage.body`. `pointer` is the JSON pointer of the stage.
+    `body` is the simplified `stage.body`, and has the same load objects. JSON pointers in errors
+    refer to `stage.body`. `pointer` is the JSON pointer of the stage.
     """
     for load, given in _reads(body, ()):
         extents = known[load.tensor].shape
@@ -86,7 +86,8 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
-    """Return the JSON pointer of `wanted`, compared by identity, in `node`, or None."""
+    """Return the JSON pointer of the node `wanted` in `node`, or None. Nodes are compared by
+    identity."""
     if node is wanted:
         return pointer
     for name in _FIELDS.get(type(node), ()):
@@ -97,7 +98,7 @@ def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
 
 
 class _NodeChecker:
-    """Check of the nodes of one body, whose axes have the `ranges`."""
+    """A checker of the nodes of one body. The axes of the body have the ranges `ranges`."""
 
     def __init__(self, stage: str, known: Mapping[str, Tensor], ranges: Ranges) -> None:
         self._stage = stage

@@ -34,10 +34,10 @@ class Workload(Computation):
     def of(
         cls, *outputs: TensorSource, inputs: Sequence[TensorSource] | None = None, name: str = ""
     ) -> Self:
-        """Return the workload that computes `outputs`, which `compute` returned.
+        """Return the workload that computes `outputs`, which are results of `compute`.
 
-        `inputs` are all placeholders that are read, in argument order; by default, in order of
-        first use. Raise WorkloadError if the computation is not valid.
+        `inputs` are all placeholders that are read, in argument order. By default, they are in
+        order of first use. Raise WorkloadError if the computation is not valid.
         """
         return cls._on(assembled(outputs, inputs, name))
 
@@ -53,7 +53,7 @@ class Workload(Computation):
     def normalised(self) -> Self:
         """Return the normal form, which is equal for equal computations.
 
-        Inputs are named i0, i1, ..., stages s0, s1, ..., and axes d0, ... and r0, ...; labels and
+        Inputs are named i0, i1, ..., stages s0, s1, ..., and axes d0, ... and r0, ... Labels and
         declared counts are removed. `normalise.py` describes the order.
         """
         return self._normalised
@@ -101,6 +101,6 @@ class Workload(Computation):
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
         """Return the workload of a JSON text. Raise WorkloadError if it is not valid."""
-        from .document_reader import read_text  # Start-up: as in `from_json`
+        from .document_reader import read_text  # Start-up: not needed for operators
 
         return cls._on(read_text(text))

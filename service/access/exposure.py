@@ -16,7 +16,8 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.A
 
 
 def keys_required(settings: Settings) -> bool | None:
-    """Return whether requests need a key. None means: after the first key was created."""
+    """Return whether requests need a key, or None if they need one as soon as the first key was
+    created."""
     if settings.require_keys is not None:
         return settings.require_keys
     if settings.loopback or settings.allow_unauthenticated:
@@ -25,8 +26,8 @@ def keys_required(settings: Settings) -> bool | None:
 
 
 def check_exposure(settings: Settings, store: Store) -> None:
-    """Raise CannotServe if other machines could reach the service and submit jobs without a key, or
-    if a name, origin or network is invalid."""
+    """Raise CannotServe if other machines could submit jobs without a key. Also raise it if a name,
+    an origin or a network is invalid."""
     _check_names(settings)
     if settings.loopback or settings.allow_unauthenticated:
         return

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 READERS = 4
-"""Threads that read keys: the current one, and abandoned ones that still wait for the database."""
+"""The number of threads that read keys. One reads them; the others may still wait for the database
+in reads that were abandoned."""
 
 
 class Keyring:

@@ -104,7 +104,8 @@ def matches_key(text: str, key: ApiKey | None) -> bool:
 
 
 def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
-    """Return the idempotency key as stored; it differs between owners."""
+    """Return the idempotency key as stored: for a caller with an owner, a hash of the owner and the
+    key. So equal keys of two owners differ."""
     if caller.owner is None or idempotency_key is None:
         return idempotency_key
     return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()

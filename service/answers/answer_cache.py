@@ -39,14 +39,14 @@ CACHE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request for an answer of at least grade `minimum`. Workload and target are given by their
-    keys. `target` is the description in the request; if it is None, the stored description is
-    used."""
+    """A request for an answer of at least grade `minimum`."""
 
     workload_key: str
     target_key: str
     minimum: Grade
     target: Target | None = None
+    """The description in the request. If it is None, the stored description of `target_key` is
+    used."""
 
     @property
     def work(self) -> tuple[str, str]:
@@ -62,22 +62,22 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class FoundAnswer:
-    """An answer as bytes: `summary` is the JSON of the stored workload, `rest` the JSON of all
-    other fields. They are separate because requests may name the workload differently. `etag`
-    covers both.
-
-    `untried`: a stored record that the installed toolchain has not checked may be better.
-    `preparing`: a better answer is being prepared.
-    """
+    """An answer as bytes, in two parts, because requests may name the workload differently."""
 
     grade: Grade
     record_key: str | None
     summary: bytes
+    """The JSON of the stored description of the workload."""
     rest: bytes
+    """The JSON of all other fields."""
     etag: str
+    """Identifies the bytes of both parts."""
     untried: bool = False
+    """Whether a stored record that the installed toolchain has not checked may be better."""
     preparing: bool = False
+    """Whether a better answer is being prepared."""
     ticket: str | None = None
+    """The id of the job that tunes the workload."""
 
     @property
     def body(self) -> bytes:
@@ -91,23 +91,26 @@ class FoundAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """The outcome if no stored answer has the requested grade.
-
-    `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
-    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer. `problem`: why
-    there is no schedule. `try_again_at`: time of the next preparation (Unix time in seconds).
-    `ticket`: the job that tunes the workload. `failed`: why no candidate of a search passed.
-    """
+    """The outcome if no stored answer has the requested grade."""
 
     workload_known: bool
+    """Whether the workload is stored."""
     target_known: bool
+    """Whether the target is stored."""
     untried: bool = False
+    """Whether a stored record that the installed toolchain has not checked may be an answer."""
     preparing: bool = False
+    """Whether an answer is being prepared."""
     prepared: bool = False
+    """Whether a preparation finished without an acceptable answer."""
     problem: dict[str, str] | None = None
+    """The reason why there is no schedule."""
     ticket: str | None = None
+    """The id of the job that tunes the workload."""
     try_again_at: float | None = None
+    """The Unix time in seconds of the next preparation."""
     failed: str = ""
+    """The reasons why no candidate of a search passed."""
 
 
 Outcome: TypeAlias = FoundAnswer | CacheMiss

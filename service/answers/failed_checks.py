@@ -24,9 +24,9 @@ UNMEASURED = "chosen without measurement"
 def safe_trace(
     workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
 ) -> tuple[Trace, str]:
-    """Return a schedule that may be served, and a note: `chosen`, which was chosen without
-    measurement, or the untransformed expression if `chosen` failed its full check under
-    `toolchain`. Raise NoAnswer if both failed."""
+    """Return a schedule that may be served, and a note. The schedule is `chosen`, which was chosen
+    without measurement. If `chosen` failed its full check under `toolchain`, it is the
+    untransformed expression. Raise NoAnswer if both failed."""
     from tilewright.schedules.trace import Trace
 
     failed = checks.refusal(chosen.to_json(), toolchain)
@@ -58,8 +58,8 @@ def record_refusal(
 
 
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
-    """Raise VerificationFailed if `failed` is not empty. Its items are (name of the pin,
-    reason)."""
+    """Raise VerificationFailed if `failed` is not empty. `failed` has pairs of a pin's name and a
+    reason."""
     reasons_given = [
         f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed
     ]
@@ -71,8 +71,11 @@ def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
 
 def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
     """Return a note on the records that `verify` must check before `toolchain` can serve them, or
-    "". These are `best`, if another toolchain made it, or a number (`claims`) of imported
-    records."""
+    "".
+
+    The note is about `best` if another toolchain made it. Without a `best`, it is about `claims`,
+    the number of imported records.
+    """
     if best is not None and not same_toolchain(best.toolchain, toolchain):
         return f"the stored best was made by {toolchain_text(best.toolchain)}"
     if best is None and claims:

@@ -39,33 +39,37 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `workload` and `target` are short descriptions (JSON data), `steps` is the
-    schedule as records store it.
-
-    `run_secs` is measured, None for a default; `run_secs_with_packing` is the time of a call that
-    packs constant inputs itself, None if there are none. `verified`: the record passed the full
-    check under the installed toolchain. `evidence`: the scope of its full check (`Evidence`), None
-    if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost of a
-    rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the id
-    of the job that tunes the workload. `pending`: the preparation of this answer is not finished.
-    """
+    """The answer for a workload on a target: a schedule, where it is from, and its files."""
 
     grade: Grade
     workload: dict[str, Any]
+    """The short description of the workload, as JSON data."""
     target: dict[str, Any]
+    """The short description of the target, as JSON data."""
     steps: list[Any]
+    """The schedule as records store it."""
     record_key: str | None = None
     run_secs: float | None = None
+    """The measured time of a call, or None for a default answer."""
     run_secs_with_packing: float | None = None
+    """The time of a call that packs constant inputs itself; None if there are no constant inputs.
+    """
     verified: bool = False
+    """Whether the record passed the full check under the installed toolchain."""
     evidence: dict[str, Any] | None = None
+    """The scope of the record's full check (`Evidence`), or None if unknown."""
     note: str = ""
     made_for: dict[str, Any] | None = None
     artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The stored files of the record, by kind."""
     created_at: str | None = None
     rewritten: dict[str, Any] | None = None
+    """The accuracy cost of a rewritten schedule (`tilewright.schedules.rewritten`), or None if
+    there are no rewrites."""
     ticket: str | None = None
+    """The id of the job that tunes the workload."""
     pending: bool = False
+    """Whether the preparation of this answer is not finished."""
 
     @property
     def trace(self) -> Trace:

@@ -32,8 +32,8 @@ log = logging.getLogger("tilewright.preparing")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
 Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
-"""A function that returns the job that would tune a workload (request, body hash, flight key), or
-None if no machine can measure it."""
+"""A function that returns the job that tunes a workload, as (request, body hash, flight key). It
+returns None if no machine can measure the workload."""
 
 PREPARATIONS_PER_COMMIT = 50
 """The size of one transaction; a larger one would block other writers for too long."""
@@ -92,11 +92,16 @@ class PrepareQueue:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Request preparations. Return the workload keys that were refused, because a quota (of the
-        owner, of all owners, of the database) is used up, because the workload is unknown, or
-        because the time `until` (monotonic clock) has passed. The first batch is accepted even
-        after `until`, so that repeated requests finish eventually. The jobs that tune the workloads
-        belong to `owner`."""
+        """Request preparations. Return the workload keys that were refused, for one of these
+        reasons:
+
+        - a quota is used up: of the owner, of all owners, or of the database
+        - the workload cannot be parsed
+        - the time `until` (monotonic clock) has passed
+
+        The first batch is accepted even after `until`, so that repeated requests finish eventually.
+        The jobs that tune the workloads belong to `owner`.
+        """
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()

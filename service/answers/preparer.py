@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.schedules.full_checks import DISPROVED, MOCKED
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -72,12 +73,13 @@ VERIFIED = "verified in full"
 class Steps:
     """The steps of a preparation; tests replace them.
 
-    `choose` returns the analytic schedule. `check` rebuilds a schedule and checks it in full.
+    `choose` returns the schedule that is chosen without measuring the workload, from the records of
+    related workloads if there are any. `check` rebuilds a schedule and checks it in full.
     `build` returns its files, with an object only if the schedule was verified. `runs_here` returns
     whether this machine can run code for a target.
     """
 
-    choose: Callable[[Workload, Target], Trace]
+    choose: Callable[[Workload, Target, Sequence[RelatedRecords]], Trace]
     check: Callable[[Workload, Trace, Target], MeasureResult]
     build: Callable[[Workload, Trace, Target, bool], list[ArtefactFile]]
     runs_here: Callable[[Target], bool]
@@ -187,7 +189,8 @@ class Preparer:
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         try:
-            trace = self.steps.choose(workload, target)
+            related = self.store.related(workload, target.key, MAX_WORKLOADS)
+            trace = self.steps.choose(workload, target, related)
         except DeadlineError as error:
             log.warning("workload %s: %s; it is served as written", found.workload_key, error)
             trace = Trace()
@@ -271,9 +274,10 @@ class Preparer:
                 log.warning("preparation %s: heartbeat missed: %s", found.key, error)
 
 
-def choose_schedule(workload: Workload, target: Target) -> Trace:
-    """Return the analytic schedule. Raise DeadlineError or ScheduleError."""
-    return analytic.default_trace(workload, target)
+def choose_schedule(workload: Workload, target: Target, related: Sequence[RelatedRecords]) -> Trace:
+    """Return the schedule chosen without measuring the workload, in the main thread of this
+    process. Raise DeadlineError or ScheduleError."""
+    return analytic.default_trace(workload, target, related=related)
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:

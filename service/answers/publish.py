@@ -25,7 +25,8 @@ KINDS = frozenset({"object", "header", "llvm"})
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The stored files of a record by kind (see `links`). `warning` states why there are none."""
+    """The stored files of a record by kind (see `links`). Its field `warning` states why files are
+    missing, or is ""."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     warning: str = ""
@@ -74,7 +75,8 @@ def result_document(
     publish: Publish = publish,
 ) -> dict[str, Any]:
     """Store the files of the report's best. Return the report with links to these files: the
-    document of `tune --json` and of a job's `result`. `warning` states why there are no files."""
+    document of `tune --json` and of a job's `result`. Its field `warning` states why there are no
+    files, or is ""."""
     document = report.to_json()
     if report.best is None:
         return document

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.db.errors import StoreMissing
+from tilewright.db.errors import StoreError, StoreMissing
 from tilewright.schedules.full_checks import NONE_KNOWN, FullChecks
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
@@ -70,7 +70,6 @@ def _related(db: str | None, workload: Workload, target: Target) -> list[Related
     """Return the records of related workloads, or an empty list if the database cannot be read: the
     default schedule needs none."""
     from tilewright.db import related_records
-    from tilewright.db.errors import StoreError
 
     try:
         return related_records(database.database_url(db), workload, target.key)

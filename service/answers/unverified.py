@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedTask:
-    """A task without an answer of this toolchain, and the records that may provide one, in the
-    order in which they are tried."""
+    """A task without an answer of this toolchain."""
 
     name: str
     workload_document: dict[str, Any]
     target: Target
     records: tuple[TuningRecord, ...]
+    """The records that may provide an answer, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ def failed_check(
 
 
 def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
-    """Store the checked schedule of `record` as a new record measured here. Return its key, or None
-    if `result` has no time. The record is of another toolchain or imported."""
+    """Store the checked schedule of `record` as a new record measured here. Return the new record's
+    key, or None if `result` has no time. `record` must be of another toolchain or imported."""
     if result.run_secs_estimate is None:
         return None
     own = _checked_here(record, result)

@@ -44,8 +44,9 @@ def check_parts(lock: LockFile, where: str) -> LockFile:
 
 
 def check_header(kernel: LockedKernel, header: bytes) -> None:
-    """Raise Inconsistent if the header of `kernel` names another kernel, workload, object, record
-    or toolchain. The bytes of the header match the lock file."""
+    """Raise Inconsistent if the text of the header names another kernel, workload, object, record,
+    number of threads or toolchain than `kernel`. The caller has already compared the hash of
+    `header` with the lock file."""
     text = header.decode(errors="replace")
     tools = kernel.toolchain
     on_openmp = ", on OpenMP's runtime" if "openmp" in kernel.links else ".\n"

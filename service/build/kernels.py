@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.full_checks import NONE_KNOWN, FullCheck, FullChecks
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords
 from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -146,7 +147,9 @@ def choose_variants(
     if every_cpu:
         for plain in baseline_targets(named):
             if plain.key not in {target.key for target in named}:
-                answers.append(_analytic(workload, plain, _checks(store, workload.key, plain.key)))
+                answers.append(
+                    _analytic(store, workload, plain, _checks(store, workload.key, plain.key))
+                )
                 named.append(plain)
     return _ordered(named, answers)
 
@@ -159,7 +162,7 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 def by_preference(named: Sequence[Target]) -> list[Target]:
     """Return the distinct targets in the order in which the object tests the CPU for them: wider
-    vectors first, then CPUs before levels, then in the given order."""
+    vectors first, then CPUs before x86-64 levels, then in the given order."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -219,7 +222,7 @@ def _found(
             lambda: workload,
         )
     if every_cpu or minimum is Grade.DEFAULT:
-        return _analytic(workload, target, checks)
+        return _analytic(store, workload, target, checks)
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
     waiting = "" if store is None else _to_verify(store, workload.key, target.key)
     reason = waiting or why_none_passed(checks, toolchain())
@@ -245,7 +248,7 @@ def _pinned(
     if record_key is None:
         checks = _checks(store, workload.key, target.key)
         if trace is None:
-            return _analytic(workload, target, checks)
+            return _analytic(store, workload, target, checks)
         _refuse(workload, checks.refusal(trace, toolchain()))
         return _of_trace(workload, target, Trace.from_json(trace), UNMEASURED)
     record = store.record(record_key) if store is not None else None
@@ -267,10 +270,15 @@ def _pinned(
     )
 
 
-def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """Return a schedule chosen without measurement. Raise NoAnswer if `checks` exclude every
-    schedule."""
-    chosen = analytic.default_trace(workload, target)
+def _analytic(
+    store: Store | None, workload: Workload, target: Target, checks: FullChecks
+) -> Answer:
+    """Return the schedule chosen now, without measuring the workload. Raise NoAnswer if `checks`
+    exclude every schedule."""
+    related: Sequence[RelatedRecords] = (
+        () if store is None else store.related(workload, target.key, MAX_WORKLOADS)
+    )
+    chosen = analytic.default_trace(workload, target, related=related)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
 
 
@@ -350,7 +358,7 @@ def _description(target: Target) -> dict[str, Any]:
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """Return the workload's name if it defines the workload, else its document."""
+    """Return the workload's name if it defines the workload. Otherwise return the document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name

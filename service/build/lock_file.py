@@ -88,16 +88,18 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class LockedVariant:
-    """The variant of a kernel for one CPU. A measured schedule has a `record_key` and `run_secs`
-    (seconds per call). A schedule chosen without measurement has neither; `trace` is then the
-    schedule, or None in files of versions that did not pin it."""
+    """The variant of a kernel for one CPU."""
 
     cpu: str
     target_key: str
     grade: str
     record_key: str | None
+    """The record of a measured schedule, otherwise None."""
     run_secs: float | None
+    """Seconds per call of a measured schedule, otherwise None."""
     trace: list[Any] | None = None
+    """The schedule, if it was chosen without measurement; None otherwise, and in files of versions
+    that did not pin it."""
 
     def to_json(self) -> dict[str, Any]:
         document = {
@@ -111,7 +113,8 @@ class LockedVariant:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Raise LockError with the name of a member that is missing or invalid."""
+        """Parse the JSON of a lock file. Raise LockError with the name of a member that is missing
+        or invalid."""
         record_key, secs = _member(document, "record_key"), _member(document, "run_secs")
         trace, cpu = document.get("trace"), document.get("cpu", "")
         if record_key is not None and not _is_digest(record_key, "sha256:"):
@@ -132,24 +135,25 @@ class LockedVariant:
 
 @dataclass(frozen=True, slots=True)
 class LockedKernel:
-    """One kernel: its workload, its variants, and its files.
-
-    `name` is the C function. `workload` is the shortest text or document that a service can parse.
-    `min_grade` is the requested grade, which upgrades use again. `variants` are in the order in
-    which the object tests the CPU for them; the file also contains the members of the first one in
-    the entry itself. `toolchain` made the object. `links` is a subset of `LINKS`.
-    """
+    """One kernel: its workload, its variants, and its files."""
 
     name: str
+    """The name of the C function."""
     workload: str | dict[str, Any]
+    """The shortest text or document that a service can parse."""
     workload_key: str
     threads: int
     min_grade: str
+    """The requested grade, which upgrades use again."""
     variants: tuple[LockedVariant, ...]
+    """In the order in which the object tests the CPU. In the file, the entry itself also contains
+    the members of the first variant."""
     toolchain: dict[str, Any]
+    """The toolchain that made the object."""
     object: FileRef
     header: FileRef
     links: tuple[str, ...] = ()
+    """A subset of `LINKS`."""
 
     @property
     def every_cpu(self) -> bool:
@@ -179,7 +183,8 @@ class LockedKernel:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """Raise LockError with the name of a member that is missing or invalid."""
+        """Parse the JSON of a lock file. Raise LockError with the name of a member that is missing
+        or invalid."""
         name = str(_member(document, "name"))
         if not _NAME.fullmatch(name):
             raise LockError(f"a kernel's name must be a C name, got {name[:80]!r}")

@@ -110,8 +110,8 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
 
 
 def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the reasons why a build cannot use `lock` for the requested kernels. Nothing is looked
-    up."""
+    """Return the reasons why a build cannot use `lock` for the requested kernels. No database or
+    service is read."""
     problems = []
     for document in requests:
         old = lock.kernel(str(document["name"]))

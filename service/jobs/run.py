@@ -41,15 +41,15 @@ log = logging.getLogger("tilewright.worker")
 
 _LONG = frozenset({"starting", "reference", "full check"})
 _REPEATED_PHASES = frozenset({"proposing", "compiling", "measuring"})
-"""Phases that repeat with every batch. They are shown as progress, and have no events."""
+"""Phases of a run that repeat with every batch. They are shown as progress, and have no events."""
 
 
 MOST_LISTED = 1_000_000
 
 
 class _Draining(BaseException):
-    """Ends a run because the worker stops; the job returns to the queue. It is raised by
-    `on_event`, and no code on the way to `JobRun` may catch it."""
+    """Ends a run because the worker stops; the job returns to the queue. `on_event` raises it, and
+    no code between `on_event` and `JobRun` may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class JobRun:
             self._mark_started()
 
     def _mark_started(self) -> None:
-        """Store that from now on the death of this process counts as a failure of the job, unless
-        the process was killed from outside. This is stored before the work begins."""
+        """Store that the death of this process counts as a failure of the job from now on. A death
+        that was caused from outside does not count. This is stored before the work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._has_started = True
@@ -284,7 +284,7 @@ class JobRun:
     def _finish(
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
-        """End the job with its result; as FAILED if there is an `error`."""
+        """End the job with its result. If there is an `error`, the job is FAILED."""
         self._control.doing(Activity("publishing", "building the files of the best"))
         document = whole_document(
             self._store,

@@ -54,8 +54,9 @@ class TimeSlices:
             return mine and self._next() != name
 
     def take_turn(self, name: str, look: Callable[[int], None]) -> None:
-        """End the slice if it is over, and wait for the next slice of `name`. `look` as in
-        `wait`."""
+        """End the slice if it is over, and wait for the next slice of `name`. While waiting, `look`
+        is called with the number of participants before `name`; an exception in it ends the wait.
+        """
         if self.slice_is_over(name):
             with self._changed:
                 self._pass_on()

@@ -48,7 +48,7 @@ class ParsedWorkloads:
         return known
 
     def read(self, spelled: str | dict[str, Any]) -> Workload:
-        """Return the workload. Raise WorkloadError as `parsed_name`."""
+        """Return the workload. Raise WorkloadError if it is invalid or too large."""
         workload = workloads.workload_of(spelled)
         check_size(workload, self._settings)
         return workload

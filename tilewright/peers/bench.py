@@ -1,9 +1,9 @@
 """Times the best kernel and its peers in alternation, for the command `bench`.
 
-Every side has its own process. One process runs while the others are stopped, because the threads
-of a pool spin for up to a tenth of a second after a call, on a core that another side needs. Sides
-take turns in short blocks. A speed-up is the median of the ratios of neighbouring blocks, because a
-disturbance longer than a block slows both.
+A side is the kernel or one peer. Every side has its own process. One process runs while the others
+are stopped, because the threads of a pool spin for up to a tenth of a second after a call, on a
+core that another side needs. Sides take turns in short blocks. A speed-up is the median of the
+ratios of neighbouring blocks, because a disturbance longer than a block slows both.
 """
 
 from __future__ import annotations
@@ -65,52 +65,54 @@ class BenchError(TilewrightError):
 
 @dataclass(frozen=True, slots=True)
 class PeerTiming:
-    """One side's time. `speedup` is how many times faster the kernel is, with a 95 % interval. All
-    four are None if the side could not take part, and `detail` has the reason. For a library:
-
-    - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that were raced
-    - `compiled_secs`: seconds of PyTorch's calls (`eager`) and of the compiler's code (`compiled`)
-    - `dropped`: the variants that did not work, with reasons
-    - `libraries`: versions, and the code that the library chose for this processor
-    - `dispatch_secs`: seconds of the same calls on a tiny workload, None if not measured
-    - `rounding`: set if the results are outside a kernel's error bound, but within ROUNDING
-    """
+    """The time of one side, relative to the kernel."""
 
     run_secs: float | None = None
+    """Seconds per call, or None if the side was not timed; `detail` then has the reason."""
     speedup: float | None = None
+    """How many times faster the kernel is, with a 95 % interval; None if the side was not timed."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     detail: str = ""
     way: str = ""
+    """The name of the fastest variant of a library."""
     ways_secs: dict[str, float] = field(default_factory=dict)
+    """Median seconds of each variant that was raced."""
     compiled_secs: dict[str, float] = field(default_factory=dict)
+    """Seconds of PyTorch's calls (`eager`) and of the code of its compiler (`compiled`)."""
     dropped: dict[str, str] = field(default_factory=dict)
+    """The variants that did not work, with reasons."""
     dispatch_secs: float | None = None
+    """Seconds of the same calls on a tiny workload; None if not measured."""
     rounding: str = ""
+    """Set if the results exceed a kernel's error bound, but differ by at most ROUNDING."""
     libraries: dict[str, str] = field(default_factory=dict)
+    """Versions, and the code that the library chose for this processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """`run_secs` is the time of a kernel call; `against` has one entry per side, in the order
-    requested.
-
-    `packed_ahead`: there are constant inputs, and `run_secs` is the time of calls on packed inputs;
-    `run_secs_with_packing` includes packing. `run_secs` is measured on arrays aligned to a cache
-    line, `run_secs_misaligned`, if requested, on arrays `bytes_behind_line` bytes after one.
-    """
+    """The times of the kernel and of the other sides."""
 
     run_secs: float
+    """Seconds per call of the kernel, on arrays aligned to a cache line. Constant inputs are packed
+    before the calls."""
     blocks: int
     against: dict[str, PeerTiming] = field(default_factory=dict)
+    """One entry per side, in the requested order."""
     packed_ahead: bool = False
+    """Whether there are constant inputs."""
     run_secs_with_packing: float | None = None
+    """Seconds per call that packs the constant inputs; None if there are none."""
     bytes_behind_line: int = 0
+    """Distance of the misaligned arrays from a cache line, or 0 if they were not requested."""
     run_secs_misaligned: float | None = None
+    """Seconds per call on arrays `bytes_behind_line` bytes after a cache line; None if not
+    requested."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `bench --json`. A side that took no part has nulls and
-        `detail`."""
+        """Return the document of `bench --json`. For a side that was not timed, the times are null
+        and `detail` has the reason."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
             kernel["run_secs_with_packing"] = self.run_secs_with_packing
@@ -252,8 +254,9 @@ def _report(
 def speedup_interval(
     ratios: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Return the lower end, median and upper end of `ratios`, a 95 % interval of the percentile
-    bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13)."""
+    """Return the median of `ratios` and its 95 % confidence interval, as (low, median, high). The
+    interval is the percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
+    1993, chapter 13)."""
     drawn = rng.choice(ratios, (_RESAMPLES, ratios.size))
     low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
     return float(low), float(np.median(ratios)), float(high)
@@ -295,7 +298,8 @@ class _ContenderProcess:
                 stream.close()
 
     def open(self, name: str, document: dict[str, Any], built: Compiled | None) -> str | None:
-        """Prepare the side and check its result; return why it cannot take part, or None."""
+        """Prepare the side and check its result. Return the reason why it cannot be timed, or None
+        if it can."""
         blob = b""
         request = {"op": "open", **document, "name": name}
         if built is not None:

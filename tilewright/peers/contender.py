@@ -71,8 +71,8 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable. Its time includes the library's dispatch, not an empty Python call.
-    `details` is reported with the time: see `LibraryPeer`."""
+    """A Python callable. Its time includes the library's dispatch; the time of an empty Python call
+    is subtracted. `details` (the fields of `LibraryPeer.details`) is reported with the time."""
 
     call: Callable[[], object]
     results: Callable[[], Sequence[Array]]

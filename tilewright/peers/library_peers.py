@@ -21,12 +21,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LibraryPeer:
-    """`call` computes the workload, `outputs` returns the results of the last call. `details` has:
+    """A workload in a library. `call` computes it, and `outputs` returns the results of the last
+    call. `details` has:
 
-    - `way`: the chosen variant; `ways_secs`: the seconds of each variant that was raced
-    - `dropped`: the other variants, with reasons
-    - `dispatch_secs`: the seconds of a call of the same variants on the shrunken workload, or None
-    - `libraries`: their versions; for PyTorch also `compiled_secs`
+    - `way`: the name of the chosen variant
+    - `ways_secs`: the seconds of each variant that was raced
+    - `dropped`: the variants that did not work, with reasons
+    - `dispatch_secs`: the seconds of a call of the chosen variant on the shrunken workload, or None
+    - `libraries`: the versions of the libraries
+    - `compiled_secs` (PyTorch only): the seconds with and without `torch.compile`
     """
 
     call: Call
@@ -86,8 +89,8 @@ def _dispatch_secs(
     chosen: ChosenVariants,
     small: Callable[[Workload, Sequence[Array], ChosenVariants], Call],
 ) -> float | None:
-    """Return the seconds of a call of the variants `chosen` on the shrunken workload, or None if
-    the workload cannot be shrunk or a variant does not work on it."""
+    """Return the seconds of a call of the variants `chosen` on the shrunken workload. Return None
+    if the workload cannot be shrunk or a variant does not work on it."""
     cut = shrunken(workload)
     if cut is None:
         return None

@@ -11,13 +11,13 @@ from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
 from tilewright.schedules.workload.workload import Workload
 
 SHRUNKEN_EXTENTS = ((16, 4), (16, 2), (8, 2), (8, 1), (4, 1))
-"""New extents of a tensor's last dimension and of its other dimensions; the first pair that makes
-the workload small enough is used. A last extent of a vector's length lets a library use its vector
-code."""
+"""Pairs of extents: of a tensor's last dimension, and of its other dimensions. The first pair that
+makes the workload small enough is used. If the last extent is the length of a vector, a library can
+use its vector code."""
 
 LITTLE_FLOPS, MOST_FLOPS = 100_000, 300_000
-"""The number of operations that take one or two microseconds, and the number above which the time
-no longer measures the cost of a call."""
+"""`LITTLE_FLOPS` operations take one or two microseconds. With more than `MOST_FLOPS`, the time is
+not the cost of a call any more."""
 
 Dim = tuple[str, int]
 """(tensor name, dimension), or ("stage.axis", -1) for an axis of a stage."""
@@ -57,7 +57,8 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 def _smaller(
     tensor: Tensor, workload: Workload, extents: Mapping[str, Mapping[str, int]]
 ) -> Tensor:
-    """Return an input; each dimension shrinks by as much as the largest index that reads it."""
+    """Return the input `tensor` with reduced dimensions. The largest index of a dimension and its
+    extent are reduced by the same number."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
         before = {a.name: a.extent for a in stage.all_axes}

@@ -1,4 +1,5 @@
-"""Variants of one computation in one library: all are checked and raced, and the fastest is used.
+"""Chooses among the variants of one computation in one library. A variant is a call, or several
+calls, that compute the same result. All variants are checked and raced, and the fastest is used.
 
 A variant that the library does not have, or that returns another result, is dropped and reported.
 The others take turns, in alternating order, so that a disturbance of the machine slows all of them.
@@ -73,8 +74,8 @@ class ChosenVariants:
 
 
 def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
-    """Return median seconds by the variant's name, preceded by the step's number if there are
-    several."""
+    """Return median seconds by the variant's name, preceded by the number of the step if there are
+    several steps."""
     several = len(choices) > 1
     return {
         f"{number}: {name}" if several else name: secs

@@ -1,8 +1,9 @@
-"""The protocol of back ends, which generate, load, launch and time kernels for one kind of machine.
+"""The protocol of back ends. A back end generates, loads, launches and times kernels for one kind
+of machine.
 
 The other layers (search, session, checks, benchmarks, `compile`) contain no machine-specific code.
 The `Target` has the limits of schedules. Guard pages, stacks, cores and clocks occur only in the
-programs of a back end, which check and time candidates and probe the machine.
+programs of a back end that check and time candidates and probe the machine.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""A function that compiles LLVM IR for a target, with a deadline or in another process."""
+"""A function that compiles LLVM IR for a target. It may have a deadline or use another process."""
 
 
 class LoadError(TilewrightError):
-    """The code cannot be loaded: it is not a kernel, or a library is missing."""
+    """The code cannot be loaded. It is not a kernel, or a library is missing."""
 
 
 class Buffers(Protocol):
-    """Memory for kernel arguments, one buffer each, readable and writable by this process."""
+    """Memory for kernel arguments. Each argument has one buffer, which this process can read and
+    write."""
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """The addresses in the machine's memory, for `Launch.pointers`."""
+        """The addresses of the buffers in the machine's memory, for `Launch.pointers`."""
         ...
 
     def view(self, index: int) -> NDArray[np.uint8]:
-        """Return the bytes of buffer `index`, to read and write between calls."""
+        """Return the bytes of buffer `index`. They can be read and written between calls."""
         ...
 
 
@@ -49,7 +51,7 @@ class Launch(Protocol):
     """One way to run a loaded kernel. `loading.entries.Entry` implements it for the CPU.
 
     Arguments are addresses in the machine's memory, inputs first, then outputs.
-    `argument_positions` are the positions of the arguments that a call passes.
+    `argument_positions` are the positions of the arguments that are passed to `call`.
     """
 
     @property
@@ -67,29 +69,29 @@ class Launch(Protocol):
     def packed_bytes(self) -> int: ...
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this launch needs packed inputs; return the status."""
+        """Pack constant inputs if this launch needs packed inputs. Return the status, or 0 without
+        packing."""
         ...
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """Return the arguments of `call`; memory of zero bytes is passed as NULL."""
+        """Return the arguments of `call`. Memory of zero bytes is passed as NULL."""
         ...
 
     @property
     def call(self) -> Callable[..., int]:
-        """The function that launches once, waits for the end and returns 0 or an error code."""
+        """The function that launches the kernel once, waits for its end and returns 0 or an error
+        code."""
         ...
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded kernel.
-
-    `timed` is the launch whose time counts: constant inputs are packed before it. `whole` packs
-    constant inputs inside the call. Without constant inputs both launches are the same.
-    """
+    """A loaded kernel. Without constant inputs, both launches are the same."""
 
     timed: Launch
+    """The launch whose time is measured. Constant inputs are packed before it."""
     whole: Launch
+    """The launch that packs constant inputs inside the call."""
 
 
 class Clock(Protocol):
@@ -98,35 +100,36 @@ class Clock(Protocol):
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Return the seconds per launch in each of `rounds` rounds of `calls` launches."""
+        """Return the seconds per launch in each round, shape (rounds,). A round has `calls`
+        launches."""
         ...
 
 
 class Backend(Protocol):
-    """One kind of machine. A back end is stateless, so all threads share one value."""
+    """The code for one kind of machine. A back end is stateless, so all threads share one value."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def checker(self) -> str:
-        """The module of the program that checks and times candidates.
+        """The name of the module of the program that checks and times candidates.
 
-        It serves the requests of `tuner/measure/checking` with the cases of `tuner/judge`.
+        The program serves the requests of `tuner/measure/checking` with the cases of `tuner/judge`.
         """
         ...
 
     @property
     def prober(self) -> str:
-        """The module of the program that probes the machine.
+        """The name of the module of the program that probes the machine.
 
-        It reads a target as JSON from standard input, and writes `Probes` as JSON to standard
-        output or a line about an error to standard error.
+        The program reads a target as JSON from standard input. It writes `Probes` as JSON to
+        standard output, or one line about an error to standard error.
         """
         ...
 
     def makes(self, target: Target) -> bool:
-        """Whether this back end generates kernels for `target`."""
+        """Return whether this back end generates kernels for `target`."""
         ...
 
     def detect(self) -> Target:
@@ -146,13 +149,13 @@ class Backend(Protocol):
     ) -> CompiledKernel:
         """Return the code of a kernel and the memory that a call needs.
 
-        The same arguments give the same bytes; `emit` replaces the default compiler. Raise
+        The same arguments give the same bytes. `emit` replaces the default compiler. Raise
         ScheduleError if the trace is not legal.
         """
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """Load the kernel `symbol`, which takes `arguments` tensors; raise LoadError on failure."""
+        """Load the kernel `symbol`, which has `arguments` tensors. Raise LoadError on failure."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:

@@ -12,7 +12,7 @@ BACKENDS: tuple[Backend, ...] = (Cpu(),)
 
 
 def backend_for(target: Target) -> Backend:
-    """Return the first back end for `target`; raise TargetError if none supports it."""
+    """Return the first back end that supports `target`. Raise TargetError if there is none."""
     for backend in BACKENDS:
         if backend.makes(target):
             return backend

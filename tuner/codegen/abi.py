@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The memory that callers of a kernel's functions must provide, in bytes. `constants` has the
-    positions of constant inputs. If there are none, the kernel has one function and uses only
-    `workspace_bytes`."""
+    """The memory that callers of a kernel's functions must provide, in bytes."""
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()
+    """The positions of constant inputs among the arguments. If it is empty, the kernel has one
+    function, which uses only `workspace_bytes`."""
     packed_bytes: int = 0
+    """Size of the packed constant inputs."""
     prepacked_workspace_bytes: int = 0
+    """Size of the workspace of the function that computes from packed inputs."""
 
 
 def prepack_symbol(symbol: str) -> str:

@@ -16,15 +16,18 @@ from .values import scalar_type
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array in memory. Register `base` has its address, which is aligned to `align` bytes."""
+    """An array in memory."""
 
     buffer: Buffer
     base: str
+    """The register that has the array's address."""
     align: int
+    """The proven alignment of this address in bytes."""
 
 
 class Addresses:
-    """A writer of element addresses in one function; the base class of array loads and stores."""
+    """A writer of element addresses in one function: the base class of `ArrayLoads` and
+    `ArrayStores`."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -36,7 +39,7 @@ class Addresses:
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
 
     def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
-        """Return the number of the element that lane `lane` of `axis` accesses."""
+        """Return the index of the element that lane `lane` of `axis` accesses."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 

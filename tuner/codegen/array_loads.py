@@ -19,11 +19,11 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """A writer of load instructions. Lanes whose bit in the mask `where` is false read no element
-    of the array and are zero."""
+    """A writer of load instructions. `where` is a mask of lanes. Lanes in which it is false do not
+    access the array, and their value is zero."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
-        """Load one element, or zero if `where` is set in no lane."""
+        """Load one element, or zero if `where` is false in all lanes."""
         pointer = self.pointer(place, offset)
         if where is not None:
             pointer = self._redirect(pointer, self._any(where))
@@ -64,7 +64,8 @@ class ArrayLoads(Addresses):
         where: Val | None,
         spread: Spread,
     ) -> Val:
-        """Load the whole vectors of `spread`, and select the elements of the lanes from them."""
+        """Load the vectors of `spread` completely, and select the elements of the lanes from
+        them."""
         base = self.lane(offset, axis, 0)
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
@@ -88,11 +89,11 @@ class ArrayLoads(Addresses):
     def _load_repeated(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val | None:
-        """Load one vector of the few elements that the lanes repeat, and distribute its elements to
-        the lanes.
+        """Load one vector of the few elements that the lanes use, and copy its elements to the
+        lanes.
 
-        Return None if lanes have separate conditions, the distances between elements vary, or the
-        vector would be longer than `axis` or might extend beyond the array.
+        Return None if the condition differs between lanes, if the distances between the elements
+        vary, if the vector would be longer than `axis`, or if it might extend beyond the array.
         """
         if where is not None and where.lanes > 1:
             return None
@@ -113,8 +114,8 @@ class ArrayLoads(Addresses):
         return self._shuffled(loaded, [a.const - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
-        """Return vectors that loads of neighbouring elements share, or `spread` if these vectors
-        may extend beyond the array or the stride is negative."""
+        """Return the vectors that loads of neighbouring elements use too. Return `spread` if these
+        vectors may extend beyond the array, or if the stride is negative."""
         if step < 0:
             return spread
         wide = Spread.shared(step, len(spread.lanes_of[0]), base.const % step)
@@ -125,7 +126,7 @@ class ArrayLoads(Addresses):
     def _load_whole(
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
-        """Load the vector that begins at element `at`, once for all loads of it."""
+        """Load the vector that begins at element `at`. Other loads of the same vector reuse it."""
         loaded = self.text.levels[-1].loaded
         key = (place.buffer.name, at, lanes, where.name if where else None)
         if key not in loaded:
@@ -137,8 +138,8 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """Permute the lanes of `mask` to vector elements: `lanes` has each element's lane, or
-        None."""
+        """Return `mask` with its lanes permuted to vector elements. `lanes` has the lane of each
+        element, or None if no lane uses the element."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
@@ -146,8 +147,8 @@ class ArrayLoads(Addresses):
         return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
-        """Load `mask.lanes` contiguous elements, in parts if the target's masked loads are
-        narrower."""
+        """Load `mask.lanes` contiguous elements. If the masked loads of the target are narrower,
+        load them in parts."""
         most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
@@ -201,7 +202,7 @@ class ArrayLoads(Addresses):
         return Val(result, dtype, axis.lanes)
 
     def _any(self, mask: Val) -> str:
-        """Return whether any lane of a mask is set, as an i1."""
+        """Return whether any lane of a mask is true, as an i1."""
         if mask.lanes == 1:
             return mask.name
         function = self.module.intrinsic(
@@ -218,7 +219,8 @@ class ArrayLoads(Addresses):
         )
 
     def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
-        """Return a vector of the given lanes of `vector`; None is a lane that is never used."""
+        """Return a vector of the given lanes of `vector`. An entry None gives an undefined
+        element."""
         text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
         return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
 

@@ -17,7 +17,7 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """A writer of store instructions. Lanes whose bit in a mask is false access no element."""
+    """A writer of store instructions. Lanes in which a mask is false do not access memory."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
         """Store one element."""
@@ -33,7 +33,8 @@ class ArrayStores(Addresses):
         where: Val | None,
         streamed: bool,
     ) -> None:
-        """Store one element per lane of `axis`, non-temporally if `streamed` and aligned."""
+        """Store one element per lane of `axis`. The stores are non-temporal if `streamed` and if
+        the address is aligned."""
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var not in base.vars():
@@ -89,11 +90,11 @@ class ArrayStores(Addresses):
             )
 
     def keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
-        """Whether the target has non-temporal stores for the vectors of all unrolled copies of a
-        leaf.
+        """Return whether non-temporal stores are possible for all unrolled copies of a store.
 
-        The vectors must be aligned if the array is aligned. A cache line costs more if only a part
-        of it is stored non-temporally, so either all copies use such stores or none.
+        The target must have them for vectors of this size, and each vector must be aligned if the
+        array is aligned. Either all copies are non-temporal or none, because a cache line of which
+        only a part is stored non-temporally costs more.
         """
         size = place.buffer.dtype.bytes
         rest = offset - Affine(((Var(axis.var), 1),), 0)
@@ -124,6 +125,6 @@ class ArrayStores(Addresses):
 
 
 def _only_lane(mask: Val) -> int | None:
-    """Return the only set lane of a constant mask, or None for any other mask."""
+    """Return the only lane in which a constant mask is true, or None for any other mask."""
     lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
     return lanes.index("true") if lanes.count("true") == 1 else None

@@ -1,4 +1,4 @@
-"""From a lowered nest to LLVM text: the entry point of code generation."""
+"""Generation of LLVM text from a lowered nest: the entry point of the code generator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .prepack import write_with_constants
 
 
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
-    """Return the module that defines `symbol` with the kernel ABI.
+    """Return the module with the kernel `symbol`.
 
-    The same nest gives the same text. Raise ScheduleError if storage cannot be planned (workspace
-    or stack too large), or if a loop uses an instruction that `target` does not have.
+    The same nest gives the same text. Raise ScheduleError if the workspace or the stack is too
+    large, or if a loop uses an instruction that `target` does not have.
     """
     check_target(nest, target)
     module = ModuleText(target)

@@ -37,15 +37,20 @@ class VectorAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The terms of an index: `moving` terms, and `unrolled` variables with coefficients, which are
-    constants in each unrolled copy. `divided` marks an index with a quotient or a remainder, which
-    is not split. `Indices` caches these values by the identity of `index`, so each keeps `index`
-    alive."""
+    """The terms of an index, separated by whether their variable is unrolled.
+
+    `Indices` caches these values by the identity of `index`, so each keeps `index` alive.
+    """
 
     index: Affine
     moving: tuple[tuple[Atom, int], ...]
+    """The terms whose variables are not unrolled."""
     unrolled: tuple[tuple[str, int], ...]
+    """The unrolled variables, which are constants in each unrolled copy, with their
+    coefficients."""
     divided: bool
+    """Whether the index has a quotient or a remainder. Such an index is not separated into
+    terms."""
 
     @classmethod
     def of(cls, index: Affine, unrolled: frozenset[str]) -> _Parts:
@@ -58,7 +63,9 @@ class _Parts:
 
 class Indices:
     """A writer of index arithmetic in one function. `ranges` has the bounds of every loop variable.
-    In a *resolved* index, unrolled variables are replaced by their current values, `fixed`."""
+
+    In a *resolved* index, unrolled variables are replaced by their current values (see `fix`).
+    """
 
     def __init__(
         self, text: FunctionText, ranges: Mapping[str, Interval], unrolled: frozenset[str]
@@ -75,7 +82,7 @@ class Indices:
         self._variables[name] = (register, level)
 
     def unbind(self, name: str) -> None:
-        """Forget a loop variable whose loop is closed: its register is no longer valid."""
+        """Remove a loop variable whose loop is closed, because its register is no longer valid."""
         del self._variables[name]
 
     def bound(self) -> dict[str, tuple[str, int]]:
@@ -83,12 +90,12 @@ class Indices:
         return self._variables
 
     def fix(self, name: str, value: int) -> None:
-        """Set unrolled variable `name` to this value until it is set again."""
+        """Set the current value of the unrolled variable `name`."""
         self.fixed[name] = Affine((), value)
         self.ranges[name] = Interval(value, value)
 
     def resolve(self, index: Affine) -> Affine:
-        """Return `index` with unrolled variables replaced by their values."""
+        """Return `index` with unrolled variables replaced by their current values."""
         if not self.fixed:
             return index
         known = self._parts.get(id(index))
@@ -110,7 +117,7 @@ class Indices:
         return max((self._variables[n][1] for n in index.vars()), default=0)
 
     def scalar(self, index: Affine) -> Val:
-        """Return a resolved index as an i64."""
+        """Return the value of a resolved index as an i64."""
         if index.is_const:
             return literal(index.const, DType.I64)
         level = self.level_of(index)
@@ -145,7 +152,7 @@ class Indices:
         if atom in memo:
             return memo[atom]
         lowest = interval(atom.numerator, self.ranges).lo
-        # Unsigned division rounds down, so the numerator is shifted to be >= 0.
+        # Unsigned division rounds down. A shift makes the numerator non-negative.
         shift = 0 if lowest >= 0 else -(lowest // atom.divisor)
         numerator = self.scalar(atom.numerator + shift * atom.divisor)
         divisor = literal(atom.divisor, DType.I64)
@@ -159,7 +166,8 @@ class Indices:
         return result
 
     def address(self, base: str, element_type: str, offset: Affine) -> str:
-        """Return a pointer to element `offset` (resolved, in elements) of the array at `base`."""
+        """Return a pointer to element `offset` of the array at `base`. `offset` is a resolved
+        index."""
         moving = Affine(offset.terms, 0)
         pointer = self._pointer(base, element_type, moving)
         if not offset.const:
@@ -193,8 +201,8 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """Return the value of a resolved condition: a bool if constant, an i1, or an i1 per
-        lane."""
+        """Return the value of a resolved condition. It is a bool if the condition is constant, an
+        i1 if it is equal for all lanes, otherwise an i1 per lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)
@@ -236,7 +244,7 @@ class Indices:
         key = (cond, lanes)
         if key in memo:
             return memo[key]
-        # Far from zero only the sign matters, so the base is clamped to fit into 32 bits.
+        # Far from zero only the sign matters. Therefore the base is clamped, to fit into 32 bits.
         limit = abs(step) * lanes + 1
         value = self.scalar(base).name
         for bound, name in ((-limit, "smax"), (limit, "smin")):

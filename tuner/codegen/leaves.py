@@ -1,4 +1,4 @@
-"""Leaves of a nest in one function: compute a value, combine it with the old one, store it."""
+"""Code for the leaves of a nest: compute a value, combine it with the old element, store it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """A writer of leaves; `streamed` has the buffers that are written by non-temporal stores."""
+    """A writer of leaves. The buffers in `streamed` are written by non-temporal stores."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class LeafWriter:
         self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
 
     def _operand(self, call: InstructionCall, load: Load) -> Val:
-        """Return an operand as a vector of `steps` elements per lane; shared elements are
-        repeated."""
+        """Return an operand as a vector with `steps` elements for each lane of the loop. An operand
+        that is equal for all lanes is repeated."""
         steps, lanes = call.instruction.steps, call.loop.extent
         first = {call.loop.var: ZERO, call.step: ZERO}
         index = tuple(i.substitute(first) for i in load.index)
@@ -133,7 +133,8 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """Reduce all lanes of the leaf's value to one; lanes outside the mask are the identity."""
+        """Return the combination of all lanes of the leaf's value. A lane outside the mask counts
+        as the identity of the operation."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -163,8 +164,8 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """Return the value that the leaf stores. `old` loads the element: after the value is
-        computed, or before it if a multiply-add combines both."""
+        """Return the value that the leaf stores. `old` loads the element. It is called after the
+        value is computed, but before it if a multiply-add combines both."""
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -182,7 +183,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Prefetch the cache line of an element; write nothing if the buffer is in registers."""
+        """Prefetch the cache line of an element. If the buffer is in registers, write nothing."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis
@@ -190,14 +191,16 @@ class LeafWriter:
         index = tuple(i.substitute(first_lane) for i in leaf.index)
         pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: 2 for L2 and beyond, 3 for all levels
+        # LLVM's locality argument: 2 for L2 and farther levels, 3 for all levels
+        kept = 2 if leaf.far else 3
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether multiply-add instructions compute the leaf: a sum of products, maybe conditional."""
+    """Return whether multiply-add instructions compute the leaf. It must be a sum of products,
+    which may have a condition."""
     value = leaf.value
     if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False

@@ -15,27 +15,28 @@ from . import math_polynomials as fitted
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary floating-point format and the constants of its range reductions.
-
-    `ln2_high` has so few significant bits that its product with any exponent is exact. `magic` is
-    1.5 * 2**mantissa: adding it to a number rounds the number to an integer, and the low bits of
-    the sum are this integer.
-    """
+    """A binary floating-point format and its constants for range reductions."""
 
     element: str
     bits: int
     mantissa: int
     bias: int
     ln2_high: float
+    """ln 2, rounded to so few bits that its product with any exponent is exact."""
     ln2_low: float
+    """ln 2 - `ln2_high`."""
     exp_low: float
+    """Just below the arguments for which exp is 0."""
     exp_high: float
+    """Just above the arguments for which exp is infinite."""
     sigmoid_shift: int
     tanh_split: float
     tanh_high: float
+    """Beyond it, the magnitude of tanh rounds to 1."""
     erf_split: float
     erf_center: float
     erf_high: float
+    """Beyond it, the magnitude of erf rounds to 1."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
     tanh_head: tuple[float, ...]
@@ -44,6 +45,8 @@ class FloatFormat:
 
     @property
     def magic(self) -> float:
+        """1.5 * 2**mantissa. Adding it to a number rounds the number to an integer, and the low
+        bits of the sum are this integer."""
         return 1.5 * 2.0**self.mantissa
 
     @property
@@ -52,8 +55,6 @@ class FloatFormat:
         return self.bias << self.mantissa
 
 
-# exp_low and exp_high are just beyond the arguments at which exp becomes 0 and infinity; beyond
-# tanh_high and erf_high the result rounds to 1.
 FORMATS = {
     DType.F32: FloatFormat(
         element="float", bits=32, mantissa=23, bias=127,
@@ -139,11 +140,11 @@ class Body:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
     def scalef(self, x: str, n: str) -> str:
-        """Write `x * 2**floor(n)` with one rounding, an instruction of AVX-512."""
+        """Write `x * 2**floor(n)` with one rounding, by an instruction of AVX-512."""
         return self._avx512(x86.SCALE, x, n)
 
     def limited(self, x: str, limit: float) -> str:
-        """Write `x` clamped to -`limit`..`limit`, an instruction of AVX-512DQ. NaN becomes
+        """Write `x` clamped to -`limit`..`limit`, by an instruction of AVX-512DQ. NaN becomes
         `limit`."""
         smaller_magnitude = "i32 2, "
         return self._avx512(x86.RANGE, x, self.const(limit), smaller_magnitude)
@@ -164,7 +165,7 @@ class Body:
         return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
 
     def part(self, x: str, start: int, width: int) -> str:
-        """Write `width` lanes of `x` from `start` on; lanes beyond the end of `x` are undefined."""
+        """Write `width` lanes of `x` from `start` on. Lanes beyond the end of `x` are undefined."""
         element = self.fmt.element
         if self.lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -192,8 +193,10 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """Return the lines of another body and the name of its result, with new names; write
-        nothing. The body computes `result` from `%x`, which `x` replaces."""
+        """Return the lines of another body and the name of its result, with new names.
+
+        The lines are not written. They compute `result` from `x`, which replaces `%x`.
+        """
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -222,7 +225,8 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Write Horner's rule, which has the fewest operations; other vectors hide its latency."""
+        """Write a polynomial by Horner's rule, which has the fewest operations. Its latency is
+        hidden, because other vectors are computed concurrently."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
@@ -230,8 +234,8 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """Return a body's `lines` and `result` with `x` as its argument, and `suffix` appended to the
-    names of its values."""
+    """Return the `lines` and `result` of a body in which `x` replaces the argument `%x`. `suffix`
+    is appended to the names of all other values."""
 
     def replaced(text: str) -> str:
         return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)

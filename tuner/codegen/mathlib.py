@@ -2,8 +2,8 @@
 
 The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
 reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
-measures the errors. Results are the same for every lane count of a target; targets with and without
-fused multiply-add may differ in the last bit.
+measures the errors. Results are the same for every lane count of a target; Targets
+with and without fused multiply-add may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from .sine import sine
 
 @dataclass(frozen=True, slots=True)
 class MathFunction:
-    """A function `define internal VECTOR @name(VECTOR %x)`, always inlined.
+    """A function `define internal VECTOR @name(VECTOR %x)`, which is always inlined.
 
-    `text` is its definition, `lines` are its instructions and `result` is the name of its result.
-    The intrinsics that it calls need no declaration: LLVM's parser knows them.
+    It calls intrinsics without declarations, because LLVM's parser knows them.
     """
 
     name: str
     text: str
+    """Its definition."""
     lines: tuple[str, ...] = ()
+    """Its instructions."""
     result: str = ""
+    """The name of its result."""
 
 
 @lru_cache(maxsize=256)
 def math_function(
     op: UnaryOp, dtype: DType, lanes: int, target: Target | None = None
 ) -> MathFunction:
-    """Return `op` on `lanes` values of f32 or f64: `<lanes x float>`, or `float` for one lane.
+    """Return the function that computes `op` for `lanes` values of f32 or f64. Its argument is a
+    vector `<lanes x float>`, or a `float` if there is one lane.
 
-    `target` selects the instructions; None is a target that can round to integers and has no
-    AVX-512. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for types
-    other than f32 and f64: narrow floats are computed in f32.
+    `target` selects the instructions. Without it, they fit every target that rounds to integers and
+    has no AVX-512. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for
+    types other than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
@@ -69,8 +72,9 @@ def math_function(
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
-    """Write, for any number of lanes, a function that `emit` writes only for vectors of `width`.
-    Instructions of the vectors alternate, so that their dependence chains overlap."""
+    """Apply `emit`, which only writes code for vectors of `width` lanes, to a vector of any number
+    of lanes. The instructions of these vectors alternate, so that their dependence chains
+    overlap."""
     if body.lanes == width:
         return emit(body, x)
     one = Body(body.fmt, width)
@@ -83,28 +87,29 @@ def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: i
 
 
 def is_math_function(op: UnaryOp) -> bool:
-    """Whether `op` needs `math_function`; other operations are one LLVM instruction."""
+    """Return whether `op` needs `math_function`. Other operations are one LLVM instruction."""
     return op in _EMITTERS
 
 
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
-    """Whether AVX-512 can scale vectors of `lanes` by powers of two and limit their magnitude."""
+    """Return whether AVX-512 can scale vectors of `lanes` by powers of two and limit their
+    magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:
-    """Whether one instruction looks up a table of 16 floats in a register. If so, exp uses it for
-    every number of lanes, because the bits of a result must not depend on that number."""
+    """Return whether one instruction looks up a table of 16 floats in a register. If so, exp uses
+    the table for every number of lanes, because results must not depend on that number."""
     return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
-    """Return `(sign * p, z)` with exp(sign * x) = 2**n * (1 + p); the low bits of z are n + offset.
+    """Return `(sign * p, z)` with exp(sign * x) = 2**n * (1 + p). The low bits of z are n + offset.
 
     n is round(sign * x / ln 2). n ln 2 is subtracted in two steps (Cody and Waite, 1980), which
-    leaves |r| <= ln(2)/2, and p is r + r^2 q(r). If sign is -1, -r and -p are computed, with
-    negated constants: LLVM would move the negation of x into the preceding clamp and lose its
-    `minps`.
+    leaves a remainder r with |r| <= ln(2)/2, and p is r + r^2 q(r). If sign is -1, -r and -p are
+    computed with negated constants. Otherwise LLVM would move the negation of x into the preceding
+    clamp, which is then no longer one `minps`.
     """
     f = b.fmt
     magic = b.const(f.magic + offset)
@@ -126,8 +131,8 @@ def _reduced(b: Body, x: str) -> tuple[str, str]:
 
 
 def _remainder(b: Body, x: str, n: str, step: float) -> str:
-    """Return x - n ln 2; n is the multiple of `step` nearest to x / ln 2. If x is NaN or too large
-    for n, the result is limited to about step * ln(2) / 2."""
+    """Return x - n ln 2. n is the multiple of `step` that is nearest to x / ln 2. If x is NaN or
+    too large for n, the result is limited to about step * ln(2) / 2."""
     f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
@@ -135,9 +140,10 @@ def _remainder(b: Body, x: str, n: str, step: float) -> str:
 
 
 def _power_of_two(b: Body, biased: str) -> str:
-    """Return 2**(k - bias) for the k in the low bits of `biased`; its other bits are shifted out.
+    """Return 2**(k - bias) for the number k in the low bits of `biased`. The other bits are
+    ignored.
 
-    A k that is larger by 2 * (bias + 1) gives the same factor with its sign bit set.
+    If k is larger by 2 * (bias + 1), the result is negated.
     """
     return b.from_bits(b.int_op("shl", biased, b.int_const(b.fmt.mantissa)))
 
@@ -159,17 +165,17 @@ def _exp(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """Write exp with the instruction that scales by a power of two; the bits equal those of `_exp`.
+    """Write exp with the instruction that scales by a power of two. The bits equal those of `_exp`.
 
-    Outside the range of finite results, n alone selects 0, infinity or NaN if the scaled number is
-    finite. Therefore the remainder is clamped instead of x.
+    The remainder is clamped instead of x. Then the number to be scaled is finite, so n alone makes
+    the result 0, infinity or NaN outside the range of finite results.
     """
     p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
 
 
 def _exp_by_table(b: Body, x: str) -> str:
-    """Write exp as `_exp_scaled` does, but with n in steps of 1/16.
+    """Write exp with n in steps of 1/16 and the instruction that scales by a power of two.
 
     For |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7. The low four bits of z are j,
     the number of sixteenths in n: 2**(j/16) is read from a table in a register, and `scalef` uses
@@ -189,19 +195,21 @@ _SIXTEENTHS = tuple(2.0 ** (j / 16) for j in range(16))
 
 
 def _sigmoid(b: Body, x: str) -> str:
-    """Write c / (c + c exp(-x)) with c = 2**-sigmoid_shift. Because of c, the exponential is finite
-    for all x with a result above 0, so small and denormal results are accurate, and the power of
-    two is a normal number for all x."""
+    """Write c / (c + c exp(-x)), where c is 2**-sigmoid_shift.
+
+    c keeps the exponential finite for all x whose result is above 0. Therefore denormal results are
+    accurate, and the power of two is a normal number for all x.
+    """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
-    sign_bit = 2 * (f.bias + 1)  # makes the factor negative, as p is
+    sign_bit = 2 * (f.bias + 1)  # it negates the power of two; p is negated too
     p, z = _reduce(b, clamped, f.bias - f.sigmoid_shift + sign_bit, sign=-1)
     scale, c = _power_of_two(b, z), b.const(2.0**-f.sigmoid_shift)
     return b.div(c, b.sub(b.muladd(p, scale, c), scale))
 
 
 def _tanh(b: Body, x: str) -> str:
-    """Write t / (t + 2) with t = expm1(2|x|); no cancellation occurs, because 2**n - 1 is exact.
+    """Write t / (t + 2) with t = expm1(2|x|). 2**n - 1 is exact, so nothing cancels.
 
     For small |x|, the roundings of t, t + 2 and the quotient may add up to 2.5 units in the last
     place. The limit of f32 is 2 units, so for small |x| f32 uses x + x^3 p(x^2).

@@ -43,8 +43,8 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """Load one element, or one per lane if the index depends on `axis`. In memory, lanes whose
-        bit in `where` is false access no element and are zero."""
+        """Load one element, or one per lane if the index depends on `axis`. In lanes in which
+        `where` is false, no memory is accessed and the value is zero."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -86,9 +86,9 @@ class BufferAddresses:
         where: Val | None,
         streamed: bool = False,
     ) -> None:
-        """Store `value`, one element per lane if the index depends on `axis`, in lanes whose bit in
-        `where` is set. If `streamed`, stores are non-temporal if the address is aligned at run
-        time."""
+        """Store `value`, one element per lane if the index depends on `axis`, in the lanes in which
+        `where` is true. If `streamed`, the stores are non-temporal when the address is aligned at
+        run time."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -105,9 +105,12 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """Return the lowest nesting level at which the element may be loaded: no deeper loop or
-        branch writes the buffer, and the element is inside the buffer in all iterations. If the
-        index depends on `axis`, this holds for the contiguous elements of all lanes."""
+        """Return the lowest nesting level at which the element may be loaded.
+
+        No deeper loop or branch writes the buffer, and the element is inside the buffer in all
+        iterations. If the index depends on `axis`, the elements of all lanes must be contiguous. If
+        there is no such level, return the current one.
+        """
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)
@@ -123,8 +126,8 @@ class BufferAddresses:
         return depth
 
     def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
-        """Whether the element is inside the buffer in all iterations, so that any load of it is
-        safe."""
+        """Return whether the element is inside an array in memory in all iterations, so that it may
+        always be loaded."""
         place = self.places[tensor]
         if isinstance(place, Registers):
             return False
@@ -148,7 +151,7 @@ class BufferAddresses:
         return isinstance(self.places[tensor], Registers)
 
     def pointer(self, tensor: str, index: tuple[Affine, ...]) -> str:
-        """Return the address of an element of an array (for prefetching)."""
+        """Return the address of an element of an array, for prefetching."""
         place = self.places[tensor]
         assert isinstance(place, Array)
         return self._loads.pointer(place, self._offset(place.buffer, index))

@@ -17,17 +17,18 @@ from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
-"""Size of the constant that masked loads read in place of an array: 64 lanes of 8 bytes."""
+"""Size in bytes of the zeros that masked loads read instead of an array: 64 lanes of 8 bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""The greatest number of instructions of math functions that a module inlines. If it has more, it
-calls these functions, because LLVM's time grows faster than the size of a block."""
+"""The greatest number of instructions of math functions that a module inlines. A module with more
+instructions calls these functions, because LLVM's time grows faster than the size of a block."""
 
 
 @dataclass(slots=True)
 class ModuleText:
-    """The top level of an LLVM module being written; functions are added as complete text."""
+    """The top level of an LLVM module that is being written. Functions are added as complete
+    text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)
@@ -47,20 +48,24 @@ class ModuleText:
         return "!0"
 
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
-        """Declare an external function; return its name with the `@`."""
+        """Declare an external function and return its name, with the `@`."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return f"@{name}"
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
-        """Define the vector function that computes `op`; return its name with the `@`."""
+        """Define the vector function that computes `op`, and return its name, with the `@`."""
         function = math_function(op, dtype, lanes, self.target)
         self.math_lines += len(function.lines)
         self.definitions.setdefault(function.name, function.text)
         return f"@{function.name}"
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """Return the instructions that compute `op` of `x`, in two halves. `number` is unique in
-        the function."""
+        """Return the instructions that compute `op` of `x`, cut near the middle of their dependence
+        chain.
+
+        The first part can be written early (see `overlap`). `number` is appended to the names of
+        the new values and must be unique in the function.
+        """
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
@@ -76,7 +81,7 @@ class ModuleText:
         return "@zeros"
 
     def text(self) -> str:
-        """Return the text of the whole module; the same parts give the same text."""
+        """Return the text of the whole module. The same parts give the same text."""
         parts = [f'target triple = "{self.target.triple}"']
         parts += [self._definition(name) for name in sorted(self.definitions)]
         parts += self.functions
@@ -94,18 +99,18 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """The LLVM IR text of one kernel, and the memory in bytes that its callers must provide. The
-    last two sizes are for the function that computes from packed constant inputs."""
+    """The LLVM IR text of one kernel, and the memory in bytes that its callers must provide."""
 
     text: str
     workspace_bytes: int
     uses_openmp: bool
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
+    """Size of the workspace of the function that computes from packed constant inputs."""
 
 
 def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
-    """Write code that returns 1 if `pointer` is null or not aligned."""
+    """Write code that returns 1 from the function if `pointer` is null or not aligned."""
     address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
     low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
     missing = text.assign(f"icmp eq i64 {address}, 0", "w")

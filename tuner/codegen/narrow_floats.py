@@ -1,5 +1,7 @@
-"""Conversions between f32 and the bits of narrow float types, which are used only for storage.
-Rounding is to nearest, ties to even; NaN stays NaN."""
+"""Conversions between f32 and the narrow float types, whose values are represented by their bits.
+
+Narrow floats are used only for storage. Rounding is to nearest, ties to even. NaN stays NaN.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .text import FunctionText
 from .values import Val, literal, type_text
 
 Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
-"""A writer of instructions that convert a value in all lanes, for a module's target."""
+"""The type of functions that write a conversion of all lanes of a value."""
 
 
 _F32_BITS, _F64_BITS = 24, 53
@@ -50,15 +52,18 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """Convert by the target's instruction, or by integer operations on the bits: the bias of the
-    exponent changes, and denormal numbers, infinity and NaN are corrected."""
+    """Convert by the target's instruction, or by integer operations on the bits.
+
+    These operations change the bias of the exponent, and correct denormal numbers, infinity and
+    NaN.
+    """
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
         return Val(assign(f"fpext {_half(x.lanes)} {half} to {floats}"), DType.F32, x.lanes)
     bits = assign(f"zext {x.typed} to {w.type}")
     size = w.op("shl", w.op("and", bits, 0x7FFF), 13)
-    # 2**-14 (1 + f) - 2**-14 for the fraction f is exact and involves no denormal numbers of f32.
+    # With the fraction f, 2**-14 (1 + f) - 2**-14 is exact and involves no denormal numbers of f32.
     above = assign(f"bitcast {w.type} {w.op('add', size, 113 << 23)} to {floats}")
     least = literal(2.0**-14, DType.F32, x.lanes).name
     small = assign(f"bitcast {floats} {assign(f'fsub {floats} {above}, {least}')} to {w.type}")
@@ -70,9 +75,9 @@ def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """Convert by the target's instruction, or by integer operations on the bits. Below 2**-14,
-    adding 1/2 rounds to multiples of 2**-24; from 65520 on the result is infinite. Source: F.
-    Giesen, "Float to half done quic", 2012."""
+    """Convert by the target's instruction, or by integer operations on the bits. If the magnitude
+    is below 2**-14, adding 1/2 rounds to multiples of 2**-24. From 65520 on, the result is
+    infinite. Source: F. Giesen, "Float to half done quic", 2012."""
     w, assign, narrow = _Words(text, x.lanes), text.assign, type_text(DType.F16, x.lanes)
     if module.instructions.halves:
         half = assign(f"fptrunc {x.typed} to {_half(x.lanes)}")
@@ -93,8 +98,8 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
-    """Return an f32 that, rounded to the narrow float `to`, gives the same bits as `x`, an f64 or
-    integer. Return None if the nearest f32 has this property.
+    """Return an f32 that rounds to the same bits of the narrow float `to` as `x`, an f64 or
+    integer. Return None if ordinary rounding of `x` to f32 gives such a number.
 
     The f32 is `x` rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
     sums: proved algorithms using rounding to odd", IEEE Trans. Comput. 57 (2008)).
@@ -111,9 +116,9 @@ def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
 
 
 def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
-    """Return `x` rounded to odd: `x` itself if it is an f32 (also infinity and NaN), otherwise the
-    neighbouring f32 whose last bit is set. Beyond the range of f32, this is its largest number.
-    Denormal results have enough bits for the narrow types."""
+    """Return `x` rounded to odd. An `x` that is an f32, infinity or NaN stays unchanged. Otherwise
+    the result is the neighbouring f32 whose last bit is set. For finite `x` beyond the range of
+    f32, that is its largest number. Denormal results have enough bits for the narrow types."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     bools = type_text(DType.BOOL, x.lanes)
     near = assign(f"fptrunc {x.typed} to {floats}")

@@ -1,7 +1,8 @@
-"""From a loop nest to LLVM IR.
+"""Translation of a loop nest to LLVM IR.
 
-Serial loops become loops, unrolled loops become copies, vectorised loops become lanes. A parallel
-loop becomes a function, which every thread of OpenMP's runtime calls for a range of iterations.
+Serial loops become loops. Unrolled loops become copies of their body. Iterations of vectorised
+loops become vector lanes. A parallel loop becomes a function, which every thread of the OpenMP
+runtime calls for a range of iterations.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class NestWriter:
         self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
 
     def write_part(self) -> None:
-        """Add the internal function `symbol` with the parameters `parameters()`. It checks no
-        memory."""
+        """Add the internal function `symbol` with the parameters `parameters()`. Unlike
+        `write_kernel`, it writes no checks of pointers."""
         self._place_arguments()
         self.statements(self.nest.body)
         self._finish_streams()
@@ -99,12 +100,12 @@ class NestWriter:
         )
 
     def parameters(self) -> list[str]:
-        """Return the parameters of an internal function: arguments, any packed memory,
-        workspace."""
+        """Return the parameters of an internal function: arguments, packed memory if the nest uses
+        it, workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self, always: bool = False) -> None:
-        """Write a fence if the module has non-temporal stores, or if `always`."""
+        """Write a fence if the module has non-temporal stores or if `always` is set."""
         if always or self.module.uses_streams:
             fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
@@ -168,8 +169,8 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
-        """Write a loop. It is entered only if all bounds hold that do not depend on its
-        variable."""
+        """Write a loop. Bounds of the loop that do not depend on its variable are tested before
+        it."""
         condition: Val | None = None
         for bound in loop.bounds:
             if loop.var in bound.index.vars():
@@ -226,7 +227,8 @@ class NestWriter:
         return Val(trips, DType.I64)
 
     def _limit(self, name: str, bound: Cond) -> str:
-        """Return how many values 0, 1, ... of `name` satisfy `bound`; this may be negative."""
+        """Return how many of the values 0, 1, ... of `name` satisfy `bound`. The number may be
+        negative."""
         assert isinstance(bound, Ge0)
         step = -bound.index.coefficient(name)
         rest = self.indices.resolve(bound.index + var(name) * step)
@@ -241,8 +243,8 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """Write a loop from `start` to `stop` - 1. If `stop` is a constant, the loop runs at least
-        once and needs no test before it."""
+        """Write a loop from `start` to `stop` - 1. A constant `stop` is above `start`, so no test
+        is needed before the first iteration."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
@@ -268,8 +270,11 @@ class NestWriter:
         text.start_block(done)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
-        """Write a loop on pointers shifted to a cache line (see `shifted`), then its last and first
-        iteration on the original pointers."""
+        """Write a shifted loop (see `shifted`).
+
+        The loop runs on pointers that begin at a cache line. Then its last and first iteration run
+        on the original pointers.
+        """
         text = self.text
         address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
         behind = text.assign(f"sub i64 0, {address}", "w")
@@ -303,9 +308,11 @@ class NestWriter:
         self.memory.forget_all()
 
     def _parallel(self, loop: For, pointers: list[str] | None = None, trips: str = "") -> str:
-        """Write a parallel region and its call, which passes a record of values to the threads;
-        return the region's name. If given, `pointers` replace the kernel's arguments, and `trips`
-        the extent."""
+        """Write a parallel region and its call, and return the name of the region.
+
+        The call passes a record of values to the threads. `pointers` replace the arguments of the
+        kernel, and `trips` replaces the extent of the loop, if they are not empty.
+        """
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
@@ -332,7 +339,8 @@ class NestWriter:
         return name
 
     def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:
-        """Write the function `name`: iterations `%start` to `%stop` of the loop, for one thread."""
+        """Write the function `name`, which one thread calls for iterations `%start` to `%stop` -
+        1."""
         inner = NestWriter(self.nest, self.module, name, self.storage)
         inner._place_arguments()
         for buffer_name in self.memory.places:
@@ -358,12 +366,12 @@ class NestWriter:
 
 
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """Return all buffers that are written in `stmts`."""
+    """Return all buffers that `stmts` write."""
     return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, StoreElement | Update))
 
 
 def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """Return the buffers that a single thread writes, outside parallel loops."""
+    """Return the buffers that are written outside parallel loops, by a single thread."""
     found: set[str] = set()
     for stmt in stmts:
         match stmt:

@@ -1,8 +1,9 @@
 """An order of statements in which their long dependence chains overlap (software pipelining).
 
-A math function is a chain of dependent instructions that is longer than a core's reorder window, so
-copies of a statement in sequence wait for each other. Therefore the first half of each statement is
-written a few statements early, next to the second half of another statement.
+A math function is a chain of dependent instructions that is longer than a core's reorder window.
+Therefore copies of a statement in sequence wait for each other. Each such statement is cut in two
+parts. The first part, its *head*, is written a few statements early, next to the second part of
+another statement.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeAlias
 Lines: TypeAlias = list["str | Lines"]
 
 MOST_AHEAD = 4
-"""The greatest number of statements by which a first half is written early to hide its latency."""
+"""The greatest number of statements by which a head is written early."""
 
 REGISTERS_FOR_OTHERS = 12
 """Vector registers reserved for constants and intermediate values."""
@@ -27,38 +28,39 @@ _SLOT = re.compile(r"%slot\d+")
 
 @dataclass(slots=True)
 class LineGroup:
-    """Lines that stay together. `is_head` marks the first half of a divided statement. It may move
-    earlier, because it reads no buffer that the statements write. `live_registers` is the number of
-    registers that its values occupy until the second half."""
+    """Lines that stay together."""
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
+    """Whether this is the first part of a cut statement. It may move before earlier statements,
+    because it reads no buffer that they write."""
     live_registers: int = 0
+    """The number of registers that the values of a head occupy until the second part uses them."""
 
 
 @dataclass(slots=True)
 class Statements:
-    """A sequence of statements that is being written, at one nesting level. `writes` has the
-    buffers that the statements write. `divisible` says whether the current statement may be
-    divided."""
+    """Statements that are being written in sequence, at one nesting level."""
 
     depth: int
     writes: frozenset[str]
+    """The buffers that the statements write."""
     pieces: list[LineGroup] = field(default_factory=lambda: [LineGroup()])
     divisible: bool = False
+    """Whether the current statement may be cut."""
 
     def begin(self, reads: frozenset[str] | None) -> Lines:
-        """Begin the next statement and return its lines.
+        """Begin the next statement and return the list for its lines.
 
-        `reads` are the buffers that the statement reads before it writes, or None if the statement
-        must not be divided.
+        `reads` are the buffers that the statement reads before it writes. None means that the
+        statement must not be cut.
         """
         self.divisible = reads is not None and not reads & self.writes
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
     def divide(self, live_registers: int) -> Lines:
-        """End the statement's first half and return the lines of its second half."""
+        """Cut the current statement here. Return the list for the lines of its second part."""
         self.divisible = False
         head = self.pieces[-1]
         head.live_registers = live_registers
@@ -69,7 +71,8 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A dependence chain in two parts; the second needs `live_registers` values of the first."""
+    """A dependence chain that is cut in two parts. The second part uses `live_registers` values of
+    the first."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -79,7 +82,7 @@ class Halves:
 
 @lru_cache(maxsize=256)
 def in_halves(lines: tuple[str, ...], result: str) -> Halves:
-    """Divide a chain in its middle third, at the point with the fewest live values."""
+    """Cut a chain in its middle third, where the number of live values is smallest."""
 
     def live_at(at: int) -> int:
         rest = lines[at:]
@@ -92,14 +95,15 @@ def in_halves(lines: tuple[str, ...], result: str) -> Halves:
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
-    """Return the lines of `pieces`, with first halves moved as early as `registers` allow."""
+    """Return the lines of `pieces` in a new order. Heads are moved as early as `registers`
+    allow."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
     if ahead <= 0:
         return [piece.lines for piece in pieces]
     missing = {name for piece in pieces for name in _defined_in(piece)}
     order: Lines = []
-    passed = placed = 0  # heads passed in the old order, and placed in the new order
+    passed = placed = 0  # number of heads before `piece`, and number of heads that are in `order`
     for piece in pieces:
         if piece.is_head:
             passed += 1
@@ -116,8 +120,8 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """Return by how many statements heads can be early: their values and the register arrays must
-    leave REGISTERS_FOR_OTHERS registers free."""
+    """Return the greatest number of statements by which heads can be written early. The values of
+    the heads and the register arrays must leave REGISTERS_FOR_OTHERS registers free."""
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
@@ -139,7 +143,7 @@ def _ends_block(line: str) -> bool:
 
 
 def _defined(line: str) -> str:
-    """Return the name of the value that a line defines, or "" if it defines none."""
+    """Return the name of the value that a line defines, or "" if there is none."""
     name, equals, _ = line.partition(" = ")
     return name.strip() if equals else ""
 

@@ -24,7 +24,8 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """Return the module of a nest with constant inputs: its exported and internal functions."""
+    """Return the module of a nest with constant inputs. It has the exported and the internal
+    functions."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -56,8 +57,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """A writer of the exported functions. `own_bytes` is the size of the workspace of `NAME_main`;
-    in the workspace of NAME, the packed data follow it."""
+    """A writer of the exported functions. `own_bytes` is the size of the workspace of `NAME_main`.
+    In the workspace of NAME, packed data follow it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

@@ -15,7 +15,8 @@ from .values import Val, type_text
 
 @dataclass(slots=True)
 class Registers:
-    """A small array in slots of `lanes` elements; slot n has the elements from n * lanes on."""
+    """A small array in slots of `lanes` elements. Slot n has elements n * lanes to (n + 1) * lanes
+    - 1."""
 
     buffer: Buffer
     lanes: int
@@ -23,15 +24,15 @@ class Registers:
 
 
 class RegisterAccess:
-    """A writer of loads and stores of register arrays in one function. After unrolling, all indices
-    are constants."""
+    """A writer of loads and stores of register arrays in one function. All indices are constants,
+    because loops over register arrays are unrolled."""
 
     def __init__(self, text: FunctionText) -> None:
         self.text = text
 
     def load(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
-        """Load the element at `offset`, or one element per lane of `axis`. A stride of the lanes
-        above 1 must be a multiple of `place.lanes`."""
+        """Load the element at `offset`, or one element per lane of `axis`. The stride of the lanes
+        must be 1 or a multiple of `place.lanes`."""
         dtype, lanes = place.buffer.dtype, place.lanes
         if axis is not None:
             step = offset.coefficient(axis.var)
@@ -51,8 +52,9 @@ class RegisterAccess:
         return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
 
     def _load_transposed(self, place: Registers, start: int, step: int, count: int) -> Val:
-        """Load one lane of each of `count` slots at distance `step`. The slots are the rows of a
-        block, which is transposed once; the result is one of its columns."""
+        """Load the same lane of `count` slots whose numbers differ by `step`, as one vector. The
+        slots are the rows of a block, which is transposed once. The result is one of its
+        columns."""
         first, lane = divmod(start, place.lanes)
         numbers = tuple(range(first, first + step * count, step))
         blocks = self.text.levels[-1].transposed
@@ -75,8 +77,8 @@ class RegisterAccess:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> None:
-        """Store the element at `offset`, or one element per lane of `axis`. Lanes whose bit in the
-        mask `where` is false keep their old value."""
+        """Store the element at `offset`, or one element per lane of `axis`. Lanes in which
+        the mask `where` is false keep their old value."""
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:

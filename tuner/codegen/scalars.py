@@ -1,7 +1,7 @@
-"""Arithmetic in generated code: one LLVM value per node of a scalar expression.
+"""Arithmetic in generated code. Each node of a scalar expression gives one LLVM value.
 
-A node that does not depend on the vector axis stays scalar until it is combined with a node that
-does. Conditional loads are made safe (masked or redirected to zeros) without branches.
+A node that does not depend on the vector axis is a scalar until it is combined with a node that
+does. Conditional loads need no branches: they are masked, or they read zeros instead of the array.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Scalars:
         self._is_before_jump = False
 
     def value(self, node: Scalar, where: Val | None = None) -> Val:
-        """Return the value of `node`. If `where` is given, elements are loaded only in its set
-        lanes."""
+        """Return the value of `node`. If `where` is given, elements are loaded only in lanes in
+        which it is true."""
         match node:
             case Const(value, dtype):
                 return literal(value, dtype)
@@ -89,8 +89,8 @@ class Scalars:
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:
-        """In this context, quotients are correctly rounded if `jumps`: before a discontinuous
-        function such as floor, 3/3 must not be below 1."""
+        """In this context, quotients are correctly rounded if `jumps` is set. Before a
+        discontinuous function such as floor, 3/3 must not be below 1."""
         before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
         yield
         self._is_before_jump = before
@@ -108,7 +108,7 @@ class Scalars:
         return result
 
     def both(self, a: Val | bool, b: Val | bool) -> Val:
-        """Return `a and b`; both must be values."""
+        """Return `a and b`. Neither may be a constant."""
         assert isinstance(a, Val)
         assert isinstance(b, Val)
         a, b = self.same_lanes(a, b)
@@ -122,7 +122,8 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """Select `combine` of the true branch in lanes with the condition, else `otherwise`."""
+        """Return `combine(node.on_true, MASK)` in lanes in which the condition of `node` holds, and
+        `otherwise` in the other lanes."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):
             return combine(node.on_true, where) if cond else otherwise
@@ -142,7 +143,8 @@ class Scalars:
         inside = cond if where is None else self.both(where, cond)
         other = node.on_false
         is_padding = isinstance(other, Const) and other.is_plus_zero
-        if is_padding and isinstance(node.on_true, Load):  # a masked load gives zero
+        # a masked load gives zero in the other lanes
+        if is_padding and isinstance(node.on_true, Load):
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
@@ -162,8 +164,9 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Whether all loads in `node` are inside their buffers even if the condition is false.
-        Unconditional loads are cheaper and can be shared. Selects inside `node` still apply."""
+        """Return whether all loads in `node` are inside their buffers even if the condition is
+        false. Unconditional loads are cheaper and can be shared. Conditions inside `node` still
+        apply."""
         return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
@@ -246,8 +249,8 @@ class Scalars:
         return Val(name, a.dtype, a.lanes)
 
     def _by_constant(self, a: Val, divisor: float) -> Val:
-        """Multiply by the reciprocal in two parts, or divide if there is none (see
-        `reciprocal_of`)."""
+        """Return `a` / `divisor`. The code multiplies by the two parts of the reciprocal, or
+        divides if `reciprocal_of` gives none."""
         parts = reciprocal_of(divisor, a.dtype)
         if parts is None:
             return self.binary(BinaryOp.DIV, a, literal(divisor, a.dtype))
@@ -255,12 +258,12 @@ class Scalars:
         return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """Return `(s, r)` with x / node = (x * s) * r for all dividends x, computed as far outside
-        as possible.
+        """Return `(s, r)` with x / node = (x * s) * r for all dividends x. They are computed
+        outside as many loops as possible.
 
-        The two roundings are within the error bound of a division. s is a power of two: it scales
-        very large and small divisors so that r and x * s overflow or lose bits only if the quotient
-        does.
+        The two roundings are within the error bound of a division. s is a power of two. It scales
+        very large and very small divisors, so that r and x * s overflow or lose bits only if the
+        quotient does.
         """
         home = self._home(node)
         where = where if home == self.text.depth else None
@@ -283,11 +286,11 @@ class Scalars:
             return memo["scale of", *key], memo[key]
 
     def _is_moving(self, node: Scalar) -> bool:
-        """Whether `node` differs between lanes."""
+        """Return whether `node` differs between lanes."""
         return self.axis is not None and self.axis.var in vars_of(node)
 
     def _is_invariant(self, node: Scalar) -> bool:
-        """Whether `node` is the same in every iteration of the current loop."""
+        """Return whether `node` is the same in every iteration of the current loop."""
         return self._home(node) < self.text.depth
 
     def _home(self, node: Scalar) -> int:
@@ -308,7 +311,8 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """Compute a slow operation at the lowest possible nesting level, to share its result."""
+        """Return the value of a slow operation. It is computed at the lowest possible nesting
+        level, to share the result."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
@@ -356,7 +360,8 @@ class Scalars:
         return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
 
     def _divided(self, op: UnaryOp, x: Val) -> Val:
-        """Write a math function in two halves; the first one may move before other statements."""
+        """Write a math function in two parts (see `overlap`). The first part may move before other
+        statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
@@ -410,7 +415,8 @@ class Scalars:
         return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
-        """Combine all lanes to one value, by halves while their number is even, then one by one."""
+        """Combine all lanes to one value. While the number of lanes is even, the upper half is
+        combined with the lower half. The remaining lanes are combined one by one."""
         lanes, current = vector.lanes, vector
         while lanes > 1 and lanes % 2 == 0:
             half = lanes // 2
@@ -437,7 +443,7 @@ class Scalars:
 
 
 def is_zero(node: Scalar) -> bool:
-    """Whether `node` is the constant zero, of either sign, so that a sum may omit it."""
+    """Return whether `node` is the constant 0 or -0, so that a sum may omit it."""
     return isinstance(node, Const) and node.value == 0
 
 

@@ -1,4 +1,5 @@
-"""The function that OpenMP's runtime calls on every thread: it runs a part of the iterations."""
+"""The function that the OpenMP runtime calls on every thread. It runs the thread's share of the
+iterations."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """Return the text of `name_thread`, which calls `name` for this thread's part of the
-    iterations.
+    """Return the text of the function `name_thread`, which calls `name` for one thread's share of
+    the iterations.
 
-    Its argument is a record of `arguments` pointers, the workspace, `outer` loop variables and, if
+    Its argument is a record: `arguments` pointers, the workspace, `outer` loop variables and, if
     `trips` is None, the number of iterations. The iterations are divided by the number of threads
-    that the runtime provides, so the output is complete even if there are fewer than requested.
+    that the runtime provides, so the output is complete even if that is fewer than requested.
     """
     text = FunctionText()
     call: list[str] = []

@@ -1,11 +1,11 @@
 """Shifted loops: elementwise code for arrays that do not begin at a cache line.
 
-If every access of a loop has the same element number in its array, shifting all arrays by some
-elements only shifts the result. Therefore the loop runs on pointers that begin at the first whole
-cache line of the output, with one iteration less. Two more iterations with the original pointers
-compute both ends; they store some elements again, with the same values. If all arrays have the same
-offset from a cache line, as is usual with one allocator, the vectors of the loop are then aligned,
-and the output may be stored non-temporally.
+If every access of a loop has the same element index in its array, a loop over shifted arrays
+computes the same values. Therefore the loop runs on pointers that begin at the first whole cache
+line of the output, with one iteration less. Two more iterations with the original pointers compute
+both ends. They store some elements again, with the same values. Usually all arrays have the same
+offset from a cache line, because one allocator provides them. Then the vectors of the loop are
+aligned, and the output may be stored non-temporally.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ LEAST_TRIPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The positions of the arguments that are shifted, and of the one that the loop writes."""
+    """The arguments whose pointers are shifted."""
 
     arguments: frozenset[int]
+    """Their positions among the arguments."""
     output: int
+    """The position of the argument that the loop writes."""
 
 
 def shift_of(nest: Nest, loop: For) -> Shift | None:
-    """Return the shift of `loop`, a top-level statement of the nest, or None if it cannot be
+    """Return how to shift `loop`, a top-level statement of the nest, or None if it cannot be
     shifted.
 
-    A loop can be shifted if it contains one statement, a store without guards. Its loops must write
-    the elements of an argument in order, and each iteration must write whole cache lines. The value
-    may depend only on constants and on the same element of other arguments.
+    The loop must contain one statement, a store without guards. Its loops must write the elements
+    of an argument in order, and each iteration must write whole cache lines. The value may depend
+    only on constants and on the same element of other arguments.
     """
     if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
         return None
@@ -72,8 +74,8 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
 
 
 def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
-    """Return the loops inside `loop`, outermost first, and its only store, or None if there are
-    other statements or any loop has bounds."""
+    """Return the loops inside `loop`, outermost first, and its only store. Return None if there are
+    other statements or a loop has bounds."""
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]
@@ -83,7 +85,8 @@ def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
 
 
 def _block_elements(place: Affine, inner: list[For]) -> int | None:
-    """Return the number of contiguous elements that `inner` writes, or None if it leaves gaps."""
+    """Return the number of contiguous elements that the loops `inner` write, or None if there are
+    gaps."""
     by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
     block = 1
     for step, extent in by_step:
@@ -94,10 +97,10 @@ def _block_elements(place: Affine, inner: list[For]) -> int | None:
 
 
 def _in_order(place: Affine, name: str, block: int) -> Affine:
-    """Return `place` with `block` as the coefficient of loop `name` and without a constant.
+    """Return `place` with coefficient `block` for loop `name` and without the constant term.
 
-    It equals `place` if the first iteration begins at the array's start and each further iteration
-    begins `block` elements after the previous one.
+    The result equals `place` if the first iteration begins at the array's start and each further
+    iteration begins `block` elements later.
     """
     rest = tuple((v, c) for v, c in place.terms if isinstance(v, Var) and v.name != name)
     return Affine((), 0) + Affine(rest, 0) + Affine(((Var(name), block),), 0)

@@ -1,10 +1,11 @@
 """sin of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
 
 The argument is reduced to f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R.
-Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x the products with the first digits are
-multiples of two, so a few selects by the exponent of x choose the significant digits. Digits have
-so few bits that their products are exact. Then sin(x) = (-1)**n sin(pi f) is computed by a Taylor
-polynomial; it has two terms more than the best fit and needs no fitting.
+Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x, the products with the first digits are
+multiples of two, which do not change the result. Therefore a few selects by the exponent of x
+choose the significant digits. Digits have so few bits that their products are exact. Then sin(x) =
+(-1)**n sin(pi f) is computed by a Taylor polynomial. It has two terms more than the best fit, but
+needs no fitting.
 """
 
 from __future__ import annotations
@@ -20,37 +21,41 @@ from .math_body import FORMATS, Body
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The digits of 1/pi, of `bits` bits each, and the choice of the significant digits of an
-    argument.
+    """The digits of 1/pi, and the choice of the digits that are significant for an argument.
 
-    From |x| = 2**`first` on, and again every `bits` binary orders, one leading digit is dropped.
-    `steps` has the number of digits that each select drops; `count` digits remain for each part of
-    x. `tops` has an entry per part: its product with the first digit is below 2**top, with the next
-    digit below 2**(top - `bits`). Digits are multiplied by 2**`scale` and the argument by its
-    inverse, so that no digit is denormal.
+    One leading digit is dropped for |x| >= 2**`first`, and one more for each further factor of
+    2**`bits`.
     """
 
     bits: int
+    """Size of a digit."""
     first: int
     steps: tuple[int, ...]
+    """The number of digits that each select drops."""
     count: int
+    """The number of digits that remain for each part of x."""
     tops: tuple[int, ...]
+    """One entry per part of x. The product of the part and the first digit is below 2**top, with
+    the next digit below 2**(top - `bits`)."""
     scale: int
+    """Digits are multiplied by 2**`scale` and the argument by its inverse, so that no digit is
+    denormal."""
 
 
 _NARROW = _Window(bits=27, first=24, steps=(2, 1), count=4, tops=(51,), scale=0)
 _WIDE = _Window(bits=24, first=29, steps=(21, 10, 5, 3, 1, 1), count=8, tops=(51, 53), scale=600)
 _LEAST_SUMMED = -60
-"""The exponent below which products are summed separately: they are below the last place of f."""
+"""The binary exponent below which products are summed separately, because they are below the last
+place of f."""
 _LOW_HALF = (1 << 27) - 1
 _PI_HIGH = float.fromhex("0x1.921fb5p+1")
 _PI_LOW = float.fromhex("0x1.110b4611a6263p-25")
 
 
 def sine(b: Body, x: str) -> str:
-    """Write sin of `x`, f32 or f64; NaN for infinities."""
+    """Write sin of `x`, an f32 or f64. It is NaN for infinities."""
     y = _of_f32(b, x) if b.fmt.bits == 32 else _of_f64(b, x)
-    # x - x**3 / 6 is x if the cube is below a quarter of the last place: zeros keep their sign.
+    # If the cube is below a quarter of the last place, the result is x. So zeros keep their sign.
     small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
     return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), x, y)
 
@@ -66,8 +71,8 @@ def _of_f32(b: Body, x: str) -> str:
 
 
 def _of_f64(b: Body, x: str) -> str:
-    """Write sin of an f64. pi f is a sum of two numbers, because rounding it to one number would be
-    the largest error."""
+    """Write sin of an f64. pi f is represented by two numbers, because rounding to one number would
+    be the largest error."""
     high = _without_low_half(b, x)
     turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
     turns_high = _without_low_half(b, turns)
@@ -84,9 +89,9 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
     """Return `(f, rest, sign)` with x / pi = n + f + rest for some integer n.
 
     x is the sum of `parts`, the smallest first. The lowest bit of `sign` is the lowest bit of n.
-    `rest` is below the last place of f. Each sum is exact near zero and is reduced to within 1/2
-    before smaller products are added, so the remainder of arguments near a multiple of pi has all
-    its bits.
+    `rest` is below the last place of f. Sums are exact near zero. Each is reduced to within 1/2
+    before smaller products are added. Therefore the remainder has all its bits even if x is near a
+    multiple of pi.
     """
     digits = _digits(b, parts[-1], len(parts) - 1, w)
     parts = tuple(b.mul(part, b.const(2.0**-w.scale)) for part in parts) if w.scale else parts
@@ -160,19 +165,21 @@ def _inverse_pi(bits: int, count: int, scale: int) -> tuple[float, ...]:
 
 
 def _taylor(count: int) -> tuple[float, ...]:
-    """Return the first coefficients of sin(r) / r after 1, for the powers of r**2."""
+    """Return the first `count` coefficients of the series of sin(r) / r in powers of r**2, without
+    the leading 1."""
     return tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, count + 1))
 
 
 def _rounded(b: Body, x: str) -> tuple[str, str]:
-    """Return `(t, -n)` for the integer n nearest to `x`; n is in the low bits of t."""
+    """Return `(t, -n)` for the integer n nearest to `x`. n is in the low bits of t."""
     magic = b.const(b.fmt.magic)
     t = b.add(x, magic)
     return b.to_bits(t), b.sub(magic, t)
 
 
 def _two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
-    """Return x + y rounded, and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return x + y rounded, and the rounding error (D. Knuth, The Art of Computer Programming 2,
+    4.2.2)."""
     total = b.add(x, y)
     virtual = b.sub(total, x)
     return total, b.add(b.sub(x, b.sub(total, virtual)), b.sub(y, virtual))

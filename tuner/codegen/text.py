@@ -18,23 +18,22 @@ from .values import Val
 
 @dataclass(slots=True)
 class OpenBlock:
-    """An open loop or branch.
-
-    `before` has the lines just outside it and `writes` the buffers that it writes. `memo` has pure
-    values that are computed in it, `loaded` has values loaded from memory, and `transposed` has
-    blocks of registers that are read by columns, keyed by buffer and slot numbers. A store
-    invalidates `loaded` and `transposed`.
-    """
+    """An open loop or branch. A store invalidates `loaded` and `transposed`."""
 
     before: Lines
+    """The lines just before it."""
     writes: frozenset[str] = frozenset()
+    """The buffers that it writes."""
     memo: dict[Hashable, Val] = field(default_factory=dict)
+    """The pure values that are computed in it."""
     loaded: dict[Hashable, Val] = field(default_factory=dict)
+    """The values that are loaded from memory."""
     transposed: dict[tuple[str, tuple[int, ...]], Transposed] = field(default_factory=dict)
+    """The blocks of registers that are read by columns, keyed by buffer and slot numbers."""
 
 
 class FunctionText:
-    """A function that is being written. Its nesting level is 0; open loops and branches add 1."""
+    """A function that is being written. Its nesting level is 0. Each open loop or branch adds 1."""
 
     def __init__(self) -> None:
         self.allocas: Lines = []
@@ -59,14 +58,14 @@ class FunctionText:
         return f"{hint}{self._count}"
 
     def at(self, level: int) -> Lines:
-        """Return the list of lines for code of `level`."""
+        """Return the list of lines to which code of nesting level `level` is appended."""
         return self.here if level >= self.depth else self.levels[level + 1].before
 
     def add(self, line: str, level: int | None = None) -> None:
         (self.here if level is None else self.at(level)).append(line)
 
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
-        """Write `%new = expression`; return the new name."""
+        """Write `%new = expression`, and return the new name."""
         name = self.new(hint)
         self.add(f"  {name} = {expression}", level)
         return name
@@ -76,7 +75,7 @@ class FunctionText:
         self.block = label
 
     def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
-        """Open a new level; values that it uses from outside are written before this point."""
+        """Open a new level. Values that it uses from outside are written before this point."""
         before: Lines = []
         self.here.append(before)
         level = OpenBlock(before, writes)
@@ -85,9 +84,11 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """In this context values (no branches) are written at `level`, as if it were the current
-        level. No statement is divided there: the position is in a statement, before one of its
-        loops."""
+        """In this context, values are written at `level`, as if it were the current level.
+
+        Branches must not be written. No statement is cut in two parts (see `overlap`), because the
+        position is inside a statement, before one of its loops.
+        """
         if level >= self.depth:
             yield
             return
@@ -100,17 +101,17 @@ class FunctionText:
         self.levels.pop()
 
     def alloca(self, type_: str, align: int) -> str:
-        """Return a stack slot of the entry block; LLVM keeps slots of single values in
-        registers."""
+        """Return the name of a new stack slot in the entry block. LLVM keeps slots of single values
+        in registers."""
         name = self.new("slot")
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """In this context statements form a sequence: the first half of a statement may move before
-        earlier statements. `writes` has all buffers that the statements write."""
-        if self._sequence() is not None:  # part of a longer sequence
+        """In this context, statements form a sequence. The first part of a statement may move
+        before earlier statements. `writes` has all buffers that the statements write."""
+        if self._sequence() is not None:  # inside another sequence
             yield
             return
         here, outer = self.here, self.statements
@@ -121,19 +122,24 @@ class FunctionText:
         self.here, self.statements = here, outer
 
     def begin_statement(self, reads: frozenset[str] | None) -> None:
-        """Begin the next statement of a sequence, if any; for `reads` see `Statements.begin`."""
+        """Begin the next statement of the current sequence. Outside a sequence, do nothing.
+
+        `reads` are the buffers that the statement reads before it writes, or None if the statement
+        must not be cut in two parts.
+        """
         sequence = self._sequence()
         if sequence is not None:
             self.here = sequence.begin(reads)
 
     @property
     def is_divisible(self) -> bool:
-        """Whether `divide` may end the first half of the current statement here."""
+        """Return whether the current statement may be cut in two parts here, by `divide`."""
         sequence = self._sequence()
         return sequence is not None and sequence.divisible
 
     def divide(self, live_registers: int) -> None:
-        """End the statement's first half; the second half needs `live_registers` registers."""
+        """End the first part of the current statement. The second part uses `live_registers` values
+        of it."""
         sequence = self._sequence()
         assert sequence is not None
         self.here = sequence.divide(live_registers)
@@ -148,8 +154,8 @@ class FunctionText:
 
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """Code that is written in this context runs only if `condition` holds; None means always.
-        `writes` has the buffers that the code writes."""
+        """Code that is written in this context runs only if `condition` holds. None means that it
+        always runs. `writes` has the buffers that the code writes."""
         if condition is None:
             yield
             return

@@ -1,9 +1,9 @@
 """Transposition of a block of registers: vectors of rows become vectors of columns.
 
-It is a network of two-operand shuffles, log2(n) for each of n vectors. First, groups of 1, 2, ...
-elements of two vectors are interleaved within 128 bits; then 128-bit parts are exchanged. Shuffles
-within 128 bits are one cheap instruction on every x86. The network is simulated on labels, so a
-column is found by its contents instead of by a formula.
+The code is a network of two-operand shuffles, n log2(n) of them for n vectors. First, groups of 1,
+2, ... elements of two vectors are interleaved within 128 bits. Then 128-bit parts are exchanged. A
+shuffle within 128 bits is one cheap instruction on every x86. The network is simulated on labels,
+so that a column is found by its contents instead of by a formula.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import TypeAlias
 from .values import Val, lane_choice, type_text
 
 Label: TypeAlias = tuple[int, int]
-"""Row and column of the element in a lane."""
+"""The row and the column of the element in a lane."""
 
 Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""The lanes that form the two results of a pair of vectors."""
+"""The lanes that form each of the two results of shuffling a pair of vectors."""
 
 PART_BITS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The vector whose lanes are the given `lanes` of the concatenation of vectors `a` and `b`.
+    """The vector of the given `lanes` of vectors `a` and `b`, which are concatenated.
 
-    Vectors are numbered from 0: first the rows, then the results of the shuffles in order.
+    `a` and `b` are numbers: first the rows from 0 on, then the results of earlier shuffles.
     """
 
     a: int
@@ -38,14 +38,12 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Shuffles that transpose `size` vectors of `size` lanes.
-
-    `columns[c]` is the number of the vector that contains column c.
-    """
+    """Shuffles that transpose `size` vectors of `size` lanes."""
 
     size: int
     shuffles: tuple[Shuffle, ...]
     columns: tuple[int, ...]
+    """The number of the vector that contains each column."""
 
 
 @lru_cache(maxsize=64)
@@ -101,7 +99,7 @@ def _paired(
     shuffle: Callable[[int, int, tuple[int, ...]], int],
     halves: Halves,
 ) -> list[int]:
-    """Return `vectors` after shuffling all pairs whose distance is `distance`."""
+    """Return the vectors after shuffling all pairs whose positions differ by `distance`."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
@@ -111,7 +109,7 @@ def _paired(
 
 
 class Transposed:
-    """The columns of `rows`, vectors of one type. A shuffle is written when a column needs it."""
+    """The columns of a block whose rows are `rows`. A shuffle is written when a column needs it."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign

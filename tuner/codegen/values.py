@@ -13,33 +13,32 @@ from tilewright.schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:
-    """Return LLVM's type for one value; narrow floats are represented by their bits."""
+    """Return LLVM's type for one value. A narrow float is represented by its bits, as an
+    integer."""
     return dtype.llvm
 
 
 def type_text(dtype: DType, lanes: int) -> str:
-    """Return LLVM's type for `lanes` values; one lane is a scalar."""
+    """Return LLVM's type for `lanes` values. For one lane it is a scalar type."""
     element = dtype.llvm
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def suffix(dtype: DType, lanes: int) -> str:
-    """Return the type as written in an intrinsic's name, such as `v16f32`."""
+    """Return the type as the suffix of an intrinsic's name, such as `v16f32`."""
     element = {"float": "f32", "double": "f64"}.get(dtype.llvm, dtype.llvm)
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
 @dataclass(frozen=True, slots=True)
 class Val:
-    """An LLVM value: a register name or a literal, with its type.
-
-    `never` are the lanes of a mask that are always false.
-    """
+    """An LLVM value: a register name or a literal, with its type."""
 
     name: str
     dtype: DType
     lanes: int = 1
     never: frozenset[int] = frozenset()
+    """The lanes of a mask that are always false."""
 
     @property
     def type(self) -> str:
@@ -81,6 +80,6 @@ def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
 
 
 def lane_choice(lanes: Sequence[int | None]) -> str:
-    """Return the mask of a shufflevector that selects these lanes; None is an undefined lane."""
+    """Return the mask of a shufflevector that selects these lanes. None is an undefined lane."""
     inner = ", ".join("i32 poison" if n is None else f"i32 {n}" for n in lanes)
     return f"<{len(lanes)} x i32> <{inner}>"

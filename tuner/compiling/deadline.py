@@ -10,7 +10,7 @@ from tilewright.schedules.errors import TilewrightError
 
 
 class DeadlineError(TilewrightError):
-    """A default schedule was not chosen, or a kernel not compiled, before its deadline."""
+    """A computation exceeded its deadline: choosing a default schedule, or compiling a kernel."""
 
     code = "took_too_long"
     title = "Preparation deadline exceeded"
@@ -18,7 +18,7 @@ class DeadlineError(TilewrightError):
 
 
 def late_message(what: str, secs: float) -> str:
-    """Return the message about a computation that exceeded its deadline."""
+    """Return the message that computation `what` exceeded its deadline of `secs`."""
     return (
         f"{what} took longer than {secs:.3g} s; divide the expression into several stages, or tune"
         " it: a search skips schedules that compile slowly"
@@ -27,9 +27,9 @@ def late_message(what: str, secs: float) -> str:
 
 @contextmanager
 def alarm(secs: float, what: str) -> Iterator[None]:
-    """Raise DeadlineError, by a signal, when the block takes longer than `secs`.
+    """Raise DeadlineError when the block takes longer than `secs`. A signal raises it.
 
-    Only for Python code on the main thread of a command.
+    Use it only for Python code on the main thread of a command.
     """
 
     def ring(number: int, frame: object) -> None:

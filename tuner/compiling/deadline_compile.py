@@ -1,8 +1,9 @@
-"""Compilation outside a search, with deadlines, in a helper process if LLVM may end the process.
+"""Compilation outside a search, with deadlines. A helper process compiles if LLVM may end the
+process.
 
 LLVM ends its process for CPUs that cannot run the requested code, for features that contradict each
-other, and in other cases that are not documented. So this process compiles only short code for this
-machine or a level of x86-64; the helper process compiles all other code.
+other, and in other cases that are not documented. Therefore this process compiles only short code,
+and only for this machine or a level of x86-64. The helper process compiles all other code.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ..process.frames import Frame
 from .helper_process import CompileError, shared_helper
 
 MAX_INLINE_LINES = 16_000
-"""The helper compiles longer LLVM IR. This length takes a second or two; starting the helper takes
-half a second."""
+"""The greatest number of lines of LLVM IR that this process compiles. They take a second or two.
+Starting the helper takes half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:
-    """Return object code, the same bytes as `emit_object`.
+    """Return the object code of `ir_text`, with the same bytes as `emit_object`.
 
     Raise DeadlineError if it takes too long, and CompileError or TargetError if it fails.
     """
@@ -36,14 +37,21 @@ def emit_by_deadline(ir_text: str, target: Target) -> bytes:
 
 
 def assembly_by_deadline(ir_text: str, target: Target) -> str:
-    """Return assembly, the same text as `emit_assembly`; errors as in `emit_by_deadline`."""
+    """Return the assembly of `ir_text`, with the same text as `emit_assembly`.
+
+    Raise DeadlineError if it takes too long, and CompileError or TargetError if it fails.
+    """
     if _compiles_here(_lines(ir_text), target):
         return emit_assembly(ir_text, target)
     return _in_helper(ir_text, target, asm=True).decode()
 
 
 def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Return the result of `emit.emitted.build_object`; errors as in `emit_by_deadline`."""
+    """Return the result of `emit.emitted.build_object`: object code, and the features of each
+    variant.
+
+    Raise DeadlineError if it takes too long, and CompileError or TargetError if it fails.
+    """
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
     if all(_compiles_here(lines, target) for target in targets):
@@ -54,14 +62,14 @@ def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, 
 
 
 def is_well_known(target: Target) -> bool:
-    """Whether LLVM certainly compiles for `target`: this machine or a level, also with fewer
-    features."""
+    """Return whether LLVM certainly compiles for `target`: this machine or a level of x86-64, or
+    one of these with fewer features."""
     return x86_levels.is_well_known(target, *host_names())
 
 
 def missing_features(target: Target) -> str:
-    """Return the features of `target` that this machine lacks, or its triple, or "" if code runs
-    here."""
+    """Return what this machine lacks to run code for `target`: the triple, or features separated by
+    spaces. Return "" if the code runs here."""
     triple, _, features = host_names()
     if target.architecture != triple.partition("-")[0]:
         return target.triple
@@ -87,8 +95,8 @@ def _in_helper(ir_text: str, target: Target, *, asm: bool) -> bytes:
 def _call_helper(
     function: str, document: dict[str, Any], what: str, targets: Sequence[Target]
 ) -> Frame:
-    """Return the helper's result; raise TargetError if the description of a target ended the
-    helper."""
+    """Return the helper's result. Raise TargetError if the helper ended because LLVM does not
+    accept one of `targets`."""
     try:
         return shared_helper().call(function, document, what)
     except CompileError:

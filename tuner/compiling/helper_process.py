@@ -24,7 +24,7 @@ from .deadline import DeadlineError, late_message
 
 
 class CompileError(TilewrightError):
-    """LLVM refused a module, ran out of memory or crashed."""
+    """LLVM rejected a module, ran out of memory or crashed."""
 
     code = "compile_failed"
     title = "LLVM compilation failed"
@@ -33,9 +33,9 @@ class CompileError(TilewrightError):
 
 @dataclass(slots=True)
 class HelperProcess:
-    """A helper process, started by the first call and replaced when it is late or has ended.
+    """A helper process. The first call starts it. A call replaces it if it is late or has ended.
 
-    Calls from several threads run in sequence; a call's deadline includes its wait for earlier
+    Calls from several threads run in sequence. The deadline of a call includes its wait for earlier
     calls.
     """
 
@@ -48,11 +48,13 @@ class HelperProcess:
     def call(
         self, function: str, document: dict[str, Any], what: str, secs: float | None = None
     ) -> Frame:
-        """Return the result of `function` ("module:function") on `document`.
+        """Return the result of calling `function` ("module:function") with `document` in the
+        helper.
 
         `what` names the computation in messages. `secs` shortens the deadline. Raise DeadlineError
-        if it takes too long, CompileError if the process ended, the ScheduleError, TargetError or
-        WorkloadError of the function, and RuntimeError for a bug.
+        if the call takes too long, and CompileError if the process ended. Raise RuntimeError if the
+        function has a bug. A ScheduleError, TargetError or WorkloadError of the function is raised
+        here.
         """
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
@@ -78,8 +80,8 @@ class HelperProcess:
         self._process = self._reader = self._errors = None
 
     def forget(self) -> None:
-        """Let the next call start another process; for a forked child, whose parent owns the
-        process."""
+        """Make the next call start another process. A forked child calls this, because its parent
+        owns the process."""
         self._process = self._reader = self._errors = None
         self._turn = threading.Lock()
 
@@ -136,7 +138,7 @@ class HelperProcess:
 
 
 def _result(frame: Frame) -> Frame:
-    """Return the frame of a successful call; raise the error of a failed one."""
+    """Return the frame of a successful call. Raise the error of a failed call."""
     error = frame.document.get("error")
     if error is None:
         return frame
@@ -156,7 +158,7 @@ _shared = HelperProcess()
 
 
 def shared_helper() -> HelperProcess:
-    """Return the helper that all threads of this process share; it ends with the process."""
+    """Return the helper that all threads of this process share. It ends with this process."""
     return _shared
 
 
@@ -187,7 +189,7 @@ def _carried_out(function: str, document: dict[str, Any]) -> Frame:
 
 
 def main() -> None:
-    """Serve requests on standard input with answers on standard output."""
+    """Read requests from standard input, and write the answers to standard output."""
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

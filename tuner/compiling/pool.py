@@ -1,4 +1,5 @@
-"""A pool of compile workers. It returns object files or typed failures, in order of completion."""
+"""A pool of compile workers. It returns object files or typed failures, in the order in which they
+complete."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _SPARES = 2  # a full check builds twice
 class Compiled:
     """The outcome of compiling candidate `key`.
 
-    The fields after `detail` are set if `status` is OK; otherwise `detail` is one line for users.
+    If `status` is OK, the fields after `detail` are set. Otherwise `detail` is one line for users.
     """
 
     key: int
@@ -68,7 +69,7 @@ class _Worker:
     served: int = 0
 
     def describe_end(self) -> str:
-        """Return how the process ended, and the last line of its standard error."""
+        """Return the way in which the process ended, and the last line of its standard error."""
         code = self.process.wait()
         lines = tail(self.errors).strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -77,20 +78,22 @@ class _Worker:
 
 @dataclass(slots=True)
 class CompilePool:
-    """`workers` processes that compile in parallel on `cpus`, or on any CPU if `cpus` is empty.
-
-    A compilation that takes longer than `deadline_secs` is ended. `compiler` is the function that
-    compiles a request, as "module:function". Leaving the context ends every process.
-    """
+    """A pool of processes that compile in parallel. Leaving the context ends all of them."""
 
     workers: int = 2
     cpus: tuple[int, ...] = ()
+    """The CPUs that the workers may use. Empty means any CPU."""
     deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
+    """A compilation that takes longer is ended."""
     compiler: str = DEFAULT_COMPILER
+    """The function that compiles a request, as "module:function"."""
     recycle_after: int = _RECYCLE_AFTER
+    """The number of candidates after which a worker is replaced."""
     spares: int = _SPARES
+    """The number of spare processes of each worker (see `spare`)."""
     start_secs: float = 1.0
-    """Time for start and imports of the last worker, as a prediction for the next one."""
+    """Time that the last worker took to start and to import modules, as a prediction for the next
+    one."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _fresh_pool: CompilePool | None = None
@@ -103,7 +106,7 @@ class CompilePool:
         self.close()
 
     def start(self) -> None:
-        """Start the workers without waiting for them."""
+        """Start the workers, without waiting until they are ready."""
         while len(self._pool) < self.workers:
             self._pool.append(self._spawn())
 
@@ -114,14 +117,15 @@ class CompilePool:
         self._queue.clear()
 
     def drop(self) -> None:
-        """Drop all candidates: end busy workers, and keep idle ones."""
+        """Drop all candidates. Busy workers are ended, and idle workers are kept."""
         self._queue.clear()
         for worker in [worker for worker in self._pool if worker.busy]:
             _end(worker)
             self._pool.remove(worker)
 
     def kill(self) -> None:
-        """Kill running builds. Another thread may call this; a wait for the builds then ends."""
+        """Kill running builds. Any thread may call this. A wait for the builds in another thread
+        then ends."""
         for worker in list(self._pool):
             _kill_group(worker)
         if self._fresh_pool is not None:
@@ -129,11 +133,11 @@ class CompilePool:
 
     @property
     def pending(self) -> int:
-        """Number of submitted candidates whose outcome was not returned yet."""
+        """The number of submitted candidates whose outcome was not yet returned."""
         return len(self._queue) + sum(w.busy for w in self._pool)
 
     def submit(self, key: int, document: dict[str, Any]) -> None:
-        """Compile `document`, without waiting for its outcome, which will have `key`."""
+        """Begin to compile `document`, without waiting. The outcome will have this `key`."""
         self._queue.append((key, document))
         self._feed()
 
@@ -146,12 +150,13 @@ class CompilePool:
         return [w.process.pid for w in self._pool]
 
     def secs_to_deadline(self) -> float | None:
-        """Return the seconds until the deadline of the first busy worker, or None if no worker is
-        busy."""
+        """Return the seconds until the deadline of the worker that reaches it first, or None if no
+        worker is busy."""
         return self._next_wait(None)
 
     def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
-        """Return the outcomes that arrive within `timeout_secs`; None waits for the first.
+        """Return the outcomes that arrive within `timeout_secs`. If it is None, wait for the first
+        outcome.
 
         Raise RuntimeError if a bug occurred in a worker.
         """
@@ -168,11 +173,12 @@ class CompilePool:
         builds: int = 1,
         look: Callable[[], None] = lambda: None,
     ) -> list[Compiled]:
-        """Compile `builds` times in parallel, each in a process that has compiled nothing.
+        """Compile `document` `builds` times in parallel, each time in a process that has compiled
+        nothing before.
 
-        The builds run on any CPU, so no kernel should be timed meanwhile. The workers' spares are
-        used if there are enough. `look` is called several times per second; an exception that it
-        raises ends the builds.
+        The builds run on any CPU, so no kernel should be timed at the same time. The workers'
+        spares are used if there are enough of them. `look` is called several times per second. An
+        exception that it raises ends the builds.
         """
         spares = [spare for worker in self._pool for spare in worker.spares]
         if len(spares) >= builds:
@@ -196,7 +202,8 @@ class CompilePool:
     def _in_spares(
         self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
     ) -> list[Compiled]:
-        """Build once in each of `spares`. Close late spares, and all spares if `look` raises."""
+        """Build `document` once in each of `spares`. Close the spares that are late, and all spares
+        if `look` raises."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -235,8 +242,8 @@ class CompilePool:
             spare.close()
 
     def _next_wait(self, end: float | None) -> float | None:
-        """Return the seconds until `end` or the next deadline of a worker, or None if there is
-        neither."""
+        """Return the seconds until `end` or the next deadline of a worker. Return None if `end` is
+        None and no worker is busy."""
         ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
         ends += [end] if end is not None else []
         return max(0.0, min(ends) - time.monotonic()) if ends else None
@@ -325,14 +332,15 @@ class CompilePool:
 
 
 def _compiled(key: int, frame: Frame) -> Compiled:
-    """Return the outcome of candidate `key` in an answer; raise RuntimeError for a worker's bug."""
+    """Return the outcome of candidate `key` from the answer of a worker. Raise RuntimeError for a
+    bug of the worker."""
     document = dict(frame.document)
     if "bug" in document:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
     status = MeasureStatus(document.pop("status"))
     constants = tuple(document.pop("constants", ()))
     document.pop("start_secs", None)
-    secs = document.pop("secs")  # without start-up, which the first candidate waits for
+    secs = document.pop("secs")  # without the start-up that the first candidate waits for
     return Compiled(key, status, secs, object_bytes=frame.blob, constants=constants, **document)
 
 

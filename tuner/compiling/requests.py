@@ -1,7 +1,7 @@
-"""Functions of helper processes that need LLVM; each takes a JSON document.
+"""Functions of helper processes that need LLVM. Each takes a JSON document.
 
-A caller passes the name ("tilewright.tuner.compiling.requests:compile_text"), so that only the
-helper imports this module, and LLVM with it.
+A caller passes the name of a function ("tilewright.tuner.compiling.requests:compile_text"). So only
+the helper imports this module, and LLVM with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def warm_up() -> None:
 
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
-    """Return the kernel of `workload`, `trace` and `target`; raise ScheduleError if not legal."""
+    """Return the kernel of `workload`, `trace` and `target`. Raise ScheduleError if the trace is
+    not legal."""
     target = Target.from_json(document["target"])
     return backend_for(target).generate(
         Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
@@ -43,13 +44,15 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 
 def build_parts(document: dict[str, Any]) -> Frame:
-    """Return the object of `emit.emitted.emit_kernel`, and the features that its variants need."""
+    """Return the object code for a document of `emit.emitted.emit_kernel`, and the CPU features
+    that each variant needs."""
     blob, needs = build_checked(document)
     return Frame({"needs": needs}, blob)
 
 
 def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Build as `build_by_deadline`; raise TargetError for names that LLVM does not have."""
+    """Return the object code and the features of each variant. Raise TargetError for names that
+    LLVM does not have."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

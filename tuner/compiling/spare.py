@@ -1,8 +1,8 @@
-"""Spare processes for rebuilds: they have loaded LLVM and all modules, and compiled nothing.
+"""Spare processes for rebuilds. They have loaded LLVM and all modules, and have compiled nothing.
 
-A compile worker forks a spare after loading LLVM, before its first candidate. For each build the
+A compile worker forks a spare after loading LLVM, before its first candidate. For each build, the
 spare forks a child that compiles and exits. So every build begins in the state of a process that
-has compiled nothing, without the start of Python and LLVM.
+has compiled nothing, but does not wait for the start of Python and LLVM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..process.serving import end_with
 
 @dataclass(frozen=True, slots=True)
 class SpareEnds:
-    """The spare's ends of its pipes, as file descriptors; `str` is the argument for the worker."""
+    """The spare's ends of its pipes, as file descriptors. `str` gives the argument for the
+    worker."""
 
     requests: int
     answers: int
@@ -42,7 +43,7 @@ class SpareEnds:
 
 
 class Spare:
-    """The client side of a spare, in the process that started its worker."""
+    """A spare, as seen by the process that started its worker."""
 
     def __init__(self) -> None:
         requests, self._ask = os.pipe()
@@ -52,14 +53,14 @@ class Spare:
         self.reader = FrameReader(answer)
 
     def ask(self, document: dict[str, Any]) -> None:
-        """Start a build of `document`; `reader` gets its answer or the end of the process."""
+        """Begin to build `document`. `reader` receives the answer, or the end of the process."""
         try:
             write_frame(self._ask, Frame(document))
         except BrokenPipeError:
-            return  # the reader finds the end of the spare
+            return  # the reader detects the end of the spare
 
     def close(self) -> None:
-        """Close the pipes, which ends the spare."""
+        """Close the pipes. The spare then ends."""
         os.close(self._ask)
         os.close(self.reader.fd)
 
@@ -69,8 +70,8 @@ def fork_spare(
 ) -> bool:
     """Fork a spare of this process, which must have one thread.
 
-    Return False in this process, and True in the spare when it gets no more requests. The spare
-    closes `unused`: descriptors whose other ends must detect the end of this process.
+    Return False in this process. Return True in the spare, when it gets no more requests. The spare
+    closes the descriptors `unused`, whose other ends must detect the end of this process.
     """
     if os.fork():
         ends.close()

@@ -1,6 +1,6 @@
 """The program of a compile worker: requests on standard input, object files on standard output.
 
-LLVM may run forever, use all memory or abort, so it runs in a process that can be replaced.
+LLVM may run forever, use all memory or abort. Therefore it runs in a process that can be replaced.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def _serve(compiler: Any, requests: int, answers: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a compile worker: COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]].
+    """Run a compile worker. Its arguments are COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]].
 
-    The last arguments are pipes of spares, see `spare`.
+    Each REQUESTS,ANSWERS is a pair of pipes of a spare (see `spare`).
     """
     requests, answers = take_over_pipes()
     limit_memory()

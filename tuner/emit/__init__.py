@@ -1,1 +1,1 @@
-"""From LLVM text to object code, and to objects and headers for other programs."""
+"""Translation of LLVM text to object code, and to objects and headers for other programs."""

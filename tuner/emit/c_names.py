@@ -1,9 +1,9 @@
 """Names that a C function cannot have, or that collide with a function of a library.
 
-Sources: keywords, C23 6.4.1 and C++23 5.11; reserved identifiers, C23 6.4.2.1 and 7.1.3; standard
-names, the functions and macros of C23 clause 7 and of POSIX.1-2024 that programs commonly link. The
-names to which emitted objects refer are added. A kernel called `printf` would link and break every
-other use of that function.
+The sources are: keywords, C23 6.4.1 and C++23 5.11; reserved identifiers, C23 6.4.2.1 and 7.1.3;
+standard names, the functions and macros of C23 clause 7 and of POSIX.1-2024 that programs commonly
+link. Names to which emitted objects refer are added. A program would link a kernel called `printf`,
+and then every other use of that function would be wrong.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _RUNTIMES = re.compile(r"(GOMP|GOACC|omp|acc|kmpc|tilewright)_.*", re.IGNORECASE
 
 
 def name_problem(name: str) -> str:
-    """Return why a kernel's C function cannot have this name, or "" if it can."""
+    """Return the reason why a kernel's C function cannot have this name, or "" if it can."""
     if not _IDENTIFIER.fullmatch(name):
         return f"a C function name is letters, digits and _, at most {MAX_LENGTH} of them"
     if name in KEYWORDS:

@@ -1,8 +1,8 @@
 """The exported functions of an emitted object.
 
-Each function detects the CPU's features once, then calls the best variant that the CPU supports, or
-reports that no variant is supported. The choice is one number that does not depend on the thread:
-concurrent threads may each determine it and write the same value.
+The first call detects the CPU's features. Each function then calls the best variant that the CPU
+supports, or reports that no variant is supported. The choice is stored as one number that does not
+depend on the thread. So concurrent threads may each determine it, and write the same value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, va
 from ..isa.x86 import OSXSAVE_BIT, Word, required_bits
 
 NOT_SUPPORTED = 2
-"""The return value on a CPU that lacks features of every variant."""
+"""The return value on a CPU that supports no variant."""
 
 _CPUID_CODE = bytes.fromhex(
     "53"  # push %rbx
@@ -25,27 +25,30 @@ _CPUID_CODE = bytes.fromhex(
 )
 _XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
 # LLVM has no intrinsic for CPUID, and llvmlite can assemble inline assembly only for the host.
-# These two functions (System V ABI) are given as machine code, so that an object contains the same
+# Therefore these two functions (System V ABI) are machine code. An object then contains the same
 # bytes on every machine that builds it.
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchVariant:
-    """One variant, with the functions `symbol`, `symbol_prepack` and so on. `needs` has the
-    features to detect: none if every CPU of the target has them, or if they cannot be detected."""
+    """One variant. Its functions are `symbol`, `symbol_prepack` and so on."""
 
     label: str
     symbol: str
     needs: tuple[str, ...]
+    """The features to detect. It is empty if every CPU of the target has them, or if they cannot be
+    detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that callers must provide; the last two are None without constant inputs."""
+    """The sizes in bytes of the memory that callers must provide."""
 
     workspace: int
     packed: int | None = None
+    """None if the kernel has no constant inputs."""
     prepacked_workspace: int | None = None
+    """None if the kernel has no constant inputs."""
 
 
 def entries_text(
@@ -60,7 +63,8 @@ def entries_text(
 ) -> str:
     """Return the LLVM IR of the exported functions. The same arguments give the same text.
 
-    `inputs` states for each input whether it is constant; `choices` are in order of preference.
+    `choices` are in order of preference. `inputs` has one entry per input: whether it is constant.
+    `outputs` is the number of outputs.
     """
     writer = _Writer(symbol, tuple(choices), uses_openmp)
     constants = sum(inputs)
@@ -106,7 +110,7 @@ class _Writer:
 
     def forward(self, suffix: str, name: str, pointers: int) -> None:
         """Define the function `name` with `pointers` parameters. It calls the function of the
-        chosen variant that has this suffix."""
+        chosen variant whose name ends in `suffix`."""
         types = ", ".join(["ptr"] * pointers)
         parameters = ", ".join(f"ptr %a{n}" for n in range(pointers))
         bodies = []
@@ -134,7 +138,8 @@ class _Writer:
     def _define(
         self, result: str, name: str, parameters: str, bodies: Sequence[str], unsupported: str
     ) -> None:
-        """Define the function `name`, a switch over the variants, which are numbered from 1."""
+        """Define the function `name`. It is a switch over the variants, which are numbered from
+        1."""
         head = f"define {result} @{name}({parameters}) nounwind {{\nentry:\n"
         if not self.asks:
             self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
@@ -150,9 +155,11 @@ class _Writer:
         self.parts.append(head + "\n".join(lines) + "\n}")
 
     def _chosen(self) -> str:
-        """Return the IR of the function that returns the number of the chosen variant, determined
-        once. 0 means undetermined; one more than the number of variants means that none is
-        supported."""
+        """Return the IR of the function that returns the number of the chosen variant.
+
+        The number is determined once. 0 means that it is not yet determined. The number of variants
+        + 1 means that none is supported.
+        """
         choice = f"ptr @{self.symbol}.choice"
         return f"""define internal i32 @{self.symbol}.chosen() alwaysinline nounwind {{
 entry:
@@ -169,9 +176,12 @@ done:
 }}"""
 
     def _detected(self) -> str:
-        """Return the IR of the function that finds the first variant that CPU and system can run.
-        CPUID returns the highest supported leaf for an unsupported one, so bits of a leaf are used
-        only if the CPU has that leaf."""
+        """Return the IR of the function that finds the first variant that the CPU and the operating
+        system can run.
+
+        For an unsupported leaf, CPUID returns the highest supported leaf. Therefore bits of a leaf
+        are used only if the CPU has this leaf.
+        """
         lines = [
             "  %out = alloca [4 x i32], align 16",
             *self._cpuid_leaf("l0", 0, 0),
@@ -211,7 +221,7 @@ done:
         )
 
     def _cpuid_leaf(self, name: str, leaf: int, subleaf: int) -> list[str]:
-        """Return the code that calls CPUID for one leaf, with results `%name.eax` and so on."""
+        """Return the code that calls CPUID for one leaf. The results are `%name.eax` and so on."""
         lines = [
             f"  call void @{self.symbol}.cpuid(ptr %out, i32 u0x{leaf:08x}, i32 {subleaf})",
         ]
@@ -224,7 +234,8 @@ done:
         return lines
 
     def _fits(self, number: int, lines: list[str]) -> str:
-        """Append tests of the bits that variant `number` needs; return the result's name."""
+        """Append tests of the bits that variant `number` needs to `lines`. Return the name of the
+        result."""
         fits = "true"
         for word, mask in required_bits(self.choices[number - 1].needs).items():
             name = f"{number}.{word:d}"
@@ -238,9 +249,11 @@ done:
 
 
 def _serial_after_fork(symbol: str) -> str:
-    """Return the IR of `symbol.watch`, which is called before every kernel. After its first call,
-    forked children run OpenMP regions with one thread: a child has no threads of its parent's
-    libgomp pool and would wait for them forever."""
+    """Return the IR of `symbol.watch`, which is called before every kernel.
+
+    After its first call, forked children run OpenMP regions with one thread. A child has none of
+    the threads of its parent's libgomp pool, and would wait for them forever.
+    """
     watched = f"ptr @{symbol}.watched"
     return f"""declare i32 @pthread_atfork(ptr, ptr, ptr)
 
@@ -273,7 +286,8 @@ def _word(word: Word, source: str, known: str) -> list[str]:
 
 
 def _machine_code(signature: str, code: bytes, result: str) -> str:
-    """Return a function with the given bytes as code; LLVM's code after them is unreachable."""
+    """Return a function whose code has the given bytes. LLVM adds code after them, which is never
+    reached."""
     text = "".join(f"\\{byte:02X}" for byte in code)
     return (
         f'define internal {signature} noinline nounwind prologue [{len(code)} x i8] c"{text}" {{\n'

@@ -1,8 +1,9 @@
-"""A kernel as an object for other programs: one or more variants with their dispatch.
+"""A kernel as an object for other programs: one or more variants, and functions that choose one.
 
-Each variant is generated for one CPU and compiled with only the features that its code uses, given
-as function attributes. The exported functions need no feature beyond the architecture. Therefore
-one object serves many CPUs and, on an unsupported CPU, returns an error instead of crashing.
+Each variant is generated for one CPU. It is compiled with only the features that its code uses,
+which are given as function attributes. The exported functions need no feature beyond the
+architecture. Therefore one object serves many CPUs. On an unsupported CPU, it returns an error
+instead of crashing.
 """
 
 from __future__ import annotations
@@ -31,29 +32,30 @@ _NO_TRACE = Trace()
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """A compiled variant.
-
-    `needs` are the CPU features that its code uses. If `checked`, the object detects these features
-    before it runs the code. `trace` and `record_key` are copied from the `Variant`.
-    """
+    """A compiled variant."""
 
     label: str
     cpu: str
     needs: tuple[str, ...]
+    """The CPU features that its code uses."""
     checked: bool
+    """Whether the object detects these features before it runs the code."""
     trace: Trace = _NO_TRACE
+    """The trace of the `Variant`."""
     record_key: str = ""
+    """The key of the record of the `Variant`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedKernel:
-    """Object code for other programs, and the memory that its callers must provide. Sizes are the
-    maximum over all variants. `variants` are in order of preference."""
+    """Object code for other programs, and the memory that its callers must provide. Each size is
+    the maximum over all variants."""
 
     object_bytes: bytes
     symbol: str
     triple: str
     variants: tuple[BuiltVariant, ...]
+    """The variants, in order of preference."""
     workspace_bytes: int
     threads: int
     uses_openmp: bool
@@ -67,13 +69,13 @@ class EmittedKernel:
 
 
 Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
-"""A function that builds object code from the document of `emit_kernel`. It also returns the CPU
-features that each variant needs."""
+"""A function that builds object code from the document of `emit_kernel`. It returns the code, and
+the CPU features that each variant needs."""
 
 
 def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Compile the variants of `document` and link them with the dispatching functions. Return the
-    object code and the features of each variant."""
+    """Compile the variants of `document` and link them with the functions that choose one. Return
+    the object code, and the features of each variant."""
     parts = [(part["text"], Target.from_json(part["target"])) for part in document["parts"]]
     first = parts[0][1]
     needs, modules = [], []
@@ -108,8 +110,11 @@ def emit_kernel(
     symbol: str,
     build: Build = build_object,
 ) -> EmittedKernel:
-    """Return the object that defines `symbol`, with `variants` in order of preference. The same
-    arguments give the same bytes on every machine. Raise ScheduleError if a trace is not legal."""
+    """Return the object that defines `symbol`. `variants` are in order of preference.
+
+    The same arguments give the same bytes on every machine. Raise ScheduleError if a trace is not
+    legal.
+    """
     names = [f"{symbol}.{number}" for number, _ in enumerate(variants)]
     modules = [
         generated(workload, variant.trace, variant.target, name)
@@ -153,9 +158,11 @@ def emit_kernel(
 
 
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
-    """Return the sorted CPU features that `target`'s code for `ir_text` uses, or None if `target`
-    is not x86-64, or if LLVM would generate other instructions for a CPU with these features
-    only."""
+    """Return the CPU features that `target`'s code for `ir_text` uses, sorted.
+
+    Return None if (1) `target` is not x86-64, or (2) LLVM would generate other instructions for a
+    CPU that has only these features.
+    """
     if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)
@@ -167,7 +174,8 @@ def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
 
 
 def attributed(ir_text: str, cpu: str, features: str) -> str:
-    """Return the module with `cpu` and `features` as attributes of every function, for linking."""
+    """Return the module with `cpu` and `features` as attributes of every function, so that it can
+    be linked."""
     text = _DEFINE.sub(r"define \1 #0 {", ir_text)
     return f'{text}\nattributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}\n'
 
@@ -184,5 +192,6 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
 
 
 def _claimed(target: Target) -> tuple[str, ...]:
-    """Return all features of the target, used if the features of the code are not known."""
+    """Return all features of the target. They are used if the features of the code are not
+    known."""
     return tuple(sorted(instructions(target) if asks_cpu(target) else target.features))

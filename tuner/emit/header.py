@@ -1,4 +1,5 @@
-"""The C header of an emitted kernel: all facts that callers need, without dates or paths."""
+"""The C header of an emitted kernel. It states all facts that callers need, without dates or
+paths."""
 
 from __future__ import annotations
 
@@ -22,14 +23,16 @@ _MACROS = re.compile(
     r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
     r"|I|complex|imaginary|noreturn|linux|unix|i386"
 )
-"""Macros of standard headers, or of compilers in usual modes, that would break a prototype."""
+"""Macros that would break a prototype. Standard headers define them, or compilers in usual
+modes."""
 
 
 def c_header(workload: Workload, kernel: EmittedKernel) -> str:
-    """Return the header of `kernel` in C99 and C++. The same arguments give the same text.
+    """Return the header of `kernel`, which is valid in C99 and C++. The same arguments give the
+    same text.
 
-    It states types, shapes, required CPU features, the origin of each variant and the error of its
-    rewrites.
+    It states the types, the shapes, the required CPU features, the origin of each variant and the
+    error of its rewrites.
     """
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
@@ -97,7 +100,7 @@ def c_header(workload: Workload, kernel: EmittedKernel) -> str:
 
 
 def _cpu_lines(workload: Workload, kernel: EmittedKernel) -> list[str]:
-    """Return comment lines with the features and the origin of each variant."""
+    """Return comment lines with the CPU features and the origin of each variant."""
     triple = _harmless(kernel.triple)
     if len(kernel.variants) == 1:
         lines = [f" * CPU: {_harmless(kernel.variants[0].label)} ({triple})"]
@@ -122,7 +125,7 @@ def _needs(variant: BuiltVariant) -> list[str]:
 
 
 def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
-    """Return comment lines with the rewrites that cost accuracy and their proven error."""
+    """Return comment lines with the rewrites that reduce accuracy, and their proven error."""
     found = rewritten_document(workload, trace, None)
     if found is None:
         return []
@@ -134,7 +137,8 @@ def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
 
 
 def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
-    """Return the declarations of the functions that pack constant inputs and use them."""
+    """Return the declarations of the functions that pack constant inputs, or that compute from
+    packed inputs."""
     constants = [parameters[n] for n in kernel.constants]
     others = [p for n, p in enumerate(parameters) if n not in kernel.constants]
     packed, workspace = kernel.packed_bytes, kernel.prepacked_workspace_bytes
@@ -161,7 +165,8 @@ def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
 
 
 def argument_names(workload: Workload) -> tuple[str, ...]:
-    """Return a C identifier for each argument: the tensor's name if it is valid and unused."""
+    """Return a C identifier for each argument. It is the tensor's name if that is valid and no
+    other argument has it."""
     taken: set[str] = set()
     names: list[str] = []
     for tensor in workload.arguments:
@@ -176,7 +181,7 @@ def argument_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _is_taken_by_c(name: str) -> bool:
-    """Whether a parameter cannot have this name in C. Names of functions are allowed."""
+    """Return whether a parameter cannot have this name in C. Names of functions are allowed."""
     return (
         name[0].isdigit()
         or name in KEYWORDS
@@ -198,7 +203,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def _wrapped(start: str, words: list[str]) -> list[str]:
-    """Return the words on several comment lines of at most 96 columns."""
+    """Return `start` and `words` on several comment lines of at most 96 columns."""
     lines = [start]
     for word in words:
         if len(lines[-1]) + len(word) > 96:

@@ -1,4 +1,4 @@
-"""From workload, trace and target to a kernel's object code."""
+"""Compilation of a workload, a trace and a target to a kernel's object code."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ Emit: TypeAlias = Callable[[str, Target], bytes]
 class CompiledKernel:
     """The object code of one kernel, and the memory that its callers must provide.
 
-    `symbol(in0, ..., out0, ..., workspace)` returns 0. `argument_bytes` are in the order of the
-    arguments. `workspace_bytes` is the size for up to `threads` threads and may be 0.
-
-    `constants` has the positions of constant inputs. If there are any, the object also has
-    functions that pack them into `packed_bytes` bytes and compute from them (see `prepack`).
+    The function `symbol(in0, ..., out0, ..., workspace)` returns 0 on success. If there are
+    constant inputs, the object also has functions that pack them, and that compute from packed
+    inputs (see `prepack`).
     """
 
     object_bytes: bytes
     symbol: str
     workspace_bytes: int
+    """The size for up to `threads` threads. It may be 0."""
     argument_bytes: tuple[int, ...]
+    """The size of each argument, in the order of the arguments."""
     input_count: int
     threads: int
     uses_openmp: bool
     constants: tuple[int, ...] = ()
+    """The positions of constant inputs."""
     packed_bytes: int = 0
+    """The size of the packed constant inputs."""
     prepacked_workspace_bytes: int = 0
 
     @property
@@ -66,9 +68,9 @@ def compile_kernel(
 ) -> CompiledKernel:
     """Return the kernel, compiled by `emit`. The same arguments give the same bytes.
 
-    LLVM may be slow on a bad schedule or crash: call this function in a separate process, or with
-    `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`. Raise ScheduleError if the trace
-    is not legal.
+    For a bad schedule, LLVM may be slow or crash. Therefore call this function in a separate
+    process, or pass `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`. Raise
+    ScheduleError if the trace is not legal.
     """
     module = generated(workload, trace, target, symbol)
     return CompiledKernel(
@@ -93,10 +95,10 @@ def generated(
 
 
 def llvm_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
-    """Return the LLVM IR as generated, before any pass."""
+    """Return the kernel's LLVM IR as it is generated, before any pass."""
     return generated(workload, trace, target, symbol).text
 
 
 def assembly_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
-    """Return the assembly for `target`, which need not be this machine."""
+    """Return the kernel's assembly for `target`, which need not be this machine."""
     return emit_assembly(generated(workload, trace, target, symbol).text, target)

@@ -1,8 +1,8 @@
-"""From LLVM IR text to object code or assembly, through llvmlite.
+"""Translation of LLVM IR text to object code or assembly, through llvmlite.
 
 The generated text already has its final loop structure, so the pass list is short: stack slots
-become values, common subexpressions are eliminated, control flow is simplified. LLVM neither
-vectorises nor unrolls; the schedule has decided both.
+become values, common subexpressions are eliminated, and control flow is simplified. LLVM neither
+vectorises nor unrolls loops, because the schedule has decided both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def host_names() -> tuple[str, str, frozenset[str]]:
 
 
 def host_target_machine() -> Any:
-    """Return a new code generator for code that runs in this process; the caller owns it."""
+    """Return a new code generator for code that runs in this process. The caller owns it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -74,23 +74,23 @@ def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
 
 
 def target_machine(target: Target, opt: int = 3) -> Any:
-    """Return LLVM's code generator for `target`; raise RuntimeError for an unknown triple."""
+    """Return LLVM's code generator for `target`. Raise RuntimeError for an unknown triple."""
     return machine_for(target.triple, target.cpu, target.features, opt)
 
 
 def machine_for(triple: str, cpu: str, features: Sequence[str], opt: int = 3) -> Any:
-    """Return LLVM's code generator for a CPU by its names."""
+    """Return LLVM's code generator for a CPU, given by LLVM's names."""
     return _machine(triple, cpu, tuple(sorted(features)), opt)
 
 
 def optimised(ir_text: str, target: Target) -> Any:
-    """Return the parsed, verified and simplified module for `target`. Raise RuntimeError with
+    """Return the module for `target`, parsed, verified and simplified. Raise RuntimeError with
     LLVM's message if the text is not valid."""
     return cleaned(ir_text, target_machine(target))
 
 
 def cleaned(ir_text: str, machine: Any) -> Any:
-    """Return the parsed, verified and simplified module for the CPU of `machine`."""
+    """Return the module for the CPU of `machine`, parsed, verified and simplified."""
     _initialise()
     module = llvm.parse_assembly(ir_text)
     module.verify()
@@ -100,9 +100,12 @@ def cleaned(ir_text: str, machine: Any) -> Any:
 
 
 def linked(modules: Sequence[Any], machine: Any) -> bytes:
-    """Link several modules to one and return its object code. The modules are consumed. The code is
-    for `machine`, except for functions with CPU attributes. Only symbols of the first module are
-    exported."""
+    """Link several modules to one, and return its object code. The modules cannot be used
+    afterwards.
+
+    The code is for `machine`, except for functions that have CPU attributes. Only symbols of the
+    first module are exported.
+    """
     first, *others = modules
     exported = [
         f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
@@ -120,7 +123,7 @@ def linked(modules: Sequence[Any], machine: Any) -> bytes:
 
 
 def assembly_of(module: Any, target: Target) -> str:
-    """Return the assembly of a module, which is consumed."""
+    """Return the assembly of a module. The module cannot be used afterwards."""
     return str(target_machine(target).emit_assembly(module))
 
 
@@ -141,10 +144,11 @@ def _pass_manager(machine: Any) -> tuple[Any, Any]:
 
 
 def emit_object(ir_text: str, target: Target) -> bytes:
-    """Return position-independent object code (ELF on Linux), the same bytes for the same text."""
+    """Return position-independent object code (ELF on Linux). The same text gives the same
+    bytes."""
     return bytes(target_machine(target).emit_object(optimised(ir_text, target)))
 
 
 def emit_assembly(ir_text: str, target: Target) -> str:
-    """Return the assembly text for any target for which LLVM has a back end."""
+    """Return the assembly text. `target` may be any target for which LLVM has a back end."""
     return assembly_of(optimised(ir_text, target), target)

@@ -10,11 +10,11 @@ from tilewright.schedules.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A schedule and its CPU. `label` is a readable name such as `x86-64-v3` or `znver5`.
-    `record_key` is the key of the schedule's record, or "" if the schedule was chosen without
-    measurement."""
+    """A schedule and the CPU that it is compiled for."""
 
     label: str
+    """A readable name, such as `x86-64-v3` or `znver5`."""
     trace: Trace
     target: Target
     record_key: str = ""
+    """The key of the schedule's record, or "" if the schedule was chosen without measurement."""

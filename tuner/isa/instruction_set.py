@@ -18,29 +18,30 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """The vector operations that are single instructions of a target, if code depends on them.
-
-    - `multiply_add`: `a * b + c` with one rounding
-    - `floor`: `llvm.floor` of every lane
-    - `halves`: LLVM's conversions between half and float
-    - `masked_load_bits`: the widest masked load that LLVM does not split, or None without a limit
-    - `streams`: byte sizes of aligned vectors that have non-temporal stores, possibly empty
-    - `stream_fence`: the intrinsic that orders non-temporal stores before later stores
-    - `scaled_bits`: widths of vectors that AVX-512 can scale by powers of two (`x86.SCALE`) and
-      limit in magnitude (`x86.RANGE`); vectors of 512 bits can also look up tables
-    """
+    """The vector operations that are single instructions of a target, as far as generated code
+    depends on them."""
 
     multiply_add: bool
+    """`a * b + c` with one rounding."""
     floor: bool
+    """`llvm.floor` of every lane."""
     halves: bool = False
+    """LLVM's conversions between half and float."""
     masked_load_bits: int | None = None
+    """The width in bits of the widest masked load that LLVM does not split, or None if there is no
+    limit."""
     streams: tuple[int, ...] = ()
+    """The sizes in bytes of the aligned vectors that have non-temporal stores."""
     stream_fence: str = ""
+    """The intrinsic that orders non-temporal stores before later stores."""
     scaled_bits: frozenset[int] = frozenset()
+    """The widths of the vectors that AVX-512 can scale by powers of two (`x86.SCALE`) and limit in
+    magnitude (`x86.RANGE`). Vectors of 512 bits can also look up tables."""
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """Return the properties of `target`, from its architecture, features and widest vectors."""
+    """Return the properties of `target`. They depend on its architecture, its features and the size
+    of its widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 
@@ -51,7 +52,7 @@ def _instruction_set(
     names = frozenset(name.lstrip("+") for name in features)
     if architecture in x86.ARCHITECTURES:
         return _x86(architecture, names, vector_bits)
-    # AArch64, and a safe assumption for every other vector unit.
+    # This is right for AArch64, and a safe assumption for every other vector unit.
     has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
     fma = FMA_F32.has_form_on(names)
     return InstructionSet(multiply_add=fma, floor=True, halves=has_floats)
@@ -75,12 +76,15 @@ def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
     """Return `(vector_bits, vector_registers)` of a CPU with these LLVM features."""
     if architecture in x86.ARCHITECTURES:
         return x86.vector_shape(frozenset(features))
-    return 128, 32  # NEON, and a safe assumption for every other vector unit
+    return 128, 32  # right for NEON, and a safe assumption for every other vector unit
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """Return LLVM's feature string for code that uses only `features`. LLVM enables all features of
-    a named CPU, so for x86-64 the string disables the other ones."""
+    """Return LLVM's feature string for code that uses only `features`.
+
+    LLVM enables all features of a named CPU. Therefore the string for x86-64 disables the other
+    features.
+    """
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)

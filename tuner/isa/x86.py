@@ -1,6 +1,6 @@
 """Features of x86 CPUs: which of them code may use and does use, and how to query the CPU.
 
-Names are LLVM's. Only features that code generation uses for arithmetic are listed: generated code
+Names are LLVM's. Only features that code generation uses for arithmetic are listed. Generated code
 never contains instructions of other features (encryption, cache control, locks, ...).
 
 Sources: for bits of CPUID, Intel SDM vol. 2A, CPUID, and AMD APM vol. 3, appendix E; for state that
@@ -22,7 +22,8 @@ BASE_CPU = "x86-64"
 """LLVM's name of a CPU with only the features of every 64-bit x86 CPU."""
 
 STREAMS = (16, 32, 64)
-"""The vector sizes in bytes of the non-temporal stores, `movntps` and its wider forms."""
+"""The sizes in bytes of the vectors that have non-temporal stores: `movntps` and its wider
+forms."""
 
 STREAM_FENCE = "llvm.x86.sse.sfence"
 """The intrinsic that orders non-temporal stores before later stores."""
@@ -32,12 +33,12 @@ SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.mask.range",
     "llvm.x86.avx512.permvar.sf.512",
 )
-"""Intrinsics of AVX-512: scale by a power of two, `x * 2**floor(n)`, with one rounding; select the
-value of smaller magnitude (AVX-512DQ); look up a table of sixteen floats."""
+"""Intrinsics of AVX-512. SCALE computes `x * 2**floor(n)` with one rounding. RANGE selects the
+value of smaller magnitude (AVX-512DQ). PERMUTE looks up a table of sixteen floats."""
 
 
 class Word(IntEnum):
-    """The 32-bit words that a program queries; their bits are features."""
+    """The 32-bit words that a program queries. Each feature is a bit of one of them."""
 
     LEAF1_ECX = 0
     LEAF7_EBX = 1
@@ -88,14 +89,14 @@ BITS: dict[str, tuple[Word, int]] = {
     "fma4": (Word.EXTENDED1_ECX, 16),
     "tbm": (Word.EXTENDED1_ECX, 21),
 }
-"""All features that code generation may use beyond those of every x86-64 CPU."""
+"""All features that code generation may use in addition to those of every x86-64 CPU."""
 
 OSXSAVE_BIT = 27
-"""The bit of `Word.LEAF1_ECX` that states that XCR0 may be read."""
+"""The bit of `Word.LEAF1_ECX` that is set if XCR0 may be read."""
 
 YMM_STATE, ZMM_STATE = 0x6, 0xE6
-"""Bits of XCR0 for the registers that the system saves: xmm and ymm; also masks, zmm and the upper
-sixteen registers."""
+"""Bits of XCR0 for the registers that the operating system saves. The first has xmm and ymm. The
+second also has masks, zmm and the upper sixteen registers."""
 
 _IMPLIES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),
@@ -125,7 +126,7 @@ _IMPLIES: dict[str, tuple[str, ...]] = {
     "avx512bf16": ("avx512bw",),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
 }
-"""The features that LLVM enables together with a feature (X86.td)."""
+"""The features that LLVM enables together with each feature (X86.td)."""
 
 _AVX = frozenset({"avx", "avx2"})
 _AVX512 = frozenset({"avx512f", "avx512cd", "avx512dq", "avx512bw", "avx512vl"})
@@ -180,8 +181,8 @@ def closed(features: Iterable[str]) -> frozenset[str]:
 
 
 def essential(features: Iterable[str]) -> tuple[str, ...]:
-    """Return `features`, sorted, without features that other ones imply. AVX-512F is always listed,
-    because it names the family."""
+    """Return `features`, sorted, without those that other features imply. AVX-512F is always
+    listed, because it names the family."""
     names = set(features)
     implied = {name for feature in names for name in closed(_IMPLIES.get(feature, ()))}
     return tuple(sorted(names - (implied - {"avx512f"})))
@@ -190,9 +191,9 @@ def essential(features: Iterable[str]) -> tuple[str, ...]:
 def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
     """Return the features of `available` that instructions of `assembly` (AT&T syntax) may need.
 
-    Features that CPUs always have together (AVX and AVX2, the five AVX-512 features of x86-64-v4)
-    are returned together. The caller must prove that no feature is missing, by compiling with only
-    these.
+    Some features are always present together in CPUs (AVX and AVX2, the five AVX-512 features of
+    x86-64-v4). They are returned together. The caller must prove that no feature is missing, by
+    compiling with only the returned ones.
     """
     instructions = {(found[1], found[2]) for found in _INSTRUCTION.finditer(assembly)}
     mnemonics = {name for name, _ in instructions}
@@ -213,8 +214,8 @@ def switches(needed: Iterable[str]) -> str:
 
 
 def required_bits(needed: Iterable[str]) -> dict[Word, int]:
-    """Return the bits that each word must have so that code with these features can run, including
-    bits for the state that the operating system must save."""
+    """Return the bits that must be set in each word so that code with these features can run. They
+    include bits for the state that the operating system must save."""
     masks: dict[Word, int] = {}
     allowed = closed(needed)
     for name in allowed:
@@ -234,19 +235,22 @@ def vector_shape(features: frozenset[str]) -> tuple[int, int]:
 
 
 def masked_load_bits(features: frozenset[str]) -> int | None:
-    """Return the widest masked load that LLVM does not split, or None without a limit. If masks are
-    in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and reads all elements
-    of a half whose mask is a constant without set bits."""
+    """Return the width in bits of the widest masked load that LLVM does not split, or None if there
+    is no limit.
+
+    If masks are in vector registers (AVX without AVX-512), LLVM 22 splits a wider load. It then
+    reads all elements of a part whose mask is constant false.
+    """
     return 256 if "avx" in features and "avx512f" not in features else None
 
 
 def scaled_bits(features: frozenset[str]) -> frozenset[int]:
-    """Return the widths of the vectors that have `SCALE` and `RANGE`."""
+    """Return the widths in bits of the vectors that have `SCALE` and `RANGE`."""
     needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
     return frozenset(bits for bits, names in needed.items() if names <= features)
 
 
 def asks_cpu(target: Target) -> bool:
-    """Whether an object can query the CPU's features itself, as in `emit.dispatch`: on x86-64 with
-    the System V calling convention."""
+    """Return whether an object can query the CPU's features (see `emit.dispatch`). It can on x86-64
+    with the System V calling convention."""
     return target.architecture == X86_64 and "windows" not in target.triple

@@ -21,7 +21,7 @@ DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
 
 
 class CheckCase(Protocol):
-    """Inputs with known correct outputs; `compare.Case` implements it.
+    """Inputs with known correct outputs. `compare.Case` and `SpecialCase` implement it.
 
     `exact` is True if each output has only one correct value.
     """
@@ -34,7 +34,7 @@ class CheckCase(Protocol):
 
     @property
     def sampled_fraction(self) -> float:
-        """The fraction of elements compared, in the output with the lowest fraction."""
+        """The fraction of elements that are compared, in the output with the lowest fraction."""
         ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
@@ -43,7 +43,8 @@ class CheckCase(Protocol):
         ...
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """Return the largest error relative to the scale of the case, or None without a scale."""
+        """Return the largest error relative to the scale of the case, or None if the case has no
+        scale."""
         ...
 
 
@@ -58,7 +59,7 @@ class Cases(Protocol):
 
     @property
     def quick(self) -> CheckCase:
-        """The case that every candidate must pass before it is timed, on the same inputs."""
+        """The case that every candidate must pass before it is timed. Its inputs are also timed."""
         ...
 
     def full(self) -> Iterator[CheckCase]:
@@ -68,7 +69,7 @@ class Cases(Protocol):
 
 @dataclass(frozen=True)
 class WorkloadCases:
-    """The cases of a workload: the cases of its oracle, then cases with special values."""
+    """The cases of a workload: those of its oracle, then those with special values."""
 
     oracle: Oracle
 
@@ -87,7 +88,7 @@ class WorkloadCases:
 
     @property
     def _single_draws(self) -> list[tuple[SpecialDraw]]:
-        """Further draws of special values; each becomes a separate case."""
+        """Further draws of special values. Each becomes a separate case."""
         workload = self.oracle.workload
         if not any(t.dtype.is_float for t in workload.inputs):
             return []
@@ -112,10 +113,10 @@ class WorkloadCases:
 
 
 def open_cases(document: dict[str, Any]) -> Cases:
-    """Return the cases of `document["workload"]`, with inputs determined by `document["seed"]`.
+    """Return the cases of `document["workload"]`. `document["seed"]` determines the inputs.
 
     The cases apply to kernels whose traces begin with `document["rewrites"]`.
-    `document["check_secs"]` limits the predicted time of the reference of a full check.
+    `document["check_secs"]` limits the predicted time of the reference in a full check.
     """
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
@@ -124,7 +125,8 @@ def open_cases(document: dict[str, Any]) -> Cases:
 
 
 def refuse_unaffordable(workload: Workload, check_secs: float = timeouts.REFERENCE_SECS) -> None:
-    """Raise WorkloadError if the smallest case's reference is predicted to exceed `check_secs`."""
+    """Raise WorkloadError if the predicted time of the reference exceeds `check_secs` even for the
+    smallest case."""
     least_secs = Oracle(workload, check_secs=check_secs).least_secs
     if least_secs > check_secs:
         raise WorkloadError(

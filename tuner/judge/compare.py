@@ -27,22 +27,25 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The correct values of one output: an element y must satisfy `|y - values| <= bound`.
+    """The correct values of one output. An element y must satisfy `|y - values| <= bound`.
 
-    If `bound` is None, the element must equal `values`. `values` are float64 or, if they are exact
-    or integers, of the output's type (f32 for narrow floats). `free` marks elements that may have
-    any value; it is None if there are none. The arrays cover the compared elements: the elements of
-    `grid`, or all elements if `grid` is empty.
+    The arrays have one entry for each compared element.
     """
 
     tensor: Tensor
     values: Array
+    """The expected values in float64. If they are exact or integers, they are of the output's type
+    (f32 for narrow floats)."""
     bound: Array | None
+    """The error bounds. None means that the elements must equal `values`."""
     free: npt.NDArray[np.bool_] | None
+    """The elements that may have any value. None means that there are no such elements."""
     grid: Grid = ()
+    """The compared elements. Empty means all elements."""
 
     def wrong(self, output: Array) -> str | None:
-        """Return one line about the first wrong element of `output`, or None if all are correct."""
+        """Return one line about the first wrong element of `output`, or None if all elements are
+        correct."""
         if output.shape != self.tensor.shape or output.dtype != self.tensor.dtype.numpy:
             raise ValueError(
                 f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
@@ -58,10 +61,11 @@ class Expected:
         return None if right.all() else self._describe(got, ~right)
 
     def wrong_zeros(self, output: Array, signs: npt.NDArray[np.int8]) -> str | None:
-        """Return one line about the first zero with a wrong sign, or None if all signs are correct.
+        """Return one line about the first zero of `output` with a wrong sign, or None if all signs
+        are correct.
 
-        `signs` is -1 or 1 if the element must be a zero of that sign, and 0 if any number is
-        accepted.
+        An entry of `signs` is -1 or 1 if the element must be a zero of that sign. It is 0 if the
+        element may be any number.
         """
         got = self._numbers(output)
         wrong = (signs != 0) & ((got != 0) | (np.signbit(got) != (signs < 0)))
@@ -77,19 +81,20 @@ class Expected:
 
     @property
     def judged_fraction(self) -> float:
-        """The fraction of elements compared with a number; NaN does not count, because it hides
-        mistakes."""
+        """The fraction of elements that are compared with a number. NaN does not count, because it
+        hides mistakes."""
         numbers = np.asarray(~np.isnan(self.values))
         return float((numbers if self.free is None else numbers & ~self.free).mean())
 
     def largest_error(self, output: Array) -> float:
-        """Return the largest finite distance of an element from its exact value."""
+        """Return the largest finite distance between an element and its exact value."""
         with np.errstate(all="ignore"):
             distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
         return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
 
     def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
-        """Return the least and the greatest correct number, for all elements or only `where`."""
+        """Return the least and the greatest correct number of each element. `where` selects the
+        elements."""
         values = np.asarray(self.values[where])
         if self.bound is None:
             return values, values
@@ -105,8 +110,8 @@ class Expected:
         return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the elements within the bound, or None if all are; in chunks that fit
-        the cache."""
+        """Return a mask of the elements within the bound, or None if all are within it. The
+        comparison is done in chunks that fit the cache."""
         if self.bound is None:
             equal = np.asarray(got == self.values)
             return None if equal.all() else equal
@@ -126,7 +131,7 @@ class Expected:
                 np.less_equal(distance, bound[part], out=right[part])
             if right.all():
                 return None
-            # The difference of two infinities is NaN, so equal infinities are compared directly.
+            # The difference of two infinities is NaN, so infinities are compared directly.
             right |= flat == values
         return right.reshape(got.shape)
 
@@ -149,10 +154,10 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set of inputs with its expected outputs. `exact` as in `CheckCase`.
+    """One set of inputs with its expected outputs. `exact` is True if each output has only one
+    correct value.
 
-    The error of a rewritten kernel is relative to `scale`, which is None if no rewrite has an
-    error.
+    The error of a rewritten kernel is relative to `scale`. It is None if no rewrite has an error.
     """
 
     kind: InputKind
@@ -163,7 +168,7 @@ class Case:
     scale: float | None = None
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return one line about the first wrong element, or None if all are correct.
+        """Return one line about the first wrong element, or None if all elements are correct.
 
         `outputs` are in argument order and have the types of the buffers.
         """
@@ -176,7 +181,7 @@ class Case:
         return None
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """Return the largest error of `outputs` relative to `scale`, or None without a scale."""
+        """Return the largest error of `outputs` relative to `scale`, or None if `scale` is None."""
         if not self.scale:
             return None
         pairs = zip(self.expected, outputs, strict=True)
@@ -194,8 +199,8 @@ class Case:
 
 
 def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:
-    """Return the elements `grid` of `tensor`, expected to equal `values` or to be within `bound` of
-    them."""
+    """Return the expected elements `grid` of `tensor`. They must equal `values`, or be within
+    `bound` of them if it is not None."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
             exact = values.astype(_compared(tensor.dtype), copy=False)
@@ -219,7 +224,8 @@ def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Arr
 
 
 def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
-    # Only bounded values are converted to float64, which cannot represent every 64-bit integer.
+    # Only values with a bound are converted to float64, which cannot represent every 64-bit
+    # integer.
     whole = np.floor(bound)
     if dtype is DType.BOOL:
         return values & (whole <= 0), values | (whole > 0)

@@ -1,9 +1,9 @@
 """Inputs with a few distinct values, at positions that kernels may treat differently.
 
-For these values inexact operations give exact results, which the error analysis proves
+With these values, inexact operations give exact results, which the error analysis proves
 (`tilewright.schedules.reference.error_exact`). The positions are those that blocks, lanes,
-remainders and threads often treat differently; no draw depends on a schedule. With enough rows, all
-positions of a row are used in turn; otherwise the most important positions are used first.
+remainders and threads often treat differently. They do not depend on a schedule. If there are
+enough rows, all positions of a row are used. Otherwise the most important positions are used first.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ from tilewright.schedules.workload.workload import Workload
 Array = npt.NDArray[Any]
 
 ANCHOR = 2.0**14
-"""A power of two so large that exp(-ANCHOR / 16) is zero in every type, and that tanh, erf and
-sigmoid of it are 0 or 1. Its eighth power is finite in f32."""
+"""A power of two at which functions have exact values. exp(-ANCHOR / 16) is zero in every type,
+tanh and erf of ANCHOR are 1, and sigmoid of ANCHOR or -ANCHOR is 1 or 0. Its eighth power is finite
+in f32."""
 FAR_BELOW_BITS = 19
-"""Long sums have at most about 2**19 ones, so that one more or less changes a quotient of the sum.
-"""
+"""Long sums have at most about 2**19 ones, so that one more or one less changes a quotient of the
+sum."""
 BALANCED_BITS = 15
 MIDDLING_BITS = (12, 10)
-"""Magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
+"""Binary exponents: magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
 _BELOW_END = 0.01  # in binary exponents, so that narrow types do not round values to infinity
 _R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
-"""Positions are distinguished modulo this number: the widest vectors' lanes times four chains."""
+"""Positions are distinguished modulo this number: the lanes of the widest vectors, times four
+chains."""
 _REST = 4096
 SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
@@ -68,12 +70,13 @@ def combiner_of(stage: Stage) -> Reducer | None:
 
 
 def combined_values(stage: Stage) -> int:
-    """Return the number of body values that each element of `stage` combines."""
+    """Return the number of body values that are combined for each element of `stage`."""
     return prod(a.extent for a in stage.reduce_axes)
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """Return `summed_dims`, with the last dimension of inputs that have none."""
+    """Return the dimensions of each input along which a reduction of any stage runs. For an input
+    without such dimensions, return its last dimension."""
     found = summed_dims(workload)
     return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
 
@@ -95,7 +98,7 @@ def _indexed_by(read: Load, names: set[str]) -> set[int]:
 
 
 def subtracts_sums(workload: Workload) -> bool:
-    """Whether a value that depends on a sum (such as a mean) is subtracted from or added to
+    """Return whether a value that depends on a sum, such as a mean, is subtracted from or added to
     another."""
     sums = set[str]()
     for stage in workload.stages:
@@ -110,7 +113,7 @@ def subtracts_sums(workload: Workload) -> bool:
 
 
 def sums_of_vanishing(workload: Workload) -> bool:
-    """Whether a sum depends on a function that vanishes far below zero, such as exp."""
+    """Return whether a sum depends on a function that is zero far below zero, such as exp."""
     inexact = set[str]()
     for stage in workload.stages:
         vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
@@ -122,9 +125,9 @@ def sums_of_vanishing(workload: Workload) -> bool:
 
 
 def size_dependent_inputs(workload: Workload) -> list[int]:
-    """Return the indices of float inputs whose magnitude selects code in some operation.
+    """Return the indices of the float inputs on whose magnitude the code of some operation depends.
 
-    These operations are functions, quotients, and conversions to a smaller range.
+    Such operations are functions, quotients, and conversions to a smaller range.
     """
     wanted = set[str]()
     for stage in reversed(workload.stages):
@@ -155,8 +158,8 @@ def _by_size(node: Scalar) -> bool:
 def discriminating_places(length: int) -> tuple[int, ...]:
     """Return the positions of a line of `length` elements, most important first.
 
-    Its ends, one position per residue modulo the lanes, and both sides of powers of two and of even
-    divisions alternate. Random positions follow.
+    The first positions alternate between the ends, one position per residue modulo the lanes, and
+    both sides of powers of two and of even divisions. Random positions follow.
     """
     ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
     steps = max(length // LANES, 1)
@@ -172,17 +175,20 @@ def discriminating_places(length: int) -> tuple[int, ...]:
 
 
 def discriminating_place_count(length: int) -> int:
-    """Return how many positions of a line of `length` kernels are likely to treat differently."""
+    """Return the number of positions that kernels are likely to treat differently, in a line of
+    `length` elements."""
     return min(length, 4 * LANES)
 
 
 def one_place_per_line(
     shape: tuple[int, ...], dims: tuple[int, ...], first: int
 ) -> tuple[Array, ...]:
-    """Return an index with one position per line along `dims`, a different position in each line.
+    """Return an index with one position in each line along `dims`. The position differs from line
+    to line.
 
-    The positions are number `first`, `first` + 1, ... of `discriminating_places`. With several
-    dimensions, the position along each dimension advances separately.
+    The positions are those of `discriminating_places`, in its order. `first` is the number of sets
+    of lines that were drawn before. If there are several dimensions, the position along each
+    dimension advances separately.
     """
     others = [d for d in range(len(shape)) if d not in dims]
     lines = prod(shape[d] for d in others)
@@ -194,8 +200,8 @@ def one_place_per_line(
     )
     for nth, d in enumerate(dims):
         wanted = np.asarray(discriminating_places(shape[d]))
-        # The start advances by one after each round through the positions, so that lines with a
-        # common period, such as one row of each tile, reach every position. The start of the next
+        # The start advances by one after each round through the positions. So lines with a common
+        # period, such as one row of each tile, reach every position. The start of the next
         # dimension advances by two, so that pairs of positions differ as well.
         rounds = number // len(wanted)
         index[d] = wanted[(number + rounds + nth * (rounds + nth)) % len(wanted)]
@@ -206,7 +212,7 @@ def one_place_per_line(
 
 
 def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
-    """Return `sign` * ANCHOR everywhere except for a 0 at one position of each line."""
+    """Return `sign` * ANCHOR everywhere, except for a 0 at one position of each line."""
     values = np.full(shape, sign * ANCHOR, np.float32)
     values[one_place_per_line(shape, dims, turn)] = 0.0
     return values
@@ -215,7 +221,7 @@ def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: fl
 def sparse(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """Return -ANCHOR everywhere except for N(0, 1) at `SPARSE_PLACES` positions of each line."""
+    """Return -ANCHOR everywhere, except for N(0, 1) at `SPARSE_PLACES` positions of each line."""
     values = np.full(shape, -ANCHOR, np.float32)
     for nth in range(SPARSE_PLACES):
         where = one_place_per_line(shape, dims, SPARSE_PLACES * turn + nth)
@@ -226,7 +232,7 @@ def sparse(
 def singles(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """Return 0 everywhere except for one power of two of magnitude 1/4 to 4 per line.
+    """Return 0 everywhere, except for one power of two of magnitude 1/4 to 4 in each line.
 
     If there are few lines, powers of two are also at random positions, about one per 1024 elements.
     """
@@ -248,8 +254,10 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
     """Return `count` numbers of all magnitudes of the type.
 
-    Half of them are negative, or a quarter if `positive`. They are the elements from `first` on of
-    a low-discrepancy sequence over magnitude and sign (R2 of M. Roberts, "The unreasonable
+    The magnitudes are of three kinds, a third each: over the whole range of the type, between
+    2**-12 and 2**10, and evenly between 0 and about the largest number whose exponential is finite.
+    Half of the numbers are negative, or a quarter if `positive`. They are the elements from `first`
+    on of a low-discrepancy sequence over magnitude and sign (R2 of M. Roberts, "The unreasonable
     effectiveness of quasirandom sequences", 2018).
     """
     number = np.arange(first, first + count, dtype=np.float64)
@@ -266,8 +274,8 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
     """Return integers of magnitude 1 to 4 whose mean along each axis is zero.
 
-    Their sum is zero in groups of two neighbours along each axis, or three at the end of an odd
-    axis. In sums of more than 2**15 terms most groups are zero, except at the ends.
+    Along each axis, every two neighbours have sum zero, or three at the end of an odd axis. In sums
+    of more than 2**15 terms, most of these groups are zero, except at the ends.
     """
     groups = [max(n // 2, 1) for n in shape]
     high = 4 if len(shape) < 3 else 2

@@ -1,4 +1,4 @@
-"""Drawing of test inputs: small integers, few large terms, extremes, and real values."""
+"""Drawing of test inputs of each `InputKind`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _SHIFT = 8000.0
 def make_inputs(
     workload: Workload, kind: InputKind, seed: int, plan: InputPlan | None = None
 ) -> list[Array]:
-    """Return inputs of `workload` in the types of its buffers (bf16 as uint16 bits), all finite.
+    """Return inputs of `workload` in the types of its buffers (bf16 as uint16 bits).
 
-    The same arguments give the same arrays in any process. Passing `plan` avoids planning again.
+    All values are finite. The same arguments give the same arrays in any process. If `plan` is
+    None, it is computed.
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -57,16 +58,15 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The plan and the random state of one set of `count` inputs.
-
-    `sweep` advances after each float input was swept once.
-    """
+    """The plan and the random state of one set of inputs."""
 
     plan: InputPlan
     rng: np.random.Generator
     seed: int
     count: int
+    """The number of inputs."""
     sweep: int
+    """The number of times that each float input was swept before."""
 
     @property
     def inputs(self) -> int:
@@ -74,12 +74,14 @@ class _Drawn:
 
     @property
     def turn(self) -> int:
-        """The first position of a line, which advances after each input was selected once."""
+        """The number of times that each input was selected before. It determines the first position
+        of a line."""
         return self.seed // self.inputs
 
 
 _BLOCK = (1 << 20) + 7
-"""Larger inputs repeat blocks of this many values. It is a prime, so that no two rows are equal."""
+"""Larger inputs repeat a block of this many values. It is a prime, so that no two rows are
+equal."""
 
 
 def tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
@@ -137,7 +139,7 @@ def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     else:
         choice = [0.0, -ANCHOR if kind is InputKind.BELOW else ANCHOR]
     values = np.array(choice, np.float32)
-    # A sum may be a divisor. With this density of ones, one more or less changes the quotient.
+    # A sum may be a divisor. With this density of ones, one more or one less changes the quotient.
     some = 2.0**FAR_BELOW_BITS / plan.terms
     if plan.positive or some > 0.5:
         return tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
@@ -255,7 +257,7 @@ def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
 
 
 def _last_positions(shape: tuple[int, ...]) -> Iterable[tuple[slice | int, ...]]:
-    """Yield the index of the last position along each axis with at least four elements."""
+    """Yield an index of the last position along each axis that has at least four elements."""
     for axis, extent in enumerate(shape):
         if extent >= 4:
             yield (*(slice(None),) * axis, extent - 1)
@@ -278,7 +280,7 @@ def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
 
 
 def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
-    """Draw one peak per line, at the next position in the next line."""
+    """Draw values with one peak in each line. Its position moves from line to line."""
     plan, rng = drawn.plan, drawn.rng
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
@@ -322,9 +324,10 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
 
 
 def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
-    """Draw magnitudes over the whole range of the type, one per line along a reduction.
+    """Draw magnitudes over the whole range of the type. Each line along a reduction has about one
+    magnitude.
 
-    `sweep` continues the sequence.
+    `sweep` is the number of earlier draws. The sequence of magnitudes continues after them.
     """
     dims = plan.dims[tensor.name] if plan.terms > 1 else ()
     shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))

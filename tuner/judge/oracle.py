@@ -42,34 +42,35 @@ from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
 
 HEAVY_POINTS = 1 << 31
-"""With more iteration points, a full check has three sets of inputs instead of six, because the
-reference takes up to a second for each."""
+"""If a workload has more iteration points, a full check has three sets of inputs instead of six,
+because the reference takes up to a second for each."""
 MIN_JUDGED = 0.99
 MAX_PEAK_CASES = 8
 MAX_PLACE_CASES = 32
-"""Largest number of cases of one kind with a value at one position of each row."""
+"""The largest number of cases of one kind whose inputs have a value at one position of each row."""
 MAX_PLACE_POINTS = 1 << 25
-"""Largest number of iteration points of all these cases together."""
+"""The largest number of iteration points of all these cases together."""
 LARGE_ELEMENTS = 1 << 22
-"""With more elements in all tensors, a full check has one set of inputs per kind: so many elements
-detect more mistakes than several sets of smaller tensors."""
+"""If all tensors together have more elements, a full check has one set of inputs per kind. So many
+elements detect more mistakes than several sets of smaller tensors."""
 MANY_ELEMENTS = 1 << 18
-"""The same limit for workloads without a reduction. Each element is an independent test, and
-integers detect no more mistakes than other numbers."""
+"""If a workload has no reduction and more elements, a full check has one set of inputs per kind.
+Each element is an independent test, and integers detect no more mistakes than other numbers."""
 MAX_FACTORS = 4
 MIN_JUDGED_SIGNED = 0.2
 MIN_JUDGED_SWEPT = 0.02
 SWEPT_LEVELS, MAX_SWEEPS = 1 << 10, 4
-"""Number of magnitudes of a swept input in all cases together; largest number of these cases."""
+"""The number of magnitudes of a swept input in all its cases together, and the largest number of
+these cases."""
 MAX_SWEEP_POINTS = 1 << 20
-"""Largest number of iteration points of all cases of one swept input together."""
+"""The largest number of iteration points of all cases of one swept input together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
-"""The fraction of the time budget of a full check's reference for the quick case."""
+"""The fraction of the reference's time budget that the quick case may use."""
 _MIN_CASES = 4
-"""Least number of cases in addition to the quick case, however slow the kernel is."""
+"""The least number of cases in addition to the quick case, even if the kernel is slow."""
 _RUNS_PER_CASE = 3
-"""Approximate number of kernel runs per case."""
+"""The approximate number of kernel runs per case."""
 _WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
 _PRIORITY = (
     InputKind.NORMAL,
@@ -82,12 +83,14 @@ _PRIORITY = (
     InputKind.PEAKS,
     InputKind.SWEPT,
 )
-"""The most important kinds of inputs, in order, for checks that have time for only a few cases."""
+"""The most important kinds of inputs, most important first. A check that has time for only a few
+cases uses these."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CasePlan:
-    """One case, of the first of `kinds` for which at least a fraction `share` is judged."""
+    """A case to be built. It has the first of `kinds` for which at least the fraction `share` of
+    the elements is compared with a number."""
 
     kinds: tuple[InputKind, ...]
     seed: int
@@ -100,10 +103,11 @@ class Oracle:
 
     With `rewrites`, the cases apply to kernels whose traces begin with these rewrites. Inputs and
     exact values come from the original workload. If the rewritten form is exact on integers, a
-    kernel must be exact too; otherwise its error analysis bounds the kernel's error.
+    kernel must be exact too. Otherwise the error analysis of the rewritten form bounds the kernel's
+    error.
 
-    `check_secs` limits the predicted time of the reference of a full check; the quick case may take
-    a quarter of that. If all outputs would take longer, a sample of the outputs is compared
+    `check_secs` limits the predicted time of the reference in a full check. The quick case may take
+    a quarter of that. If all outputs would take longer, only a sample of the outputs is compared
     (`sampling`). Cases whose smallest sample takes longer are omitted.
     """
 
@@ -114,7 +118,7 @@ class Oracle:
 
     @cached_property
     def plan(self) -> InputPlan:
-        """The inputs, and the exactness of the original workload."""
+        """The input values and the exactness of the original workload."""
         return plan_inputs(self.workload)
 
     @cached_property
@@ -123,15 +127,15 @@ class Oracle:
 
     @cached_property
     def kernel_plan(self) -> InputPlan:
-        """`plan` with the exactness of the form that kernels compute."""
+        """The input values, and the exactness of the form that kernels compute."""
         return plan_for_rewritten(self.plan, self.rewritten) if self.rewrites else self.plan
 
     @cached_property
     def quick(self) -> Case:
-        """The quick case: exact integers if the workload permits them, otherwise few large terms.
+        """The quick case: exact integers if the workload permits them, otherwise `spikes`.
 
-        If these overflow or give no number, other kinds are tried. Raise WorkloadError if a correct
-        kernel may give any output for every kind of inputs.
+        If these overflow or give no number, other kinds are tried. Raise WorkloadError if, for
+        every kind, some output has no element that is compared with a number.
         """
         extent = self._quick_extent
         if self.plan.exact:
@@ -153,13 +157,14 @@ class Oracle:
         return best
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """Return `quick.check(outputs)`: a line about the first wrong element, or None."""
+        """Return one line about the first wrong element of the outputs of the quick case, or
+        None."""
         return self.quick.check(outputs)
 
     def full(self) -> Iterator[Case]:
-        """Yield the cases of a full check, `quick` first; each is built when it is requested.
+        """Yield the cases of a full check, `quick` first. Each is built when it is requested.
 
-        The cases are not cached: together they can be many times the size of the workload.
+        The cases are not cached, because together they can be many times the size of the workload.
         """
         yield self.quick
         done = set[InputKind]()
@@ -181,30 +186,34 @@ class Oracle:
                         done.add(kind)
                     break
             if not found and attempt.kinds == (InputKind.PEAKS,):
-                done.add(InputKind.PEAKS)  # a correct kernel may overflow, as a plain exponential
+                # A correct kernel may overflow, for example if it computes an exponential without
+                # subtracting the maximum.
+                done.add(InputKind.PEAKS)
 
     @property
     def least_secs(self) -> float:
-        """The predicted seconds of the quick case's reference."""
+        """The predicted seconds of the reference for the quick case."""
         return self._quick_extent.secs
 
     @property
     def planned(self) -> int:
         """The largest number of cases that `full` yields.
 
-        Cases that judge too few elements or do not fit into the time budget are omitted.
+        Cases are omitted if too few of their elements are compared with a number, or if they do not
+        fit into the time budget.
         """
         return 1 + len(self._attempts)
 
     @cached_property
     def case_secs(self) -> float:
-        """The reference's seconds per case except the quick one; special values are one case."""
+        """The seconds of the reference that are available for each case after the quick one. The
+        cases with special values count as one."""
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property
     def _attempts(self) -> list[_CasePlan]:
-        """The cases of a full check except `quick`; only the most important ones if kernels are
-        slow."""
+        """The cases of a full check after `quick`. If kernels are slow, only the most important
+        ones."""
         number = len(self._full_kinds()) + 1
         every = [
             *self._drawn(),
@@ -231,7 +240,8 @@ class Oracle:
         return [every[n] for n in sorted(order[:most])]
 
     def _drawn(self) -> Iterator[_CasePlan]:
-        """Yield cases of random values. If large ones overflow, moderate ones are tried first."""
+        """Yield cases of random values. If large values overflow, moderate values are tried
+        first."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)
@@ -241,7 +251,7 @@ class Oracle:
             yield _CasePlan(kinds, self.seed + number, share)
 
     def _counted(self, seed: int) -> Iterator[_CasePlan]:
-        """Yield cases for which inexact operations are exact, or nothing if all operations are
+        """Yield cases for which inexact operations are exact. Yield nothing if all operations are
         exact."""
         if self.plan.exact or not _floats(self.workload):
             return
@@ -256,16 +266,18 @@ class Oracle:
             yield _CasePlan((InputKind.BALANCED,), seed)
 
     def _peaks(self, seed: int) -> Iterator[_CasePlan]:
-        """Yield cases with a peak at one position of each row, as many as cost little."""
+        """Yield cases with a peak at one position of each row. The number of cases is limited by
+        their cost."""
         extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
-        if self.plan.exact or (self._is_large and extremes):  # LONE_TOP and LONE_BOTTOM suffice
+        # the kinds `lone_top` and `lone_bottom` suffice
+        if self.plan.exact or (self._is_large and extremes):
             return
         for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
             yield _CasePlan((InputKind.PEAKS,), seed + number)
 
     def _single(self) -> Iterator[_CasePlan]:
-        """Yield cases in which sums of products have one term, one case per factor with full
-        significands."""
+        """Yield cases in which sums of products have one term. In each case, another factor has
+        full significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
@@ -278,10 +290,10 @@ class Oracle:
             yield _CasePlan((InputKind.SINGLE,), self.seed + number)
 
     def _signed(self) -> Iterator[_CasePlan]:
-        """Yield cases of both signs for workloads whose inputs are otherwise positive.
+        """Yield cases with inputs of both signs, for workloads that otherwise need positive inputs.
 
-        Elements without a value are not judged. All inputs are signed together, and one by one if
-        that judges too few elements.
+        Elements without a value are not compared. In the first case, all inputs have both signs. In
+        each further case, one input has both signs, because the first may compare too few elements.
         """
         if not self.plan.positive:
             return
@@ -291,9 +303,10 @@ class Oracle:
             yield _CasePlan((InputKind.SIGNED,), self.seed + first + number, MIN_JUDGED_SIGNED)
 
     def _swept(self) -> Iterator[_CasePlan]:
-        """Yield cases with all magnitudes of one input, for each input whose magnitude matters.
+        """Yield cases with all magnitudes of one input, for each input on whose magnitude code
+        depends.
 
-        An input with few lines gets more cases. Elements that overflow are not judged.
+        An input with few lines gets more cases. Elements that overflow are not compared.
         """
         floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
         dims = self.plan.dims if self.plan.terms > 1 else {}
@@ -301,7 +314,8 @@ class Oracle:
             tensor = self.workload.inputs[number]
             levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
             cheap = max(1, MAX_SWEEP_POINTS // self._points)
-            first = floats.index(number) - self.seed % len(floats)  # this input is swept
+            # with this seed, this input is swept
+            first = floats.index(number) - self.seed % len(floats)
             for turn in range(min(-(-SWEPT_LEVELS // levels), MAX_SWEEPS, cheap)):
                 seed = self.seed + first % len(floats) + turn * len(floats)
                 yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)
@@ -310,8 +324,8 @@ class Oracle:
         """Yield cases that detect a maximum or minimum with a wrong start value or without some
         position.
 
-        A maximum of many numbers of both signs is never below zero, and rarely at a given position,
-        so other inputs do not detect these mistakes.
+        A maximum of many numbers of both signs is never below zero, and it is rarely at a given
+        position. So other inputs do not detect these mistakes.
         """
         reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
@@ -329,7 +343,8 @@ class Oracle:
 
     @property
     def _peaks_wanted(self) -> int:
-        """The number of cases that use every discriminating position, fewer if they cost much."""
+        """The number of cases that use every discriminating position. It is smaller if these cost
+        too much."""
         wanted = 1
         for tensor in self.workload.inputs:
             dims = self.plan.dims[tensor.name]
@@ -344,7 +359,7 @@ class Oracle:
         return self._affordable(kind, _QUICK_SHARE * self.check_secs)
 
     def _extent(self, kind: InputKind) -> Extent:
-        """Return the sample of a case other than the quick one."""
+        """Return the size of the sample of a case other than the quick one."""
         bounded = not self._is_exact(kind)
         if bounded not in self._extents:
             self._extents[bounded] = self._affordable(kind, self.case_secs)
@@ -360,15 +375,15 @@ class Oracle:
 
     @property
     def _forms(self) -> list[Workload]:
-        """The forms that the reference evaluates for an error bound."""
+        """The forms that the reference evaluates if outputs have an error bound."""
         return [self.workload, self.rewritten] if self.rewrites else [self.workload]
 
     def _is_exact(self, kind: InputKind) -> bool:
         return self.kernel_plan.exact if kind in _WHOLE_NUMBERS else self.kernel_plan.exact_extremes
 
     def case(self, kind: InputKind, seed: int, extent: Extent | None = None) -> Case:
-        """Return inputs of `kind` with their expected outputs, or a sample of size `extent` of
-        them."""
+        """Return inputs of `kind` with their expected outputs. `extent` is the size of the sample
+        of the outputs."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         extent = EVERYTHING if extent is None else extent
         exact = self._is_exact(kind)
@@ -389,7 +404,7 @@ class Oracle:
     def _bounded(
         self, inputs: Sequence[Array], kind: InputKind, samples: Sequence[Sample | None]
     ) -> list[tuple[Array, Array | None]]:
-        """Return the values and error bounds of the outputs.
+        """Return the value and the error bound of each output.
 
         The values come from the original workload, so that the kernel and the reference cannot have
         the same mistake of a rewrite.
@@ -427,7 +442,7 @@ class Oracle:
 
     @property
     def _is_large(self) -> bool:
-        """Whether the tensors are so large that every set of inputs takes long."""
+        """Return whether the tensors are so large that every set of inputs takes long."""
         return self._elements > LARGE_ELEMENTS
 
     @property

@@ -1,10 +1,11 @@
 """The sample of output elements that are compared if comparing all elements would take too long.
 
-A sample is a grid of coordinates. Along each dimension it has the ends, both sides of powers of two
-and of even divisions, one coordinate of each residue modulo the lanes (`discriminating_places`),
-and a random coordinate in each of as many equal intervals, new in every case. So every block at
-least as long as an interval, and every lane, remainder and thread's part is sampled with any
-schedule. Each compared element is a whole reduction.
+A sample is a grid of coordinates. Along each dimension, it has the ends, both sides of powers of
+two and of even divisions, and one coordinate of each residue modulo the lanes
+(`discriminating_places`). It has as many random coordinates, one in each of equal intervals, which
+differ from case to case. So with any schedule, it has elements of every lane, of every remainder,
+of every thread, and of every block that is at least as long as an interval. Each compared element
+is a whole reduction.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from tilewright.schedules.workload.workload import Workload
 
 from .discriminating_inputs import discriminating_places
 
-_SHRINK = 0.7  # ratio of the coordinates per dimension of one attempt and the attempt before
-_WIDER = 2  # factor for the last dimension, along which vectors are laid out
+_SHRINK = 0.7  # ratio of the coordinates per dimension in one attempt and in the attempt before
+_WIDER = 2  # factor for the last dimension, which is contiguous in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a sample, about `count` coordinates per dimension (None: all), and the predicted
-    `secs` of its reference."""
+    """The size of a sample."""
 
     count: int | None
+    """The approximate number of coordinates per dimension. None means all coordinates."""
     secs: float
+    """The predicted seconds of the reference for the sample."""
 
     def samples(self, forms: Sequence[Workload], seed: int) -> list[Sample | None]:
-        """Return a sample of this size, with the same elements, for each of `forms` of one
-        workload."""
+        """Return a sample of this size for each of `forms`, which are forms of one workload. All
+        samples have the same elements."""
         if self.count is None:
             return [None] * len(forms)
         return _samples(forms, self.count, seed)
@@ -46,9 +48,10 @@ EVERYTHING = Extent(None, 0.0)
 def affordable(
     forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
 ) -> Extent:
-    """Return the largest sample whose reference evaluates all `forms` of a workload within `secs`.
+    """Return the largest sample for which the reference evaluates all `forms` of a workload within
+    `secs`.
 
-    If there is none, return the smallest. `finite` states whether all inputs are finite.
+    If there is none, return the smallest sample. `finite` states whether all inputs are finite.
     """
 
     def predicted(samples: Sequence[Sample | None]) -> float:
@@ -81,7 +84,8 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
 
 
 def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return about `count` coordinates of a dimension of `extent`, or all if there are fewer."""
+    """Return about `count` coordinates of a dimension of `extent` elements, or all coordinates if
+    there are fewer."""
     if count >= extent:
         return list(range(extent))
     chosen = discriminating_places(extent)[: -(-count // 2)]

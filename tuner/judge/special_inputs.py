@@ -19,7 +19,7 @@ from .inputs import tiled
 
 Array = npt.NDArray[Any]
 ZERO_SHARE = 0.1
-"""The fraction of zeros, half of them -0.0."""
+"""The fraction of values that are zeros. Half of them are -0.0."""
 _DENSEST = 1 / 24
 _MIN_ELEMENTS = 16
 _SMALL_ELEMENTS = 1 << 14
@@ -31,16 +31,18 @@ _TURNS = 1 << 16
 class SpecialDraw:
     """The special values of one draw, and the inputs that receive them.
 
-    By default a few are in every input; with `largest_only`, only in the largest input. With
-    `but_largest` they are in all other inputs, with `only` in the input of that index. In the last
-    two cases each line along a reduction has one, or half of the elements if the input has no
-    reduced dimension, so that code for few rows or lanes processes them.
+    By default, every input has a few of the values. With `but_largest` or `only`, each line along a
+    reduction has one. If the input has no reduced dimension, half of its elements are special
+    values. So code for few rows or lanes processes them too.
     """
 
     values: tuple[float, ...]
     largest_only: bool = False
+    """Only the largest input has them."""
     but_largest: bool = False
+    """All inputs except the largest have them."""
     only: int | None = None
+    """Only the input of this index has them."""
 
 
 DRAWS = (
@@ -52,11 +54,11 @@ DRAWS = (
 
 
 def further_draws(workload: Workload) -> list[SpecialDraw]:
-    """Return draws with special values in only some inputs, whose effect `DRAWS` may hide.
+    """Return draws with special values in only some inputs.
 
-    Special values of another factor may hide it, or a few special values already reach every
-    output. For small inputs there is one draw per input and value, because NaN hides infinities of
-    its line.
+    In the draws `DRAWS`, the effect of a special value may be hidden by special values of another
+    factor, or by a few special values that already reach every output. For small inputs, there is
+    one draw per input and value, because NaN hides the infinities of its line.
     """
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:

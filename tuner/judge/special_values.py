@@ -1,10 +1,10 @@
 """Cases with a few NaN, infinities and zeros of both signs, and their correct outputs.
 
-The promise is in `docs/math.md`, "Special values". The bound of the reference
+`docs/math.md`, "Special values", states what is promised. The bound of the reference
 (`tilewright.schedules.reference.error_special`) propagates every permitted deviation of a correct
 kernel through all stages: a NaN that a maximum lost, a product with padding that was omitted, a
-value that is zero by rounding. All other elements must have the right class and value, and so must
-comparisons, selects and conversions of them.
+value that is zero by rounding. All other elements must have the right class (number, infinity or
+NaN) and value, and so must comparisons, selects and conversions of them.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ MANY_NANS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SpecialCase:
-    """Inputs with special values and their expected outputs; implements `cases.CheckCase`.
-
-    `signs` of an output are -1 or 1 if the element is a zero of that sign, otherwise 0. They are
-    None if the output has no promised sign of a zero.
-    """
+    """Inputs with special values and their expected outputs. It implements `cases.CheckCase`."""
 
     seed: int
     inputs: tuple[Array, ...]
     expected: tuple[Expected, ...]
     signs: tuple[npt.NDArray[np.int8] | None, ...]
+    """For each output, -1 or 1 for an element that must be a zero of that sign, and 0 for other
+    elements. None if no sign is promised for the output."""
     exact: bool = False
 
     def check(self, outputs: Sequence[Array]) -> str | None:
@@ -85,11 +83,12 @@ def special_case(
     secs: float = inf,
     draws: Sequence[SpecialDraw] = DRAWS,
 ) -> SpecialCase | None:
-    """Return the case for kernels of `workload`, or of its form `rewritten` if that is not None.
+    """Return the case for kernels of `workload`. If `rewritten` is not None, the kernels compute
+    that form of it.
 
-    Return None if no input is a float, if special values leave every output element undefined, or
-    if the reference of the smallest sample is predicted to take longer than `secs`. If `positive`,
-    all values except special values must be positive.
+    Return None if (1) no input is a float, (2) special values leave every output element undefined,
+    or (3) the predicted time of the reference exceeds `secs` even for the smallest sample. If
+    `positive`, all values except special values must be positive.
     """
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
@@ -119,8 +118,8 @@ def _drawn(
     seed: int,
     sample: Sample | None,
 ) -> tuple[list[Array], list[Bounded]]:
-    """Return inputs and bounds of the first of `draws` with few NaN in outputs, or else of the draw
-    with the fewest NaN."""
+    """Return the inputs and bounds of the first of `draws` whose outputs have few NaN. If there is
+    none, return those of the draw with the fewest NaN."""
     found: list[tuple[float, list[Array], list[Bounded]]] = []
     for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -137,7 +136,8 @@ def _drawn(
 def zero_signs(
     workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
 ) -> dict[str, npt.NDArray[np.int8]]:
-    """Return the signs of zeros in outputs that are computed without sum, maximum or reduction."""
+    """Return the signs of zeros, for outputs that are computed without sum, maximum or
+    reduction."""
     keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):

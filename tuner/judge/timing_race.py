@@ -1,8 +1,8 @@
 """The timing race: the rule that ends the timing of a candidate, and the estimate of its time.
 
-A race has a few steps (rungs) of a few samples each, as in successive halving; a candidate that
+A race has a few steps (rungs) of a few samples each, as in successive halving. A candidate that
 cannot win leaves the race after a rung. A reference burst of arithmetic in registers runs between
-samples. The minimum over samples removes additive noise (preemption); division by the fastest burst
+samples. The minimum over samples removes additive noise (preemption). Division by the fastest burst
 of the race removes multiplicative noise (clock drift). Times are comparable within a session,
 because the session fixes the time of the burst. Sources: Chen and Revels, arXiv 1608.04295
 (minimum); paired references as in duet benchmarking, Bulej et al., ICPE 2020.
@@ -13,19 +13,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-SAMPLE_SECS = 0.4e-3  # long compared with the clock's resolution, short compared with drift
+SAMPLE_SECS = 0.4e-3  # long compared with the clock's resolution, and short compared with drift
 SLOW_CALL_SECS = 20e-3
 RUN_IN_SECS = 5e-3
-"""A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm. Before that, only
-a candidate that takes more than twice the incumbent's time leaves the race."""
-_CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not clock drift
-_AGREEMENT = 1.005  # if the third best sample is within this ratio of the best, sampling ends
+"""The running time after which caches, TLB and branch predictor are warm. Before that, a kernel is
+up to 1.8x slower, and only a candidate that takes more than twice the incumbent's time leaves the
+race."""
+_CLOCK_DRIFT = 1.1  # if the ratio of bursts is larger, that is a disturbance and no clock drift
+# sampling ends if the ratio of the third best sample and the best is at most this
+_AGREEMENT = 1.005
 
 
 @dataclass(frozen=True, slots=True)
 class RaceRung:
-    """A candidate slower than `keep_below` times the incumbent after `samples` samples leaves the
-    race."""
+    """A rung of a race. After `samples` samples, a candidate leaves the race if its time exceeds
+    `keep_below` times the incumbent's."""
 
     samples: int
     keep_below: float
@@ -37,7 +39,7 @@ SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
-    """The next measurement: `rounds` samples of `calls` calls each, between reference bursts."""
+    """The next measurement: `rounds` samples, of `calls` calls each, between reference bursts."""
 
     calls: int
     rounds: int
@@ -45,18 +47,17 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class TimingRace:
-    """The timing of one candidate; `plan` returns the next measurement, `add` adds its result.
-
-    `warm_secs` is the time of one call with warm caches. `session_burst_secs` is the time of the
-    reference burst to which all times of the session are scaled. `incumbent_secs` is the estimate
-    of the session's fastest candidate, or None. `final_secs` limits the sampling after the last
-    rung.
-    """
+    """The timing of one candidate. `plan` returns the next measurement, and `add` adds its
+    result."""
 
     warm_secs: float
+    """The time of one call with warm caches."""
     session_burst_secs: float
+    """The time of the reference burst to which all times of the session are scaled."""
     incumbent_secs: float | None = None
+    """The estimated time of the session's fastest candidate, or None."""
     final_secs: float = 0.05
+    """The greatest time of sampling after the last rung."""
     samples: tuple[float, ...] = ()
     bursts: tuple[float, ...] = ()
     rung: int = 0
@@ -68,8 +69,8 @@ class TimingRace:
 
     @property
     def calls(self) -> int:
-        """The number of calls per sample, from the fastest call so far, as the warm-up may be
-        disturbed."""
+        """The number of calls per sample. It follows from the fastest call so far, because the
+        warm-up may have been disturbed."""
         call_secs = min((self.warm_secs, *self.samples))
         return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
 
@@ -78,9 +79,9 @@ class TimingRace:
         return self.spent_secs / len(self.samples)
 
     def plan(self) -> TimingPlan | None:
-        """Return the next measurement, or None if the race is over."""
+        """Return the next measurement, or None if the race has ended."""
         if not self.samples:
-            # The warm-up does not end the race, because its threads may have had to wake up.
+            # The warm-up does not end the race, because threads may have been asleep before it.
             return TimingPlan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None
@@ -96,7 +97,8 @@ class TimingRace:
         return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
-        """Return the race with the samples of a plan: seconds per call, seconds per burst."""
+        """Return the race with the result of a plan: the seconds per call of each sample, and the
+        seconds of each burst."""
         return replace(
             self,
             samples=self.samples + samples,
@@ -107,7 +109,8 @@ class TimingRace:
 
     @property
     def estimate_secs(self) -> float:
-        """Seconds per call: the fastest sample, scaled by session burst / fastest burst."""
+        """The estimated seconds per call: the fastest sample, scaled by session burst / fastest
+        burst."""
         ratio = self.session_burst_secs / min(self.bursts)
         return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
 
@@ -119,7 +122,7 @@ class TimingRace:
         return self.estimate_secs > worst * self.incumbent_secs
 
     def _agrees(self) -> bool:
-        """Whether there are enough samples and the best three agree."""
+        """Return whether there are enough samples and the best three agree."""
         if len(self.samples) < 16:
             return False
         best = sorted(self.samples)

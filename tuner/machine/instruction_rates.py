@@ -1,6 +1,6 @@
 """Rates of a machine on narrow operands: the fastest instruction, and whether its rate was probed.
 
-Generated code widens narrow operands first. A machine can be faster, because dot-product
+Generated code first widens narrow operands. A machine can compute faster on them: dot-product
 instructions add several products per lane, and vectors have more lanes of narrower elements.
 """
 
@@ -15,28 +15,30 @@ from tilewright.schedules.target import Target
 
 @dataclass(frozen=True, slots=True)
 class NarrowOperands:
-    """Narrow elements that some operations read; `products` if their products are summed."""
+    """Narrow elements that some operations read."""
 
     dtype: DType
     products: bool
+    """Whether products of the elements are summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionRates:
-    """Operations per second on 1, 2, ... threads by an instruction or type `by`.
-
-    If not `probed`, the rate is derived from that of f32.
-    """
+    """Operations per second of an instruction or a type."""
 
     by: str
+    """The name of the instruction or type."""
     flops: tuple[float, ...]
+    """The rates on 1, 2, ... threads."""
     probed: bool
+    """If False, the rates are derived from those of f32."""
 
 
 def rates_for(
     operands: NarrowOperands, target: Target, f32_flops: tuple[float, ...]
 ) -> InstructionRates | None:
-    """Return the rates of `target` on `operands`, or None if these are the widened type's rates."""
+    """Return the rates of `target` on `operands`. Return None if they are computed at the rates of
+    the widened type."""
     dot = fastest_for(operands.dtype, target) if operands.products else None
     if dot is not None:
         threads = range(1, len(f32_flops) + 1)

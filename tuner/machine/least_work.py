@@ -1,6 +1,6 @@
 """The least work of a workload: operations and bytes that no schedule of any form can avoid.
 
-Operations are counted in slots of the multiply-add pipes: a slot is one lane of one multiply-add.
+Operations are counted in slots of the multiply-add pipes. A slot is one lane of one multiply-add.
 The bytes of each tensor count once.
 """
 
@@ -36,31 +36,33 @@ from tilewright.schedules.workload.workload import Workload
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
-"""An allowed error that permits regrouping, but no rewrite with an error of its own (Winograd)."""
+"""An allowed error that permits regrouping of sums and products, but no rewrite that has an error
+(Winograd)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of a call: `slots` of the multiply-add pipes, and `min_bytes` read and
-    written.
-
-    `dtype` is the type in which the workload computes. `narrow` has the slots with narrow operands,
-    for which a machine may have faster instructions than multiply-adds in `dtype`.
-    """
+    """The least work of a call."""
 
     slots: float
+    """Slots of the multiply-add pipes."""
     min_bytes: int
+    """Bytes that are read and written."""
     dtype: DType
+    """The type in which the workload computes."""
     narrow: tuple[tuple[NarrowOperands, float], ...] = ()
+    """The slots with narrow operands, for which a machine may have faster instructions than
+    multiply-adds in `dtype`."""
 
 
 _MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
 
 
 def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
-    """Return the least work of `workload` over its original form and its other `forms`.
+    """Return the least work over the original form of `workload` and its other `forms`.
 
-    `forms` are the forms of its space (`ScheduleSpace.forms`). If None, they are derived here.
+    If `forms` is None, they are derived here. Otherwise they must be the forms of the workload's
+    space (`ScheduleSpace.forms`).
     """
     others = _forms(workload) if forms is None else forms
     found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
@@ -76,12 +78,12 @@ def _forms(workload: Workload) -> tuple[Form, ...]:
 
 
 def saved_by_allowing_error(workload: Workload) -> float:
-    """Return the factor by which the work would shrink if `workload` had an allowed error, at least
-    1.0.
+    """Return the factor by which the work would shrink if `workload` had an allowed error. It is at
+    least 1.0.
 
     Sums of products of three or more factors can then be computed in steps. With infinities and
-    zeros this changes the result (`rewrites.precompute_factors.may_distribute`), so for floats it
-    needs an allowed error.
+    zeros, this changes the result (`rewrites.precompute_factors.may_distribute`). Therefore it
+    needs an allowed error for floats.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -96,8 +98,9 @@ def _all_slots(workload: Workload) -> float:
 
 
 def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
-    """Return the slots by narrow operands; None has those with operands of the workload's type."""
-    # `useful_flops` is a sum over all stages, so the share without padding is an average.
+    """Return the slots for each kind of narrow operands. The key None has the slots whose operands
+    are not narrow."""
+    # `useful_flops` is a sum over all stages, so the fraction without padding is an average.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
     constant = _constant_stages(workload)
     found: dict[NarrowOperands | None, float] = {}
@@ -111,8 +114,8 @@ def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
 def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     """Return the narrow operands of `stage`, or None if it has none.
 
-    These are elements of a type narrower than the stage's arithmetic, or integers that are not
-    multiplied: a vector has more lanes of them.
+    Narrow operands are (1) elements narrower than the stage's arithmetic whose products are summed,
+    or (2) integers that are not multiplied, because a vector has more lanes of them.
     """
     read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
     if not read:
@@ -130,7 +133,7 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
 
 
 def _constant_stages(workload: Workload) -> set[str]:
-    """Return the stages that can be computed once before the first call; outputs are excluded."""
+    """Return the stages that can be computed once, before the first call. Outputs are excluded."""
     known = {tensor.name for tensor in workload.constants}
     found = set[str]()
     for stage in workload.stages:
@@ -144,11 +147,12 @@ def _constant_stages(workload: Workload) -> set[str]:
 def pipe_slots(stage: Stage) -> float:
     """Return the least number of slots that one call of `stage` needs, padding included.
 
-    An operation counts once per value of the axes on which it depends: common subexpressions are
-    computed once, invariant ones outside loops. A multiplication whose result is only added takes
-    one slot together with that addition. Additions and comparisons may run on as many other pipes,
-    so a stage needs max(m, (m + a) / 2) slots for m multiplications and a others. Operations in one
-    branch of a select do not count, because the branch may not be taken.
+    An operation counts once per value of the axes on which it depends, because common
+    subexpressions are computed once, and invariant ones outside loops. A multiplication whose
+    result is only added takes one slot together with that addition. Additions and comparisons may
+    run on as many other pipes. So for m multiplications and a other operations, a stage needs
+    max(m, (m + a) / 2) slots. Operations in one branch of a select do not count, because the branch
+    may not be taken.
     """
     extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
@@ -177,7 +181,8 @@ def pipe_slots(stage: Stage) -> float:
 
 
 def _computed(node: Scalar) -> set[Scalar]:
-    """Return the distinct operations that are evaluated under all conditions of selects."""
+    """Return the distinct operations that are computed for every outcome of the conditions of
+    selects."""
     found: set[Scalar] = set()
     pending = [node]
     while pending:

@@ -1,11 +1,11 @@
-"""The CPUs and features of an architecture, from LLVM's own list.
+"""The CPUs and features of an architecture, from LLVM's list.
 
     python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
     python -m tilewright.tuner.machine.llvm_names          compiles for the target on stdin
 
 LLVM reports an unknown name and continues with a CPU without features, or ends the process. It
-prints its list once per process. Therefore the list, and each new target, is requested from a
-separate process. Results are cached.
+prints its list only once per process. Therefore a separate process requests the list, or compiles
+for a new target. Results are cached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
 _ONE_AT_A_TIME = threading.Lock()
 
-# Every kernel has loads, sums and stores of floats.
+# The module contains what every kernel has: loads, sums and stores of floats.
 _SMALL_MODULE = """
 define void @small(ptr %p) {
   %a = load float, ptr %p
@@ -44,9 +44,10 @@ define void @small(ptr %p) {
 
 
 def check_target(target: Target) -> None:
-    """Raise TargetError if LLVM cannot compile for `target`, such as a 32-bit CPU. Thread-safe.
+    """Raise TargetError if LLVM cannot compile for `target`, for example for a 32-bit CPU.
+    Thread-safe.
 
-    A result that is not cached takes a process; one process runs at a time.
+    A result that is not cached takes a process. Only one process runs at a time.
     """
     with _ONE_AT_A_TIME:
         check_names(target)
@@ -59,7 +60,8 @@ def check_target(target: Target) -> None:
 
 
 def check_names(target: Target) -> None:
-    """Raise TargetError, with similar names, for a CPU or a feature that LLVM does not have."""
+    """Raise TargetError if LLVM does not have the CPU or a feature of `target`. The error lists
+    similar names."""
     cpus, features = names_of(target.triple)
     if target.cpu not in cpus:
         raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
@@ -69,7 +71,8 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the CPUs and features of an architecture; raise TargetError if LLVM lacks it."""
+    """Return the CPUs and the features of an architecture. Raise TargetError if LLVM lacks the
+    architecture."""
     # The list depends only on the architecture.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 
@@ -85,7 +88,7 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """Return LLVM's last line of output if these names end its process, otherwise ""."""
+    """Return the last line of LLVM's output if these names end its process, otherwise ""."""
     asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
     ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:
@@ -117,7 +120,7 @@ def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Let LLVM print its list to standard error, or compile for the target on standard input."""
+    """Make LLVM print its list to standard error, or compile for the target on standard input."""
     # Start-up: only the process started for this function loads LLVM.
     from ..emit.object_code import cleaned, llvm_target, machine_for
 

@@ -1,7 +1,7 @@
-"""The machine's lock: one measurement at a time, by command line, service or tests.
+"""The machine's lock. It allows one measurement at a time, by command line, service or tests.
 
 All users of the machine share this advisory lock, because concurrent measurements would disturb
-each other. A process that waits for it reports the holder and can be aborted.
+each other. A process that waits for the lock reports its holder, and can be aborted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OnWait = Callable[[str], None]
 
 
 def lock_path() -> Path:
-    """Return the lock file of this machine: the value of TILEWRIGHT_MEASURE_LOCK if it is set.
+    """Return the path of the lock file of this machine.
 
-    Otherwise it is in /run/lock, which all users and sessions share, if that folder exists.
-    Otherwise it is in the user's runtime folder or the temporary folder, with the user's number in
-    its name.
+    It is the value of TILEWRIGHT_MEASURE_LOCK if that is set. Otherwise it is in /run/lock if that
+    folder exists, because all users and sessions share it. Otherwise it is in the user's runtime
+    folder or the temporary folder, and its name contains the user's number.
     """
     named = os.environ.get(_VARIABLE)
     if named:
@@ -50,12 +50,12 @@ def machine_lock(
     *,
     on_wait: OnWait | None = None,
 ) -> Iterator[bool]:
-    """Hold the machine's lock for the block; yield whether it is held.
+    """Hold the machine's lock for the block. Yield whether it is held.
 
-    Wait without a limit, or at most `patience_secs`. During the wait, `on_wait` is called about
-    twenty times per second, with "" and after a second with a line about the holder. An exception
-    that it raises ends the wait. The system releases the lock when its holder ends; the file is not
-    deleted.
+    The wait is unlimited, or at most `patience_secs`. During the wait, `on_wait` is called about
+    twenty times per second. Its argument is "", and after a second a line about the holder. An
+    exception that it raises ends the wait. The system releases the lock when its holder ends. The
+    file is never deleted.
     """
     chosen = lock_path() if path is None else path
     if patience_secs is None and on_wait is not None:
@@ -74,7 +74,8 @@ def machine_lock(
 
 
 def holder(path: Path) -> str:
-    """Describe the holder of the lock for users: process, user and command, if they are visible."""
+    """Return a description of the lock's holder for users: process, user and command, as far as
+    they are visible."""
     try:
         held = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -82,7 +83,7 @@ def holder(path: Path) -> str:
         return "another process"
     wanted = f"{os.major(held.st_dev):02x}:{os.minor(held.st_dev):02x}:{held.st_ino}"
     for words in (line.split() for line in lines):
-        # "12: FLOCK ADVISORY WRITE 4711 fe:01:123 0 EOF"; "->" marks processes that wait.
+        # A line is "12: FLOCK ADVISORY WRITE 4711 fe:01:123 0 EOF". A process that waits has "->".
         if "->" not in words and len(words) > 5 and words[5] == wanted:
             return _described(int(words[4]))
     return "another process"
@@ -115,10 +116,11 @@ def _user_name(uid: int) -> str:
 
 
 def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
-    """Return a descriptor that holds the lock; `on_wait` is called during the wait and may raise.
+    """Return a descriptor that holds the lock. `on_wait` is called during the wait, and may raise.
 
-    A thread waits in the kernel's queue, because polling would always lose to processes in this
-    queue. After an abandoned wait it releases the lock immediately.
+    A thread waits in the kernel's queue, because a process that polls would never get the lock
+    before processes in this queue. If the wait was abandoned, the thread releases the lock
+    immediately.
     """
     fd = _open(path)
     try:
@@ -139,7 +141,7 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
 
 
 class _LockWaiter:
-    """A thread that waits for the lock on `fd`, and closes `fd` if the wait was abandoned."""
+    """A thread that waits for the lock on `fd`. It closes `fd` if the wait was abandoned."""
 
     def __init__(self, fd: int) -> None:
         self.held = threading.Event()
@@ -178,7 +180,7 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, or create it writable for all users."""
+    """Open the lock file, or create it so that all users can write it."""
     try:
         # In /run/lock the kernel refuses O_CREAT for another user's file.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -1,7 +1,8 @@
-"""This machine as a `Target`: detected and probed by its back end, cached on disk.
+"""This machine as a `Target`. Its back end detects and probes it, and the result is cached on disk.
 
-Callers use `native_target`. It stores the description and the probes in a small JSON file, so that
-a warm start neither imports LLVM nor measures. `load_target` reads the argument of `--target`.
+Callers use `native_target`. It stores the description and the probes in a small JSON file. So a
+start with a cached file neither imports LLVM nor measures. `load_target` reads the argument of
+`--target`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MAX_FILE_BYTES = 1 << 20
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """Call `probe.probe_target`, which is imported on the first call."""
+    """Call `probe.probe_target`. Its module is imported on the first call."""
     from . import probe  # Start-up: a warm start does not probe
 
     return probe.probe_target(target, within_secs, control)
@@ -46,7 +47,7 @@ def probe_target(
 
 Prober = Callable[[Target], Probes]
 HurriedProber = Callable[[Target, float], Probes]
-"""A prober with a time limit in seconds."""
+"""The type of functions that probe a target within a time limit in seconds."""
 
 
 def detect() -> Target:
@@ -66,13 +67,13 @@ def native_target(
     clock: Callable[[], float] = time.time,
     prober: Prober = probe_target,
 ) -> Target:
-    """Return this machine, for kernels of up to `threads` threads, with its probes if `probe`.
+    """Return this machine, for kernels of up to `threads` threads. It has its probes if `probe`.
 
-    The description is cached in `cache_dir` (default: the XDG cache folder), in one file per host,
-    CPU, affinity, core limit and llvmlite. An unreadable file is ignored. Probes older than a week
-    are repeated, which takes about a second; `fresh` also repeats the detection. Probes of a busy
-    machine are doubtful: they are repeated soon, and the best of both are kept. Raise TargetError
-    if there are more threads than cores, or if probing failed.
+    The description is cached in `cache_dir` (default: the XDG cache folder). There is one file for
+    each combination of host, CPU, affinity, core limit and llvmlite. An unreadable file is ignored.
+    Probes older than a week are repeated, which takes about a second. `fresh` also repeats the
+    detection. Probes of a busy machine are doubtful. They are repeated soon, and the best rates of
+    both are kept. Raise TargetError if `threads` exceeds the number of cores, or if probing failed.
     """
     path = _cache_file(cache_dir)
     cached = None if fresh else _read_cache(path)
@@ -86,8 +87,8 @@ def native_target(
 
 
 def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
-    """Return this machine without its probes, on which a search with mocked timings must not
-    depend."""
+    """Return this machine without its probes. Searches with mocked timings use it, because they
+    must not depend on probes."""
     return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
 
 
@@ -100,12 +101,12 @@ def load_target(
     within_secs: float = math.inf,
     control: Control | None = None,
 ) -> Target:
-    """Return the target that a user names: `native`, a level of x86-64, or the file of a target's
+    """Return the target that `spec` names: `native`, a level of x86-64, or a file with a target's
     JSON.
 
-    If `threads` is None, the number in the file applies (one for `native`). Raise TargetError if
-    there is no such target, its subclass ProbingLateError if probing took longer than
-    `within_secs`, and MeasurementAborted if `control` aborts.
+    If `threads` is None, the number of threads is that of the file, or one for `native`. Raise
+    TargetError if there is no such target. Raise ProbingLateError, a subclass, if probing took
+    longer than `within_secs`. Raise MeasurementAborted if `control` aborts.
     """
     if spec == "native":
         prober = partial(probe_target, within_secs=within_secs, control=control)
@@ -139,10 +140,11 @@ def _read_target_file(path: Path) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _CachedTarget:
-    """A cached description. `probed_at` is in seconds since 1970, or None if it has no probes."""
+    """A cached description of this machine."""
 
     target: Target
     probed_at: float | None
+    """The time of the probes in seconds since 1970, or None if there are no probes."""
 
     def has_probes(self, now: float) -> bool:
         return self._since(
@@ -155,32 +157,34 @@ class _CachedTarget:
         return self.target.probes.doubtful
 
     def recent(self, now: float, recent_secs: float) -> bool:
-        """Whether the probes are reliable and at most `recent_secs` old."""
+        """Return whether the probes are reliable and at most `recent_secs` old."""
         return not self.doubtful and self._since(now, recent_secs)
 
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
-        """Return the machine with new probes, merged with its earlier probes unless these are too
-        old."""
+        """Return the machine with new probes. They are merged with its earlier probes unless those
+        are too old."""
         probes = prober(self.target)
         if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
             probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
-        # Probes with a date in the future, after the clock was set back, count as old.
+        # Probes with a date in the future count as old. The clock was set back.
         return self.probed_at is not None and 0 <= now - self.probed_at <= age_secs
 
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """The machine on which a session measures, a `session.roofline_bound.MeasuringMachine`."""
+    """The machine on which a session measures. It implements
+    `session.roofline_bound.MeasuringMachine`."""
 
     cache_dir: Path | None = None
     clock: Callable[[], float] = time.time
     prober: HurriedProber = probe_target
 
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
-        """Return `target` with the best of its probes and new ones, or None if it cannot be probed.
+        """Return `target` with the best rates of its probes and new probes, or None if it cannot be
+        probed.
 
         It cannot be probed if it is not this machine, or if `within_secs` is too short. Cached
         probes are used if they are at most `recent_secs` old. Raise TargetError if probing failed
@@ -199,7 +203,8 @@ class ThisMachine:
         return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
     def cache_probes(self, target: Target) -> None:
-        """Cache probes that a kernel corrected. They are doubtful, so the next run probes again."""
+        """Cache probes that were corrected by a kernel. They are marked as doubtful, so the next
+        run probes again."""
         path = _cache_file(self.cache_dir)
         entry = self._entry(path, target)
         if entry is not None and entry.probed_at is not None:
@@ -236,11 +241,13 @@ def _read_cache(path: Path) -> _CachedTarget | None:
         target = Target.from_json(document["target"])
         return _CachedTarget(target, None if probed_at is None else float(probed_at))
     except (OSError, ValueError, KeyError, TypeError, TargetError):
-        return None  # absent, torn or from another version: detecting again is always correct
+        # The file is absent, incomplete or from another version. Detecting again is always correct.
+        return None
 
 
 def _write_cache(path: Path, entry: _CachedTarget) -> None:
-    """Write the cache file atomically; without write permission, the next run probes again."""
+    """Write the cache file atomically. Without write permission nothing is written, and the next
+    run probes again."""
     document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

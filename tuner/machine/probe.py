@@ -29,9 +29,9 @@ def probe_target(
 ) -> Probes:
     """Probe this machine, which `target` must describe, in a separate process.
 
-    Probes are doubtful if another process held the machine's lock. Raise TargetError, with the last
-    line of the process, if the process fails or takes longer than `within_secs`. Raise
-    MeasurementAborted if `control` aborts.
+    The probes are doubtful if another process held the machine's lock. Raise TargetError with the
+    last line of the process's error output if the process fails or takes longer than `within_secs`.
+    Raise MeasurementAborted if `control` aborts.
     """
     control = control or Control()
     end = time.monotonic() + within_secs

@@ -1,8 +1,8 @@
 """Merging of the probes of one machine, and their correction by a measured kernel.
 
-Probes are lower bounds: load, a low clock or another program on the same physical core only reduce
-a rate, so the larger of two rates is more accurate. A kernel is a probe too: the machine can do the
-kernel's operations and transfers in the measured time.
+Probes are lower bounds. Load, a low clock or another program on the same physical core only reduce
+a rate. Therefore the larger of two rates is more accurate. A kernel is a probe too: the machine can
+do the kernel's operations and transfers in the measured time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ class ProbingLateError(TargetError):
 
 
 CLOCK_DRIFT = 1.1
-"""The largest ratio of clocks between two quiet probes of one core; if larger, one was disturbed.
-"""
+"""The largest ratio of clocks between two undisturbed probes of one core. If the ratio is larger,
+one of them was disturbed."""
 
 MISLEADING_RATIO = 1.25
-"""Rates that are wrong by more than this factor mislead a search."""
+"""A rate that is wrong by more than this factor misleads a search."""
 
 
 def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
-    """Return the best rates of both probes of `target`, as doubtful as `new`; its own are ignored.
+    """Return the best rates of `old` and `new`, which are probes of `target`. The result is
+    doubtful if `new` is. The probes in `target` are ignored.
 
-    If a quiet `new` ran at a lower clock than `old`, its rates that are proportional to the core's
-    clock are scaled to the higher clock. Otherwise a disturbed rate of `old` could remain.
+    If a reliable `new` ran at a lower clock than `old`, its rates that are proportional to the
+    core's clock are scaled to the higher clock. Otherwise a disturbed rate of `old` could remain.
     """
     clock = 1.0 if new.doubtful else _clock_ratio(old, new)
     own = {f"L{i + 1}" for i, cache in enumerate(target.caches) if not cache.shared}
@@ -46,10 +47,10 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def is_misleading(old: Probes, new: Probes) -> bool:
-    """Whether a search with `old` would choose differently than with `new`.
+    """Return whether a search with `old` would choose differently than with `new`.
 
-    It does if a rate of `old` is missing (0) or too low, or its parallel region too expensive, by
-    more than `MISLEADING_RATIO`.
+    It would if, by more than `MISLEADING_RATIO`, (1) a rate or the clock of `old` is too low, or
+    (2) its time of a parallel region is too long. A rate of 0 is missing, and too low.
     """
     pairs = [
         (before, now)
@@ -85,11 +86,11 @@ def _best(
 
 
 def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
-    """Return `probes` in which `threads` threads compute at least `gflops` with type or instruction
-    `name`.
+    """Return `probes` in which `threads` threads compute at least `gflops`. `name` is a type or an
+    instruction.
 
-    The rate is raised to at most `threads` times the peak of one core, because a higher rate shows
-    a wrong count of operations.
+    The rate is raised to at most `threads` times the peak of one core, because a higher rate means
+    that operations were counted wrongly.
     """
     known = probes.peak_gflops.get(name, [])
     most = threads * probes.peak_of(name, 1)
@@ -111,5 +112,6 @@ def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Pr
 
 
 def _at_least(values: list[float], threads: int, least: float) -> list[float]:
-    """Return `values` by number of threads, raised to at least `least` for `threads` and more."""
+    """Return `values` (one per number of threads) in which the values for `threads` and more
+    threads are at least `least`."""
     return [max(v, least) if n + 1 >= threads else v for n, v in enumerate(values)]

@@ -1,15 +1,17 @@
 """The roofline bound: no schedule of the workload can be faster on this target.
 
-The bound is the minimum over p <= threads of the longer of two times, plus a parallel region if p >
-1: the operations at the peak of p cores, and the bytes at the bandwidth of the level that holds the
-data. The form of the workload with the fewest operations applies. Operations on narrow operands
-count at the rate of the machine's fastest instructions, even if these are not generated
-(`instruction_rates.py`); if that rate is not probed, the bound ends no search. Source: the roofline
-model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785), with the
-innermost cache that holds the whole problem in the place of memory.
+For each number of cores p <= threads there are two times: the operations at the peak of p cores,
+and the bytes at the bandwidth of the level that holds the data. The longer one counts, plus the
+time of a parallel region if p > 1. The bound is the minimum over p.
+
+The form of the workload with the fewest operations is used. Operations on narrow operands count at
+the rate of the machine's fastest instructions, even if the code generator does not use these
+(`instruction_rates.py`). If that rate is not probed, the bound ends no search. Source: the roofline
+model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785). The
+innermost cache that holds the whole problem takes the place of memory.
 
 Rates are the best that this machine has reached (`probe_merging.py`). A kernel that is faster than
-the bound by more than the error of a probe shows that they are too low
+the bound by more than the error of a probe proves that they are too low
 (`tuner/session/roofline_bound.py`).
 """
 
@@ -29,16 +31,17 @@ from .probe_merging import raised_bandwidth, raised_peak
 
 
 def bound_for(workload: Workload, target: Target) -> Bound:
-    """Return the bound of the least work of `workload`, for callers without a space."""
+    """Return the bound of the least work of `workload`. Use it if there is no space, which has the
+    forms."""
     return bound_of(least_work(workload), target)
 
 
 def bound_of(work: Work, target: Target) -> Bound:
-    """Return the bound of one call that does `work`, with data in the innermost cache that holds
+    """Return the bound of one call that does `work`. The data are in the innermost cache that holds
     them.
 
-    With doubtful probes no parallel region is added: on a busy machine its measured cost is several
-    times too high.
+    If the probes are doubtful, no parallel region is added, because on a busy machine its measured
+    time is several times too long.
     """
     machine = machine_for(target, work.dtype)
     parts = _parts(work, target, machine)
@@ -68,7 +71,7 @@ def bound_of(work: Work, target: Target) -> Bound:
 def _parts(
     work: Work, target: Target, machine: MachineRates
 ) -> list[tuple[float, InstructionRates]]:
-    """Return pairs of operations and their rates; a slot is two operations."""
+    """Return pairs of a number of operations and their rates. A slot is two operations."""
     own = InstructionRates(work.dtype.value, machine.peak_flops, machine.probed)
     f32 = machine_for(target, DType.F32).peak_flops
     narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
@@ -84,8 +87,8 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
     """Return the time of the operations on all cores, each at its single-core peak.
 
-    Return 0.0 if one of these peaks was not probed. With the peak of f32 in its place, a correct
-    kernel may take less.
+    Return 0.0 if one of these peaks was not probed. A correct kernel may be faster
+    than the f32 peak, which would replace it.
     """
     if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
         return 0.0
@@ -95,14 +98,15 @@ def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     """Return the target's probes, raised to the rates of a kernel that takes `secs` per call.
 
-    The bytes that inner caches cannot hold count for the level that holds the data. Arithmetic
-    counts up to the peak of all cores. A remaining difference is not an error of a probe.
+    Only bytes that the inner caches cannot hold count for the level that holds the data. The
+    arithmetic rate is raised at most to the peak of all cores. If the kernel is still faster than
+    the bound, no probe explains it.
     """
     probes, threads = target.probes, target.threads
     if secs >= bound_of(work, target).secs:
         return probes
     parts = _parts(work, target, machine_for(target, work.dtype))
-    if len(parts) == 1:  # of several parts, the one that is faster than its probe is unknown
+    if len(parts) == 1:  # with several parts, it is unknown which one is faster than its probe
         ((operations, rates),) = parts
         gflops = operations / secs / 1e9
         if 0 < probes.peak_of(rates.by, threads) < gflops:
@@ -111,7 +115,7 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     inside = [
         cache.bytes * (1 if cache.shared else threads)
         for i, cache in enumerate(target.caches[:3])
-        if f"L{i + 1}" < level  # "memory" sorts after all caches
+        if f"L{i + 1}" < level  # "memory" is sorted after all caches
     ]
     gbs = (work.min_bytes - sum(inside)) / secs / 1e9
     if 0 < probes.bandwidth(level, threads) < gbs:

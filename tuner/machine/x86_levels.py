@@ -55,7 +55,11 @@ def level_target(name: str, threads: int = 1) -> Target:
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
-    """Whether LLVM certainly compiles for `target`: a level, or features of this triple and CPU."""
+    """Return whether LLVM certainly compiles for `target`.
+
+    That is so if (1) `target` is a level, or (2) it has this triple and CPU, and only features that
+    are in `features`.
+    """
     if is_level(target.cpu):
         level = level_target(target.cpu)
         return (target.triple, target.features) == (level.triple, level.features)
@@ -65,5 +69,5 @@ def is_well_known(target: Target, triple: str, cpu: str, features: Collection[st
 
 
 def is_level(cpu: str) -> bool:
-    """Whether `cpu` names a level and not a CPU model."""
+    """Return whether `cpu` names a level instead of a CPU model."""
     return cpu in _LEVELS

@@ -1,7 +1,7 @@
 """Measurement on this machine by compile workers and a runner.
 
-A serial kernel is timed on the last CPU while the other CPUs compile. For multi-threaded kernels,
-or on a machine with one CPU, the phases alternate: the whole batch is compiled, then timed.
+A serial kernel is timed on the last CPU while the other CPUs compile. For kernels of several
+threads, or on a machine with one CPU, the whole batch is compiled first, then timed.
 """
 
 from __future__ import annotations
@@ -39,41 +39,41 @@ from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
-_DEADLINE_RATIO = 10  # a candidate that is slower than the incumbent by this factor is stopped
+_DEADLINE_RATIO = 10  # a candidate is stopped if it is slower than the incumbent by this factor
 _IMPLAUSIBLE_RATIO = 8.0
-"""If a checked kernel is this many times as fast as its operations allow, the clock was wrong.
-Clock drift, busy probes and costs that a bound ignores cause smaller errors: a kernel that is
+"""If a checked kernel is faster than its operations allow by this factor, the clock was wrong.
+Clock drift, busy probes and costs that a bound ignores cause smaller errors. A kernel that is
 faster by a smaller factor proves the bound wrong (`session/roofline_bound.py`)."""
 
-_CONFIRM_SECS = 0.15  # of timing: three times the timing of a finalist
-_OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the reserve begins
-_CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
+_CONFIRM_SECS = 0.15  # of timing: three times as long as the timing of a finalist
+# fraction of the reserve that a candidate may use if it runs when the reserve begins
+_OVERRUN_SHARE = 0.25
+_CHECK_SHARE = 0.25  # fraction of a run's time budget that the reference of a full check may use
 _QUICK_CHECKS_PER_CALL = 1.5  # time of a call in a full check / time of a quick check
 _CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check / bound
 _PROCESS_BYTES = 64 << 20  # of a runner, with NumPy
 _MAX_OVER_PREDICTED = 10.0
-"""In a run without a time budget, a full check ends at this many times its predicted time, but not
-before `timeouts.MAX_FULL_CHECK_SECS`."""
+"""In a run without a time budget, a full check ends after this many times its predicted time, but
+not before `timeouts.MAX_FULL_CHECK_SECS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
-    """Settings that do not depend on the workload.
-
-    If `compile_workers` is None, there is one for each CPU that compiles. If `lock_path` is None,
-    the machine's lock is used. `compiler` and `cases` name functions as "module:function"
-    (`compiling.worker`, `judge.cases`). `check_secs` limits the predicted time of a full check's
-    reference.
-    """
+    """Settings that do not depend on the workload."""
 
     compile_workers: int | None = None
+    """None means one worker for each CPU that compiles."""
     compile_deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     run_deadline_secs: float | None = None
     final_secs: float = 0.05
     lock_path: Path | None = None
+    """None means the machine's lock."""
     compiler: str = DEFAULT_COMPILER
+    """The name of a function as "module:function" (see `compiling.worker`)."""
     cases: str = DEFAULT_CASES
+    """The name of a function as "module:function" (see `judge.cases`)."""
     check_secs: float = timeouts.REFERENCE_SECS
+    """The limit of the predicted time of the reference in a full check."""
 
 
 def compile_pool(target: Target, settings: MeasureSettings) -> CompilePool:
@@ -97,12 +97,12 @@ class LocalMeasurer:
     """A `Measurer` that uses processes of this machine.
 
     A time far below `bound_secs` gets the status IMPLAUSIBLE. By default, this bound is the time of
-    the operations at the probed peak, if the workload is compute-bound. A checked kernel may be
+    the operations at the probed peak if the workload is compute-bound. A checked kernel may be
     faster than the bound by a smaller factor. `seed` determines the inputs.
 
     Raise TargetError if this machine cannot run code for `target`. Raise WorkloadError if verifying
     `workload` takes more memory than the machine has, or more time than
-    `MeasureSettings.check_secs`. Entering the context starts all processes without waiting for
+    `MeasureSettings.check_secs`. Entering the context starts all processes, without waiting for
     them. Several measurers of one target may share the compile workers `pool`, which the caller
     ends; only one of them measures at a time. `on_use` is called before a measurer needs its
     runner.
@@ -176,8 +176,8 @@ class LocalMeasurer:
         self._runner.close()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` kills compile workers and the runner, and the reference takes at
-        most a fraction of the run's time budget."""
+        """Obey `control`. Its `abort` kills compile workers and the runner. The reference may take
+        only a fraction of the run's time budget."""
         self._control = control
         control.on_abort(self._kill)
         if control.allowed_secs < inf:
@@ -185,7 +185,7 @@ class LocalMeasurer:
             self._runner.document["check_secs"] = secs
 
     def take_bound(self, bound_for: Bound) -> None:
-        """Set the bound (see `TakesBound`); otherwise it is computed when it is needed."""
+        """Set the bound (see `TakesBound`). Without this call, it is computed when it is needed."""
         self._bound = bound_for
 
     def _bound_of_work(self) -> Bound:
@@ -194,7 +194,8 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """Return the bound for IMPLAUSIBLE, or 0.0 (no time is implausible) if it is unknown."""
+        """Return the bound for IMPLAUSIBLE. Return 0.0 if it is unknown, so that no time is
+        implausible."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
@@ -215,14 +216,14 @@ class LocalMeasurer:
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
-        """Return one result per request, in order; see `Measurer`."""
+        """Return one result per request, in order (see `Measurer.measure`)."""
         batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
         self._on_use(self)
         self._pool.start()
         try:
             self._run(batch, requests)
         except BaseException:
-            # These processes would return the unfinished results to the next call.
+            # Otherwise these processes would return the unfinished results to the next call.
             self._pool.drop()
             if self._runner.busy:
                 self._runner.close()
@@ -246,11 +247,11 @@ class LocalMeasurer:
                         break
                 batch.report_results()
             if len(batch.results) < batch.total:
-                self._control.pause()  # compilation continues meanwhile
+                self._control.pause()  # compilation continues during the pause
 
     def _prepare(self, batch: _Batch) -> None:
-        """Wait until a candidate is compiled and the reference is computed; other runs may use the
-        machine."""
+        """Wait until a candidate is compiled and the reference is computed. Other runs may use the
+        machine during the wait."""
         while self._pool.pending and not (batch.ready and self._overlaps):
             self._doing(Activity("compiling", "compiling"))
             batch.queue_compiled(self._compiled(timeouts.MEASURE_POLL_SECS))
@@ -260,7 +261,8 @@ class LocalMeasurer:
             self._until_open()
 
     def _until_open(self) -> None:
-        """Wait until the runner has computed the reference; raise OutOfTime if it takes long."""
+        """Wait until the runner has computed the reference. Raise OutOfTime if this takes too
+        long."""
         start = self._control.clock()
         if not self._runner.running:
             self._runner.start()
@@ -278,7 +280,8 @@ class LocalMeasurer:
     def _end_late(self, start: float, most_secs: float) -> None:
         """Raise OutOfTime if the time budget is used up.
 
-        In a run without one, raise it if the activity that began at `start` has taken `most_secs`.
+        If the run has no time budget, raise it if the activity that began at `start` has taken
+        `most_secs`.
         """
         self._control.check()
         if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
@@ -295,8 +298,8 @@ class LocalMeasurer:
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
-        """Hold the machine's lock for the block; raise MeasurementAborted if aborted during the
-        wait."""
+        """Hold the machine's lock for the block. Raise MeasurementAborted if the run is aborted
+        during the wait."""
         reported = ""
 
         def on_wait(text: str) -> None:
@@ -315,13 +318,13 @@ class LocalMeasurer:
             yield
 
     def _compiled(self, timeout_secs: float | None) -> list[Compiled]:
-        """Return outcomes of the pool; raise MeasurementAborted if an abort killed its workers."""
+        """Return outcomes of the pool. Raise MeasurementAborted if an abort killed its workers."""
         outcomes = self._pool.poll(timeout_secs)
         self._control.check()
         return outcomes
 
     def _answer(self, look: Callable[[], None]) -> dict[str, Any]:
-        """Return the runner's answer; raise MeasurementAborted if an abort killed the runner.
+        """Return the runner's answer. Raise MeasurementAborted if an abort killed the runner.
 
         `look` is called repeatedly during the wait. An exception that it raises ends the wait.
         """
@@ -361,7 +364,7 @@ class LocalMeasurer:
         try:
             return self._result(first, self._checked(what))
         finally:
-            if self._runner.busy:  # a check is still running whose result is not needed
+            if self._runner.busy:  # a check is still running, and its result is not needed
                 self._runner.close()
 
     def _checked(self, what: str) -> dict[str, Any]:
@@ -397,10 +400,10 @@ class LocalMeasurer:
             return self._answer(lambda: self._end_late(start, most_secs))
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """Predict the seconds of `confirm` (see `PredictsCheck`).
+        """Return the predicted seconds of `confirm` (see `PredictsCheck`).
 
-        They are two builds in new processes, a reference per case that takes as long as the first,
-        and the calls on all cases, most of them on the first.
+        They consist of two builds in new processes, a reference per case that takes as long as the
+        first one, and the calls on all cases. Most of the calls are on the first case.
         """
         opening = self._runner.opening
         cases = max(int(opening.get("cases", 0)), 1)
@@ -439,7 +442,8 @@ class LocalMeasurer:
             compiled, batch.running = batch.running, None
             result = self._result(compiled, self._answer(self._control.check))
             if result.status is MeasureStatus.RUN_TIMEOUT and batch.cut:
-                control = self._control  # the budget ended, so the candidate may be fast enough
+                # the time budget ended, so the candidate may be fast enough
+                control = self._control
                 raise control.used_up() if control.reserve_secs else control.out_of_time()
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
@@ -447,8 +451,11 @@ class LocalMeasurer:
             batch.settle(compiled.key, result)
 
     def _run_limit_secs(self) -> float:
-        """Return the seconds that one candidate may take: the time before the reserve and a
-        fraction of the reserve, or all remaining time if there is no final check."""
+        """Return the seconds that one candidate may take.
+
+        They are the time before the reserve and a fraction of the reserve. If there is no final
+        check, they are all remaining time.
+        """
         reserve_secs = self._control.reserve_secs
         if not reserve_secs:
             return max(self._control.killed_in_secs, timeouts.MEASURE_POLL_SECS)
@@ -482,10 +489,11 @@ class LocalMeasurer:
         }
 
     def _deadline_secs(self, threads: int) -> float:
-        """Return the wall time that one candidate may take on one case, verification included."""
+        """Return the wall time in seconds that one candidate may take on one case, including
+        verification."""
         if self._settings.run_deadline_secs is not None:
             return self._settings.run_deadline_secs
-        calls = 5 + 4 * threads  # the threads' parts run one after the other, some twice
+        calls = 5 + 4 * threads  # the shares of threads run one after the other, some of them twice
         if self._incumbent_secs is None:
             return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
         return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
@@ -522,7 +530,8 @@ class LocalMeasurer:
 
 @dataclass(slots=True)
 class _Batch:
-    """The state of one call of `measure`. Keys are positions in the batch."""
+    """The state of one call of `measure`. The keys of the dictionaries are positions in the
+    batch."""
 
     traces: tuple[Trace, ...]
     on_result: OnResult
@@ -547,7 +556,8 @@ class _Batch:
             self.on_result(key, self.results[key])
 
     def queue_compiled(self, outcomes: list[Compiled]) -> None:
-        """Queue compiled candidates; candidates that failed to compile get their result."""
+        """Queue compiled candidates to be timed. A candidate that failed to compile gets its
+        result."""
         for outcome in outcomes:
             if outcome.status is MeasureStatus.OK:
                 self.ready.append(outcome)
@@ -595,13 +605,13 @@ def _check_fits(workload: Workload, available_bytes: int) -> None:
 
 def memory_bytes(workload: Workload) -> int:
     """Return the memory that measuring the workload needs, about, without the processes."""
-    # Copies of inputs: arrays, guarded twice, flat, and the reference's in float64. Copies of
-    # outputs: guarded, flat, for comparison, and the reference's values and bounds. Stages have
-    # copies only in the reference.
+    # Inputs exist as arrays, twice guarded, flat, and in float64 for the reference. Outputs exist
+    # guarded, flat, for comparison, and as values and bounds of the reference. Stages exist only in
+    # the reference.
     inputs = sum(t.bytes for t in workload.inputs)
     outputs = sum(t.bytes for t in workload.output_tensors)
     stages = sum(s.tensor.bytes for s in workload.stages)
-    packed = sum(t.bytes for t in workload.constants)  # guarded, and flat
+    packed = sum(t.bytes for t in workload.constants)  # guarded and flat
     return 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
 
 

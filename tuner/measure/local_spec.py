@@ -28,8 +28,8 @@ def local_factory(spec: str) -> MeasurerFactory | None:
 
 
 def local_toolchain(spec: str) -> Toolchain:
-    """Return the toolchain of the measurer `spec`; raise MeasurerError if it is not of this
-    machine."""
+    """Return the toolchain of the measurer `spec`. Raise MeasurerError if `spec` is not a measurer
+    of this machine."""
     if spec == "local":
         from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 

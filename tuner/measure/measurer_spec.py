@@ -14,7 +14,7 @@ from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
 PROBING_SHARE = 0.5
-"""Fraction of a run's time budget that probing may take."""
+"""The fraction of a run's time budget that probing may take."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
@@ -23,8 +23,8 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     """Return the factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
     A file is read here, so that an invalid file raises MeasurerError before any work starts. An
-    invalid address raises it too; no connection is made. A fleet calls `should_stop` while it
-    waits.
+    invalid address raises MeasurerError too, but no connection is made. A fleet calls `should_stop`
+    while it waits.
     """
     kind, _, path = spec.partition(":")
     if kind == "dask" and path:
@@ -42,9 +42,9 @@ def measured_target(
 ) -> Target:
     """Return the target that `spec` names, for a run whose measurer is `measurer`.
 
-    Probes of this machine are used only if it measures: with mocked timings a search is the same on
-    any machine, and a fleet's machines have their own probes. If `threads` is None, the number in
-    the file applies. Raise TargetError or FleetError if there is no such target, and
+    Probes of this machine are used only if it measures. With mocked timings, a search is the same
+    on any machine. A fleet's machines have their own probes. If `threads` is None, the number in
+    the file applies. Raise TargetError or FleetError if there is no such target. Raise
     MeasurementAborted if `control` aborts, also during probing.
     """
     kind, _, address = measurer.partition(":")
@@ -63,7 +63,8 @@ def measured_target(
 
 
 def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
-    """Return the target with its probes; with old, doubtful or no probes if time is short."""
+    """Return the target with its probes. If there is not enough time, the probes are old, doubtful
+    or missing."""
     within_secs = PROBING_SHARE * control.left_secs
     if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)

@@ -1,6 +1,6 @@
-"""The protocol between search and machine: candidates as input, typed results as output.
+"""The protocol between search and machine. Candidates are the input, and typed results the output.
 
-It is implemented by local processes, fleets, recorded timings and a simulated machine. All must
+Local processes, fleets, recorded timings and a simulated machine implement it. All of them must
 pass `tests/contracts/measurer_contract.py`.
 """
 
@@ -20,7 +20,7 @@ from ..machine.bound import Bound
 
 
 class MeasurerError(TilewrightError):
-    """The measurer does not exist, or its file of timings cannot be used."""
+    """There is no such measurer, or its file of timings cannot be used."""
 
     code = "bad_measurer"
     category = ErrorCategory.INVALID
@@ -30,23 +30,24 @@ class MeasurerError(TilewrightError):
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """One candidate to measure. `trial` numbers candidates from 1 within a tuning run.
-
-    If `compared`, the times of the batch decide between candidates, so one machine measures all.
-    """
+    """One candidate to measure."""
 
     trial: int
+    """The number of the candidate within a tuning run, from 1."""
     trace: Trace
     compared: bool = False
+    """If True, the times of the batch decide between candidates, so one machine measures all of
+    them."""
 
 
 OnResult = Callable[[int, MeasureResult], None]
 
 
 class Measurer(Protocol):
-    """Measures candidates of one workload on one target. A failure is a result, never an exception.
+    """A measurer of candidates of one workload on one target. The failure of a candidate is a
+    result, never an exception.
 
-    It is a context manager: leaving it ends every process that it started.
+    It is a context manager. Leaving it ends every process that it started.
     """
 
     @property
@@ -57,14 +58,15 @@ class Measurer(Protocol):
     ) -> list[MeasureResult]:
         """Return one result per request, in order. Candidates that pass verification are timed.
 
-        `on_result` is called with the position in `requests` and the result as soon as a result is
-        known, in any order. Its exceptions end the batch and propagate; the measurer remains
-        usable.
+        `on_result` is called as soon as a result is known, in any order, with the position in
+        `requests` and the result. An exception that it raises ends the batch and is raised by this
+        method. The measurer can be used afterwards.
         """
         ...
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild in a fresh process and check in full; an OK result has times like `measure`."""
+        """Rebuild a candidate in a fresh process, check it in full and return the result. If its
+        status is OK, it has times, like a result of `measure`."""
         ...
 
     def __enter__(self) -> Measurer: ...
@@ -77,13 +79,14 @@ class TakesBound(Protocol):
     """A measurer that compares times with the bound of the workload."""
 
     def take_bound(self, bound: Bound) -> None:
-        """Set the bound, which the caller knows already; called before the first measurement."""
+        """Set the bound, which the caller already knows. This is called before the first
+        measurement."""
         ...
 
 
 @runtime_checkable
 class PredictsCheck(Protocol):
-    """A measurer that predicts its full check, so that a run can reserve the time."""
+    """A measurer that predicts the time of its full check, so that a run can reserve this time."""
 
     def confirm_secs(self, result: MeasureResult) -> float:
         """Return the predicted seconds of `confirm` for a candidate with this result."""
@@ -101,7 +104,8 @@ def measure_each(
     answer: Callable[[MeasureRequest], MeasureResult],
     on_result: OnResult | None,
 ) -> list[MeasureResult]:
-    """Implement `Measurer.measure` for a measurer that measures candidates one after the other."""
+    """Return the results of `Measurer.measure`, for a measurer that measures candidates one after
+    the other with `answer`."""
     results: list[MeasureResult] = []
     for position, request in enumerate(requests):
         results.append(answer(request))

@@ -17,6 +17,6 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def tail(file: IO[bytes], size_bytes: int = 4096) -> str:
-    """Return the end of `file`, which has the standard error of a process."""
+    """Return the end of `file`, which contains the standard error of a process."""
     end = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")

@@ -1,7 +1,7 @@
 """The CPU time that other processes and other virtual machines used, from `/proc/stat`.
 
-A probe or a race cannot detect that it shared its cores. The kernel counts, in ticks, how long each
-CPU was busy, and how long a hypervisor gave it to another machine.
+A probe or a timing race cannot detect that other programs used its cores. The kernel counts, in
+ticks, how long each CPU was busy, and how long a hypervisor gave it to another machine.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from pathlib import Path
 
 from .host import ROOT
 
-_USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; guest times are included in user
+_USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq. User times include the times of guests.
 _STEAL = 7
 MIN_CONTENTION_SECS = 0.03
-"""A shorter time is not contention: counts are off by up to a tick of 10 ms, and daemons always
-run."""
+"""A shorter time is not contention. Counts may be wrong by a tick of 10 ms, and there are always
+daemons."""
 
 CONTENTION_SHARE = 0.1
-"""Fraction of one core. A larger one makes a rate of all cores wrong by several percent."""
+"""A fraction of one core. More contention makes a rate of all cores wrong by several percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Seconds since boot, summed over some CPUs: used by processes, and stolen by a hypervisor."""
+    """Seconds since boot, summed over some CPUs."""
 
     used_secs: float
+    """Time used by processes."""
     stolen_secs: float
+    """Time that a hypervisor gave to other machines."""
 
 
 def cpu_times(
     cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
 ) -> CpuTimes | None:
-    """Return the times of `cpus`, or None if the system does not report them."""
+    """Return the used and stolen seconds of `cpus` together, or None if the system does not report
+    them."""
     wanted = set(cpus)
     ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
     try:
@@ -58,7 +61,8 @@ def cpu_times(
 class ContentionMonitor:
     """Detects whether other processes used the CPUs since the last call.
 
-    `read` returns the times of the CPUs, `own_secs` the CPU time of this process, `clock` seconds.
+    `read` returns the times of the CPUs. `own_secs` returns the CPU time of this process, and
+    `clock` the wall time, both in seconds.
     """
 
     read: Callable[[], CpuTimes | None]
@@ -70,8 +74,8 @@ class ContentionMonitor:
         self._last = self._now()
 
     def contended(self) -> bool:
-        """Whether others used more than `CONTENTION_SHARE` of a core since the last call; False if
-        unknown."""
+        """Return whether others used more than `CONTENTION_SHARE` of a core since the last call.
+        Return False if that is unknown."""
         before, last_own, last_clock = self._last
         self._last = now, own, clock = self._now()
         if before is None or now is None:

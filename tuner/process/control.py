@@ -16,11 +16,12 @@ from .. import timeouts
 
 
 class MeasurementAborted(TilewrightError):  # noqa: N818  # not an error: the abort was requested
-    """A measurement ended because `Control.abort` was called, not because of the candidate."""
+    """A measurement ended because `Control.abort` was called. The candidate is not the reason."""
 
 
 class OutOfTime(MeasurementAborted):
-    """The time budget of a run is used up. `would_do_secs` is a budget that should suffice."""
+    """The time budget of a run is used up. `would_do_secs` is a budget in seconds that should
+    suffice."""
 
     code = "out_of_time"
     title = "Time budget exhausted"
@@ -33,21 +34,22 @@ class OutOfTime(MeasurementAborted):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The current activity of a run: `phase` is one of `PHASES`, `text` is a description for users.
-
-    `done` of `total` parts are finished; both are 0 if the activity has no parts. `predicted_secs`
-    is the predicted time of the whole activity, or None if unknown.
-    """
+    """The current activity of a run."""
 
     phase: str
+    """One of `PHASES`."""
     text: str
+    """A description for users."""
     done: int = 0
+    """The number of finished parts. It is 0 if the activity has no parts."""
     total: int = 0
+    """The number of all parts, or 0."""
     predicted_secs: float | None = None
+    """The predicted time of the whole activity, or None if it is unknown."""
 
     @property
     def left_secs(self) -> float | None:
-        """The predicted remaining time, or None if unknown."""
+        """The predicted remaining time in seconds, or None if it is unknown."""
         if self.predicted_secs is None:
             return None
         return self.predicted_secs * (1.0 - self.done / self.total if self.total else 1.0)
@@ -61,20 +63,21 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""The phases in the order of a run. All except the first and the last occur repeatedly."""
+"""The phases in the order of a run. All except the first and the last one may occur several
+times."""
 
 STARTING = Activity("starting", "starting")
 
 
 class Control:
-    """Controls one run. Thread-safe.
+    """The control of one run. Thread-safe.
 
     `on_wait` is called with the reason when the run begins to wait, and with "" when it continues.
     `on_activity` is called with each activity that begins. `is_wanted` returns whether another run
     needs the machine. `turn` lets that run use the machine, and returns when this run may continue.
-    Both are called between two candidates and between two cases of a check. `clock` excludes the
-    time spent in `turn`. `now` returns monotonic seconds. `started` is the start of the run on that
-    clock, such as the start of the command.
+    `is_wanted` and `turn` are called between two candidates, and between two cases of a check. The
+    method `clock` excludes the time spent in `turn`. `now` returns monotonic seconds. `started` is
+    the time of `now` at which the run began, for example the start of the command.
     """
 
     def __init__(
@@ -105,13 +108,13 @@ class Control:
     # -- other runs
 
     def pause(self) -> None:
-        """Let other runs use the machine if they need it."""
+        """Let other runs use the machine if one of them needs it."""
         with self.paused():
             self._turn()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop `clock` during the block, for time used by other runs."""
+        """Stop `clock` during the block, because other runs use the time."""
         start = self.now()
         try:
             yield
@@ -120,8 +123,7 @@ class Control:
 
     @contextmanager
     def locked_out(self) -> Iterator[None]:
-        """Record the time of the block as a wait for the machine's lock. It counts as time of this
-        run."""
+        """Count the time of the block as a wait for the machine's lock. `clock` continues."""
         start = self.now()
         try:
             yield
@@ -141,48 +143,50 @@ class Control:
 
     @property
     def used_secs(self) -> float:
-        """Seconds since the run began, without the time of other runs."""
+        """Return the seconds since the run began, without the time of other runs."""
         return self.clock() - self.started
 
     @property
     def wall_secs(self) -> float:
-        """Wall time since the run began."""
+        """Return the wall time in seconds since the run began."""
         return self.now() - self.started
 
     def allow(self, seconds: float | None) -> None:
-        """Limit the run to `seconds` after `started`, without the time of other runs; None: no
+        """Limit the run to `seconds` after `started`, without the time of other runs. None means no
         limit."""
         self.allowed_secs = inf if seconds is None else seconds
 
     @property
     def left_secs(self) -> float:
-        """Seconds until the time limit; negative once it has passed."""
+        """Return the seconds until the time limit. It is negative after the limit."""
         return self.allowed_secs - self.used_secs
 
     @property
     def killed_in_secs(self) -> float:
-        """Seconds until `check` raises OutOfTime: `timeouts.RUN_GRACE_SECS` after the limit."""
+        """Return the seconds until `check` raises OutOfTime: `timeouts.RUN_GRACE_SECS` after the
+        time limit."""
         return self.left_secs + timeouts.RUN_GRACE_SECS
 
     def may_begin(self) -> bool:
-        """Whether time remains for another candidate before the reserve for the end of the run."""
+        """Return whether there is time for another candidate before the time that is reserved for
+        the end of the run."""
         return self.left_secs > self.reserve_secs
 
     def doing(self, activity: Activity) -> None:
-        """Report the activity that begins."""
+        """Report that `activity` begins."""
         self.activity = activity
         self._on_activity(activity)
 
     def used_up(self) -> OutOfTime:
-        """Return the error that ends measuring when the budget is used up."""
+        """Return the error that ends measuring because the budget is used up."""
         return OutOfTime(f"the time budget of {self.allowed_secs:g} s is used up")
 
     def out_of_time(self) -> OutOfTime:
-        """Return the error that ends the run now, with a budget that should suffice."""
+        """Return the error that ends the run now. It states a budget that should suffice."""
         activity = self.activity
         used_secs = self.used_secs
         would_do = 3 * max(self.allowed_secs, used_secs)
-        if activity.done:  # at the average pace since the start of the run: never too little
+        if activity.done:  # at the average pace, which includes the start-up, so it suffices
             would_do = min(would_do, 1.5 * used_secs * activity.total / activity.done)
         would_do = rounded_up(max(would_do, 1.5 * self.allowed_secs))
         return OutOfTime(
@@ -194,10 +198,10 @@ class Control:
     # -- the end of the run
 
     def abort(self) -> None:
-        """Abort the run: kill native code, and let the run raise MeasurementAborted.
+        """Abort the run: kill native code, and make the run raise MeasurementAborted.
 
-        The caller repeats it until the run has ended, because a process that is just starting may
-        not be registered yet.
+        The caller must repeat the call until the run has ended, because a process that is just
+        starting may not yet be registered.
         """
         self._aborted.set()
         with self._lock:
@@ -210,14 +214,15 @@ class Control:
         return self._aborted.is_set()
 
     def check(self) -> None:
-        """Raise MeasurementAborted after `abort`, or OutOfTime if the time limit has passed."""
+        """Raise MeasurementAborted if `abort` was called. Raise OutOfTime if the time limit and its
+        grace have passed."""
         if self._aborted.is_set():
             raise MeasurementAborted("stopped on request")
         if self.killed_in_secs <= 0.0:
             raise self.out_of_time()
 
     def on_abort(self, kill: Callable[[], None]) -> None:
-        """Register `kill`, which `abort` calls in its own thread. `kill` must not wait."""
+        """Register `kill`. `abort` calls it in the thread of its caller, so it must not wait."""
         with self._lock:
             self._kills.append(kill)
 
@@ -225,8 +230,8 @@ class Control:
     def killing(self, kill: Callable[[], None]) -> Iterator[None]:
         """Register `kill` for `abort` during the block.
 
-        Raise MeasurementAborted before or after the block if the run was aborted: after `kill`,
-        results of the block are wrong.
+        If the run was aborted, raise MeasurementAborted before or after the block. Results of a
+        block are wrong if `kill` was called during it.
         """
         self.on_abort(kill)
         try:
@@ -239,7 +244,7 @@ class Control:
 
 
 def rounded_up(secs: float) -> float:
-    """Return `secs` rounded up to two digits, as a user would type it."""
+    """Return `secs` rounded up to two digits, as a user would type the number."""
     digit = 10.0 ** (ceil(log10(max(secs, 1.0))) - 2)
     return ceil(secs / max(digit, 1.0)) * max(digit, 1.0)
 
@@ -249,5 +254,5 @@ class Controllable(Protocol):
     """A measurer with processes that an abort must end."""
 
     def attach(self, control: Control) -> None:
-        """Obey `control`; called before the measurer is entered."""
+        """Obey `control`. This is called before the measurer is entered."""
         ...

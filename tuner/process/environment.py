@@ -1,7 +1,7 @@
 """Environment variables that affect libraries, and a clean environment for all timed processes.
 
 A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` makes a library use slower code than
-the machine supports, and then a comparison with it means nothing.
+the machine supports. Comparisons with it would then be meaningless.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ _PREFIXES = (
     "ONEDNN_", "DNNL_", "OMP_", "GOMP_", "KMP_", "TBB_", "ATEN_", "TORCH_", "TORCHINDUCTOR_",
     "PYTORCH_", "NPY_", "NUMPY_", "NUMEXPR_", "TVM_", "MALLOC_",
 )  # fmt: skip
-"""Variables of NumPy, PyTorch, TVM and the libraries below them: BLAS, oneDNN, OpenMP, C heap."""
+"""Prefixes of the variables of NumPy, PyTorch, TVM, and the libraries that they use: BLAS, oneDNN,
+OpenMP, C heap."""
 
 _NAMES = frozenset({"GLIBC_TUNABLES", "LRU_CACHE_CAPACITY"})
-"""The choice of string functions by CPU feature, and the size of PyTorch's cache for oneDNN."""
+"""Further variables: the choice of string functions by CPU feature, and the size of PyTorch's
+cache for oneDNN."""
 
 _PLACES = ("_HOME", "_DIR", "_PATH", "ROOT")
 """Suffixes of variables that only contain the location of a file or folder."""
@@ -31,11 +33,12 @@ _THREADS = (
 KEPT_MEMORY = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
 )
-"""`GLIBC_TUNABLES` of a process that times a library: freed memory stays in the process, on huge
-pages. PyTorch allocates every result, and would pay for new pages in every call (ADR 19)."""
+"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays in the process, on huge
+pages. Otherwise PyTorch, which allocates every result, would take new pages in every call (ADR
+19)."""
 
 SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
-"""Variables that processes that compile or run kernels must not have."""
+"""Variables that must not be set in processes that compile or run kernels."""
 
 
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
@@ -52,8 +55,8 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
     """Return `environ` for a process that is timed on `threads` threads.
 
     The variables of `steering` are removed. The thread count of each library is set, and OpenMP's
-    threads are bound to separate cores (ADR 37). This project's kernels and other libraries have
-    the same environment.
+    threads are bound to separate cores (ADR 37). This project's kernels and other libraries get the
+    same environment.
     """
     removed = SECRETS | set(steering(environ))
     kept = {name: value for name, value in environ.items() if name not in removed}
@@ -64,8 +67,8 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
 def openmp_environment(threads: int) -> dict[str, str]:
     """Return the environment of a process whose kernels are timed with `threads` OpenMP threads.
 
-    Each thread stays on a separate core. Without binding, two threads may share a core for a tenth
-    of a second, each spinning while the other works, and a kernel appears up to six times slower.
+    Each thread is bound to a separate core. Otherwise two threads may use the same core for a tenth
+    of a second. Each spins while the other one works, and a kernel appears up to six times slower.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
@@ -75,7 +78,7 @@ def openmp_environment(threads: int) -> dict[str, str]:
 
 
 def child_environment(threads: int, **more: str) -> dict[str, str]:
-    """Return the environment of this project's child processes: `clean_environment`, this import
-    path, and the variables `more`."""
+    """Return the environment of this project's child processes. It is `clean_environment` with this
+    process's import path and the variables `more`."""
     path = os.pathsep.join(p for p in sys.path if p)
     return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}

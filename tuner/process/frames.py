@@ -1,7 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each preceded by its length.
 
-All processes of a tuning run communicate by frames. There are no sockets, and pickle is used only
-for cases that a fork of the runner builds for it (`case_builder`).
+All processes of a tuning run communicate by frames, without sockets. Pickle is used only for the
+cases that a fork of the runner builds (`case_builder`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Frame:
 
 
 def write_frame(fd: int, frame: Frame) -> None:
-    """Write all of `frame`, waiting while the pipe is full; raise BrokenPipeError if closed."""
+    """Write all of `frame`, and wait while the pipe is full. Raise BrokenPipeError if the pipe is
+    closed."""
     text = json.dumps(frame.document, separators=(",", ":")).encode()
     rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
     while rest:
@@ -37,7 +38,7 @@ def write_frame(fd: int, frame: Frame) -> None:
 
 @dataclass(slots=True)
 class FrameReader:
-    """Reads frames from `fd`. A frame may arrive in any number of pieces."""
+    """A reader of frames from `fd`. A frame may arrive in any number of pieces."""
 
     fd: int
     ended: bool = False
@@ -49,9 +50,9 @@ class FrameReader:
         return bool(self._complete)
 
     def read_some(self) -> list[Frame]:
-        """Read once and return the complete frames; set `ended` at the end of the stream.
+        """Read once and return the complete frames. Set `ended` at the end of the stream.
 
-        A blocking descriptor without data makes it wait.
+        If the descriptor is blocking and has no data, wait.
         """
         self._read()
         frames = list(self._complete)
@@ -59,8 +60,8 @@ class FrameReader:
         return frames
 
     def read_frame(self) -> Frame | None:
-        """Return the next frame, or None at the end of the stream; wait if the descriptor is
-        blocking."""
+        """Return the next frame, or None at the end of the stream. If the descriptor is blocking,
+        wait for it."""
         while not self._complete and not self.ended:
             self._read()
         return self._complete.popleft() if self._complete else None
@@ -85,12 +86,12 @@ class FrameReader:
 
 
 def refusal(error: WorkloadError) -> Frame:
-    """Return the answer of a process that refuses its workload because of `error`."""
+    """Return the answer of a process that rejects its workload because of `error`."""
     return Frame({"refused": {"detail": str(error), "code": error.code, "pointer": error.pointer}})
 
 
 def raise_refusal(document: dict[str, Any]) -> None:
-    """Raise the WorkloadError of `document` if it is an answer built by `refusal`."""
+    """Raise the WorkloadError of `document` if `document` is an answer built by `refusal`."""
     if "refused" in document:
         said = document["refused"]
         raise WorkloadError(said["detail"], code=said["code"], pointer=said["pointer"])

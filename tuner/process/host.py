@@ -1,7 +1,7 @@
 """The operating system's description of this machine: usable cores, caches and memory.
 
-All functions read files below a `root`, so that tests can supply other machines. For a missing or
-malformed file they use a default: containers and unusual kernels hide much of /sys.
+All functions read files below a `root`, so that tests can supply other machines. If a file is
+missing or malformed, they use a default, because containers and unusual kernels hide much of /sys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.schedules.target import Cache
 
 ROOT = Path("/")
-# Levels 1 to 3 of an ordinary server core, assumed if the system reports nothing.
+# Levels 1 to 3 of an ordinary server core. They are assumed if the system reports nothing.
 DEFAULT_CACHES = (
     Cache(bytes=32 << 10, ways=8),
     Cache(bytes=512 << 10, ways=8),
@@ -31,17 +31,19 @@ def cpu_affinity() -> list[int]:
 
 
 def available_cores(root: Path = ROOT) -> int:
-    """Return the number of CPUs in the affinity mask, or less if a cgroup quota is lower; at least
-    1."""
+    """Return the number of CPUs in the affinity mask, or the cgroup quota if that is lower. It is
+    at least 1."""
     quota = cgroup_cpus(root)
     cores = len(cpu_affinity())
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def cgroup_cpus(root: Path = ROOT) -> float | None:
-    """Return the lowest CPU quota of this process's cgroup and its parents, or None if unlimited.
+    """Return the lowest CPU quota of this process's cgroup and its parents, in CPUs. Return None if
+    it is unlimited.
 
-    It reads cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us` over `cpu.cfs_period_us`).
+    The quota is read from cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us` over
+    `cpu.cfs_period_us`).
     """
     quotas = []
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -76,7 +78,8 @@ def _quota(folder: Path) -> float | None:
 def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
     """Return the data and unified caches of one core, level 1 first.
 
-    `shared` is True if other cores use the cache too; SMT siblings of one core do not count.
+    `shared` is True if other cores use the cache too. SMT siblings of one core do not count as
+    other cores.
     """
     folder = root / "sys/devices/system/cpu/cpu0"
     siblings = _cpu_list(_read(folder / "topology/thread_siblings_list")) or {0}
@@ -98,8 +101,8 @@ def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
 
 
 def _sysconf_caches() -> tuple[Cache, ...]:
-    """Return the caches that glibc reports: size, ways, line of level n have the `sysconf` numbers
-    188 + 3 * (n - 1) and the next two."""
+    """Return the caches that glibc reports. For level n, the `sysconf` numbers of size, ways and
+    line are 188 + 3 * (n - 1) and the next two."""
     if platform.libc_ver()[0] != "glibc":
         return ()
     caches = []
@@ -127,7 +130,7 @@ def cpu_identity(root: Path = ROOT) -> str:
 
 
 def distinct_cores_first(cpus: list[int], root: Path = ROOT) -> list[int]:
-    """Return `cpus` in an order that uses every physical core once before any SMT sibling."""
+    """Return `cpus` in an order that has one CPU of every physical core before any SMT sibling."""
     seen: set[int] = set()
     firsts: list[int] = []
     others: list[int] = []
@@ -139,13 +142,14 @@ def distinct_cores_first(cpus: list[int], root: Path = ROOT) -> list[int]:
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:
-    """Return the available memory that the kernel reports, or 1 GiB if it reports none."""
+    """Return the available memory in bytes that the kernel reports, or 1 GiB if it reports none."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     return int(found[1]) << 10 if found else 1 << 30
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of a size in the notation of /sys, such as `32K`, or None if invalid."""
+    """Return the bytes of a size in the notation of /sys, such as `32K`. Return None if it is
+    invalid."""
     found = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
     return int(found[1]) * _SIZE_UNITS[found[2]] or None if found else None
 

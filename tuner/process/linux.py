@@ -48,7 +48,7 @@ def _fail(what: str) -> OSError:
 
 
 def address_space_bytes() -> int:
-    """Return the address space that this process uses now, as RLIMIT_AS counts it."""
+    """Return the address space in bytes that this process uses now, as RLIMIT_AS counts it."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[0]) * PAGE_BYTES
 
@@ -61,7 +61,7 @@ def limit_address_space(byte_count: int) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process, or 0 if it has just ended."""
+    """Return the resident memory of a process in bytes, or 0 if it has just ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             return int(statm.read().split()[1]) * PAGE_BYTES
@@ -70,10 +70,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def reserve(size_bytes: int, *, shared: bool = False) -> int:
-    """Return the address of `size_bytes` of inaccessible memory, private or `shared` with children.
+    """Return the address of `size_bytes` of inaccessible memory. It is private, or `shared` with
+    children.
 
-    It is far from all mappings that the system places. Code reaches its constants by 32-bit
-    offsets, so gigabytes of guard pages must not separate the gaps into which LLVM loads code.
+    The address is far from all mappings that the system places. Code refers to its constants by
+    32-bit offsets, so gigabytes of guard pages must not separate the gaps into which LLVM loads
+    code.
     """
     flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
@@ -85,7 +87,7 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
         if address is not None and address != _MAP_FAILED:
             return int(address)  # before Linux 4.17 the address is only a hint
         if ctypes.get_errno() != errno.EEXIST:
-            break  # a smaller address space than usual
+            break  # the address space is smaller than usual
     address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)
     if address is None or address == _MAP_FAILED:
         if ctypes.get_errno() == errno.ENOMEM:
@@ -95,36 +97,39 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
 
 
 def release(address: int, size_bytes: int) -> None:
-    """Unmap a range that `reserve` returned."""
+    """Unmap memory that `reserve` returned."""
     if libc().munmap(address, size_bytes):
         raise _fail("cannot unmap")
 
 
 def protect(address: int, size_bytes: int, protection: int) -> None:
-    """Set the protection of the pages from `address` on; both numbers are multiples of a page."""
+    """Set the protection of the pages from `address` on. Both numbers must be multiples of a
+    page."""
     if size_bytes and libc().mprotect(address, size_bytes, protection):
         raise _fail("cannot change memory protection")
 
 
 def prefer_huge_pages(address: int, size_bytes: int) -> None:
-    """Request 2 MiB pages. A kernel built without them refuses, which costs only speed."""
+    """Request 2 MiB pages. A kernel that was built without them rejects this, which only costs
+    speed."""
     libc().madvise(address, size_bytes, _MADV_HUGEPAGE)
 
 
 def inherit(address: int, size_bytes: int, *, inherited: bool) -> None:
-    """Set whether children that are forked later inherit these pages, which are then copied on
-    write."""
+    """Set whether children that are forked later inherit these pages. Inherited pages are copied
+    when they are written."""
     libc().madvise(address, size_bytes, _MADV_DOFORK if inherited else _MADV_DONTFORK)
 
 
 def keep_freed_memory() -> None:
-    """Make `malloc` keep all freed memory: new pages cost more than most operations on them."""
+    """Make `malloc` keep all freed memory, because new pages cost more than most operations on
+    them."""
     for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1)):
         libc().mallopt(parameter, value)
 
 
 def readable(fd: int, timeout_secs: float = 0.0) -> bool:
-    """Return whether reading from a pipe would not wait, now or within `timeout_secs`."""
+    """Return whether data can be read from a pipe, now or within `timeout_secs`."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(timeout_secs * 1000))
@@ -142,9 +147,9 @@ def process_age_secs() -> float:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Let the kernel send SIGKILL to this process when the thread that started it ends.
+    """Make the kernel send SIGKILL to this process when the thread that started it ends.
 
-    Exit immediately if `parent_pid` has already ended, because then no signal is sent.
+    Exit immediately if the process `parent_pid` has already ended, because then no signal is sent.
     """
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -152,7 +157,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 class _SigAction(ctypes.Structure):
-    # The layout that glibc and musl share on 64-bit Linux.
+    # glibc and musl have this layout on 64-bit Linux.
     _fields_ = (
         ("handler", ctypes.c_void_p),
         ("mask", ctypes.c_ulong * 16),
@@ -174,8 +179,8 @@ def handle_faults(
 ) -> None:
     """Call the native `handler(int, siginfo_t *, void *)` on each of `signals`.
 
-    The handler runs on `stack` (address, bytes), so that a stack overflow is handled as well.
-    Without `stack`, it runs on the stack of an earlier call.
+    The handler runs on `stack` (address, bytes), so that it also handles stack overflows. If
+    `stack` is None, it runs on the stack of an earlier call of this function.
     """
     if stack is not None:
         alternative = _StackT(stack[0], 0, stack[1])

@@ -1,4 +1,5 @@
-"""The start of a helper process: take over the pipes, end with the parent, limit the memory."""
+"""Functions with which a helper process starts: take over the pipes, end with the parent, limit the
+memory."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ import select
 from . import linux
 
 MEMORY_BYTES = 4 << 30
-"""Memory that a helper may use in addition to its memory at the start."""
+"""Bytes of memory that a helper may use in addition to its memory at the start."""
 
 
 def end_with(lifeline: int) -> None:
-    """End this process when the other end of `lifeline` closes, even during a compilation."""
+    """End this process when the other end of `lifeline` is closed, even during a compilation.
+    `lifeline` is a descriptor."""
     poller = select.poll()
     poller.register(lifeline, 0)
     poller.poll()
@@ -21,7 +23,8 @@ def end_with(lifeline: int) -> None:
 
 
 def take_over_pipes() -> tuple[int, int]:
-    """Return descriptors for reading requests and writing answers; 0 and 1 become /dev/null."""
+    """Return descriptors for reading requests and writing answers. Descriptors 0 and 1 become
+    /dev/null."""
     requests, answers = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

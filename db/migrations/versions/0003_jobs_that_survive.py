@@ -200,8 +200,8 @@ def _job_trial(old: Row) -> Row:
 
 
 def _hashed(row: Row, documents: list[str | None]) -> Row:
-    """Return the row with its hash, or with an empty hash, which marks it as damaged, if a document
-    is not valid JSON."""
+    """Return the row with its hash. If a document is not valid JSON, the hash is empty, which marks
+    the row as damaged."""
     try:
         for document in documents:
             if document is not None:

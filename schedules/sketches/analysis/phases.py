@@ -1,10 +1,11 @@
-"""Phases: reductions in which only every n-th tap contributes, depending on the output position.
+"""Find phases: output positions with the same remainder modulo a stride, which use the same taps.
 
 Consider an output axis x and a reduction axis r in a condition `(x + p - r) % n == 0`, as in a
-transposed convolution with stride n. Both axes are split by n. The inner part of x is the phase.
-The inner part of r then has one value per phase, and its loop is eliminated (Solve). The result is
-an ordinary convolution for each phase, with the phase as an additional axis that only the weights
-depend on. For a scatter with the condition `n*y + r == x + p`, y is solved first, which leaves the
+transposed convolution with stride n. For each x, only every n-th r contributes. Both axes are split
+by n. The inner part of x is called the phase. The inner part of r then has only one value per
+phase, and the primitive `Solve` replaces its loop by this value. The result is an ordinary
+convolution for each phase. The phase is an additional axis on which only the weights depend. For a
+scatter with the condition `n*y + r == x + p`, `Solve` is applied to y first, which leaves the
 condition above.
 """
 
@@ -52,8 +53,8 @@ def is_padding(stage: Stage) -> bool:
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
-    """Return the steps that eliminate all taps without contribution from unscheduled stage
-    `name`."""
+    """Return the steps that remove all taps without contribution from the loops of stage `name`.
+    The stage must be unscheduled."""
     steps: tuple[Split | Solve, ...] = ()
     while True:
         for more in _candidates(nest, name):
@@ -68,7 +69,8 @@ def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
 
 
 def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
-    """Yield, for each congruence and each reduction loop in it, the steps that solve it."""
+    """Yield, for each congruence in the conditions of stage `name`, steps that eliminate a
+    reduction loop in it."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     if not isinstance(leaf, Update):
@@ -90,7 +92,8 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
 
 
 def _solution(congruence: Congruence, tap: For, others: list[For]) -> tuple[Split | Solve, ...]:
-    """Return the splits that reduce the congruence to inner loops, and Solve for the inner tap."""
+    """Return splits after which only inner loops are in the congruence, and the Solve that replaces
+    the inner loop of `tap` by its value."""
     n = congruence.modulus
     periods = [(loop, n // gcd(n, congruence.index.coefficient(loop.var))) for loop in others]
     splits = [Split(loop.var, period) for loop, period in periods if loop.extent > period]

@@ -1,4 +1,4 @@
-"""Direction of a reduction relative to its operands: along contiguous data, or across it."""
+"""Determine whether a reduction runs along contiguous data or across it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from .stages import SHORT_AXIS, StageLoop, StageView
 
 
 def contiguous_reduction(view: StageView) -> str | None:
-    """Return the reduction loop along which all reads that depend on it are contiguous, or None."""
+    """Return the reduction loop along which all reads that depend on it are contiguous.
+
+    Return None if there is no such loop, or if vectors along the last spatial axis can load the
+    operands better.
+    """
     if not view.is_reduction or _is_same_for_columns(view):
         return None
     for loop in reversed(view.reduce):
@@ -26,8 +30,9 @@ def _is_same_for_columns(view: StageView) -> bool:
 
 
 def _is_window(view: StageView, loop: StageLoop) -> bool:
-    """Return whether `loop` iterates over a window of the last spatial axis. Windows must be close
-    enough for whole-vector loads, and at least as many as the elements of a window."""
+    """Return whether `loop` iterates over a window of the last spatial axis. There must be at least
+    as many windows as elements in a window. Neighbouring windows must be so close that lanes can be
+    selected from whole vectors."""
     if not view.spatial or view.spatial[-1].extent < loop.extent:
         return False
     beside = view.spatial[-1].name

@@ -1,4 +1,4 @@
-"""Structure of each stage for the rules: its loops and reads. Names of operators are not used."""
+"""Views of stages: the loops and reads that rules examine. Names of operators are not used."""
 
 from __future__ import annotations
 
@@ -65,16 +65,18 @@ class StageLoop:
 
 @dataclass(frozen=True, slots=True)
 class StageRead:
-    """A read of one tensor. `index` is in terms of the stage's loops. `conditional`: whether a
-    condition encloses the read. `padded`: whether the condition keeps the index in bounds; if it is
-    false, the read yields padding."""
+    """A read of one tensor."""
 
     tensor: str
     index: tuple[Affine, ...]
+    """The index of each dimension, in terms of the stage's loops."""
     dtype: DType
     shape: tuple[int, ...]
     conditional: bool
+    """Whether a condition encloses the read."""
     padded: bool
+    """Whether a condition keeps the index in bounds. If the condition is false, the read yields
+    padding."""
 
     @property
     def bytes(self) -> int:
@@ -85,7 +87,8 @@ class StageRead:
         return any(loop in i.vars() for i in self.index)
 
     def element_stride(self, loop: str) -> int | None:
-        """Return the distance in elements between neighbours along `loop`; see `element_step`."""
+        """Return the distance in elements between neighbours along `loop`, or None if it is not
+        constant."""
         return element_step(self.shape, self.index, loop)
 
     def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
@@ -102,20 +105,25 @@ class StageRead:
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage as rules examine it: after `phase_steps`, which split and solve reduction axes (see
-    `phases.py`), and after `axis_splits` of output axes."""
+    """A stage as rules examine it, after some axes are split."""
 
     name: str
     phase_steps: tuple[Split | Solve, ...]
+    """The steps applied to reduction axes: splits, and `Solve`, which replaces a loop that has one
+    iteration per phase by its value (see `phases.py`)."""
     axis_splits: tuple[Split, ...]
+    """The splits of output axes. They are applied after `phase_steps`."""
     spatial: tuple[StageLoop, ...]
+    """The loops of output axes, outermost first."""
     reduce: tuple[StageLoop, ...]
+    """The reduction loops, outermost first."""
     reads: tuple[StageRead, ...]
     guards: tuple[Cond, ...]
     value: Scalar
     dtype: DType
     shape: tuple[int, ...]
     reducer: Reducer | None
+    """The operation of the reduction, or None for an elementwise stage."""
 
     @property
     def is_reduction(self) -> bool:
@@ -159,7 +167,8 @@ def view_stage(
 
 
 def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
-    """Return the `view_stage` of every stage that is not `inlined`, in program order."""
+    """Return the view of every stage that is not in `inlined`, by name in program order. The stages
+    in `inlined` are inlined."""
     nest = _with_inlined(workload, inlined)
     names = (stage.name for stage in workload.stages if stage.name not in inlined)
     return {name: _view(workload, name, nest, whole=False) for name in names}
@@ -212,7 +221,8 @@ def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
 
 
 def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
-    """Return the steps on reduction axes, which are applied first, and the steps on output axes."""
+    """Return the steps on reduction axes, and the splits of output axes. The former are applied
+    first."""
     solve: list[Split | Solve] = []
     split: list[Split] = []
     for find in (phase_steps, _quotient_splits):
@@ -247,9 +257,11 @@ def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
 
 
 def _repeated_axis(leaf: StoreElement) -> str:
-    """Return the contiguous loop of `leaf` if all reads that divide it repeat each element a few
-    times in a row; vectors of repeated elements can be built from vectors of elements. Otherwise
-    return ""."""
+    """Return the contiguous loop of `leaf` if its vectors can be built from vectors of elements,
+    else "".
+
+    This is possible if all reads that divide the loop repeat each element a few times in a row.
+    """
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
     few = all(isinstance(a, FloorDiv) and a.divisor <= MAX_LANE_STRIDE for a in divided)
@@ -311,8 +323,8 @@ def _is_inside(
 
 
 def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Return the distance in elements between neighbours along `loop` in a dense array, or None if
-    the index divides the loop."""
+    """Return the distance in elements between neighbours along `loop` in a dense array. Return None
+    if it is not constant because an index divides the loop."""
     sizes = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if all(i.is_linear_in(loop) for i in index):
         return sum(i.coefficient(loop) * size for i, size in zip(index, sizes, strict=True))
@@ -322,8 +334,8 @@ def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Return whether neighbours along `loop` are within a few vectors but not contiguous: at a
-    small stride, or each element repeated a few times in a row."""
+    """Return whether neighbours along `loop` are within a few vectors but not contiguous. Either
+    their stride is small, or each element is repeated a few times in a row."""
     step = element_step(shape, index, loop)
     if step is not None:
         return 2 <= abs(step) <= MAX_LANE_STRIDE
@@ -341,7 +353,8 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
-    """Return the values of `index` relative to its first one during loops of these extents."""
+    """Return the values of `index` in loops with these `extents`, minus its value in the first
+    iteration."""
     found = {0}
     for name, extent in extents.items():
         step = index.coefficient(name)

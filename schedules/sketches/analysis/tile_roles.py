@@ -23,18 +23,24 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TileRoles:
-    """Roles of a stage's loops. `columns`: the vector axis. `rows`: up to two axes, innermost
-    first. `outer_rows`: further axes that column operands do not depend on. `main`: the reduction
-    loop that is blocked. `taps`: other reduction loops. `batch`: other spatial loops."""
+    """Roles of a stage's loops in the tile sketch, and its reads."""
 
     columns: StageLoop
+    """The loop that is vectorised."""
     rows: tuple[StageLoop, ...]
+    """Up to two spatial loops along which column operands are reused, innermost first."""
     outer_rows: tuple[StageLoop, ...]
+    """Further such loops, outside `rows`."""
     batch: tuple[StageLoop, ...]
+    """All other spatial loops."""
     taps: tuple[StageLoop, ...]
+    """All reduction loops except `main`."""
     main: StageLoop
+    """The longest reduction loop, which is divided into blocks."""
     column_reads: tuple[StageRead, ...]
+    """The column operands: reads that depend on `columns`."""
     row_reads: tuple[StageRead, ...]
+    """The row operands: reads that do not depend on `columns`."""
 
     @property
     def is_reused(self) -> bool:
@@ -47,8 +53,8 @@ class TileRoles:
 
 
 def assign_roles(view: StageView) -> TileRoles | None:
-    """Return the roles of a stage in the tile sketch, or None if it is not a reduction or no
-    spatial axis is suitable for vectors."""
+    """Return the roles of a stage in the tile sketch. Return None if the stage is not a reduction,
+    or if no spatial axis is suitable for vectors."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
     last = view.spatial[-1]
@@ -61,16 +67,20 @@ def is_product(view: StageView) -> bool:
 
 
 def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
-    """Return roles with vectors along overlapping windows at a stride of two to four elements, or
-    None. Lanes are selected from whole vectors, which neighbouring rows and taps share."""
+    """Return roles with vectors along overlapping windows at a stride of 2 to `MAX_LANE_STRIDE`
+    elements, or None if there are no such windows. Lanes are selected from whole vectors, which
+    neighbouring rows and taps share."""
     roles = roles_along(view, columns, MAX_LANE_STRIDE)
     return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
-    """Yield roles with vectors along an axis that is not contiguous in the result, for example the
-    channels of an image stored plane by plane. Column operands must be loadable or packable without
-    gaps, and the innermost row axis must be contiguous in the result."""
+    """Yield roles with vectors along an axis that is not contiguous in the result. An example are
+    the channels of an image stored plane by plane.
+
+    Column operands must be loadable or packable without gaps. The innermost row axis must be
+    contiguous in the result.
+    """
     if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
@@ -90,16 +100,19 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 
 
 def lane_step(roles: TileRoles) -> int:
-    """Return the stride in elements of lanes that are selected from whole vectors, or 1."""
+    """Return the largest stride in elements between neighbouring lanes of the column operands, up
+    to `MAX_LANE_STRIDE`. If it is more than 1, lanes are selected from whole vectors."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
     return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 
 
 def tap_distance(roles: TileRoles, lanes: int) -> int:
-    """Return the number of reduction steps that move all column operands by one vector of `lanes`,
-    for windows that slide along the vector axis with stride one. Taps at this distance read the
-    same elements for neighbouring vectors. Return 1 if taps do not slide this way or are too
-    few."""
+    """Return the number of reduction steps that move all column operands by one vector of `lanes`.
+
+    Windows must slide along the vector axis with stride one. Taps at this distance then read the
+    same elements for neighbouring vectors. Return 1 if the windows do not slide this way, or if
+    there are too few taps.
+    """
     found = set()
     for read in roles.column_reads:
         moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
@@ -114,8 +127,9 @@ def tap_distance(roles: TileRoles, lanes: int) -> int:
 
 
 def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> TileRoles | None:
-    """Return the roles with vectors along `columns`, or None if the operands cannot be loaded as
-    vectors, or selected from whole vectors at a stride of up to `most_step` elements."""
+    """Return the roles with vectors along `columns`. Return None if an operand cannot be loaded as
+    vectors, and its lanes cannot be selected from whole vectors at a stride of up to `most_step`
+    elements."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
@@ -124,7 +138,7 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
-    free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration gives no tasks
+    free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration reuses nothing
     if prod(loop.extent for loop in free) < FEWEST_ROWS:
         free = [
             loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
@@ -149,7 +163,7 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
 
 
 def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bool:
-    """Return whether all `reads` that depend on `loop` have windows that overlap along it. Rows
+    """Return whether all `reads` that depend on `loop` have windows that overlap along `loop`. Rows
     along such an axis share vectors between taps."""
     if loop.extent == 1:
         return False

@@ -1,9 +1,10 @@
-"""Choice of the vector axis of a reduction if its last axis is unsuitable.
+"""Choose another vector axis for a reduction if its last axis is unsuitable.
 
 A convolution with channels before rows has windows along its last axis. With a stride or circular
 padding, neighbours along that axis are not contiguous, while neighbours along the channels can be
 packed. The last axis is also unsuitable if it fills a fraction of a vector and another axis is
-contiguous in the operands. The stage is then computed with the other axis last and transposed.
+contiguous in the operands. The stage is then computed with the other axis last, and the result is
+transposed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..analysis.tile_roles import assign_roles
 
 
 def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
-    """Return the rewrites for all stages of `workload` (in normal form) that have a more suitable
-    vector axis."""
+    """Return the rewrites of all stages of `workload` that have a more suitable vector axis than
+    the last. `workload` is in normal form."""
     steps: list[PermuteAxes] = []
     for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
@@ -68,15 +69,15 @@ def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
 
 def _windows_along_columns(view: StageView) -> bool:
     """Return whether neighbours along the last axis can be neither loaded as a vector nor packed as
-    a panel, because the axis shares a dimension with a window or is divided."""
+    a panel. The reason is that the axis is divided, or shares a dimension with a window."""
     column = view.spatial[-1].name
     reads = [read for read in view.reads if read.uses(column)]
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
 
 
 def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
-    """Return the loop of output dimension `dim` and the reads that use it, or "" and no reads if
-    there are several such loops or the loop is too short for vectors."""
+    """Return the loop of output dimension `dim` and the reads that use it. Return "" and no reads
+    if there are several such loops, or if the loop is too short for vectors."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
     if len(loops) != 1 or 2 * loops[0].extent < lanes:
         return "", []
@@ -92,6 +93,7 @@ def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
 
 
 def _is_contiguous(view: StageView, dim: int, lanes: int) -> bool:
-    """Return whether the largest read that uses the loop of `dim` is contiguous along it."""
+    """Return whether the largest read that uses the loop of dimension `dim` is contiguous along
+    it."""
     loop, users = _users(view, dim, lanes)
     return bool(users) and max(users, key=lambda r: prod(r.shape)).element_stride(loop) == 1

@@ -1,4 +1,4 @@
-"""Choice of the factors of a sum of products that are multiplied in a separate stage.
+"""Choose the factors of a sum of products that are multiplied in a separate stage.
 
 A product of more than two factors costs one multiplication per additional factor and point, and a
 factor that is an expression is computed again for every use. A precomputed pair costs only the
@@ -43,8 +43,9 @@ def _gains(workload: Workload) -> Iterator[PrecomputeFactors]:
 def _costly_factor(
     workload: Workload, stage: Stage, factors: Sequence[Scalar]
 ) -> tuple[int, ...] | None:
-    """Return the numbers of the factors to precompute, or None: a factor that calls math functions
-    and would be computed again at most points, and all factors with no other axes."""
+    """Find a factor that calls math functions and would be computed again at most points. Return
+    the numbers of this factor and of all factors that have no other axes. Return None if there is
+    no such factor."""
     points = _points(stage, factors)
     for factor in factors:
         own = _points(stage, [factor])
@@ -55,8 +56,8 @@ def _costly_factor(
 
 
 def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, ...] | None:
-    """Return the two factors whose precomputed product saves the most work, or None if none saves
-    any."""
+    """Return the two factors whose precomputed product saves the most work, or None if no pair
+    saves work."""
     least = float(_points(stage, factors)) * (len(factors) - 1)
     best: tuple[int, ...] | None = None
     for pair in combinations(range(len(factors)), 2) if len(factors) > 2 else ():

@@ -1,5 +1,5 @@
-"""Forms of a workload. The regrouped form is always permitted; the workload must allow the rounding
-error of the others.
+"""Choose the forms of a workload. The regrouped form is always permitted. The other forms are
+permitted if the workload allows their rounding error.
 
 A form with fewer terms, or one that computes a shared function only once, is searched first.
 """
@@ -23,16 +23,16 @@ from .products import precompute_factors
 
 
 def regrouped(workload: Workload) -> Form:
-    """Return the form of `workload` (in normal form) with sums over taps, then common formulas
-    extracted, then products precomputed, each only if profitable."""
+    """Return the form of `workload` after all profitable rewrites of three kinds: sums over taps,
+    then common formulas, then precomputed products. `workload` is in normal form."""
     return precompute_factors(
         Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
     )
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
-    """Yield rewrites of sums over input elements into sums over the taps of a filter, if an output
-    uses fewer taps than there are elements."""
+    """Yield rewrites of sums over input elements into sums over the taps of a filter. An output
+    must use fewer taps than there are elements."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)

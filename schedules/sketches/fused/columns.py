@@ -70,8 +70,8 @@ def _is_by_column(view: StageView) -> bool:
 
 
 def _shared_beside_last(tensor: str, reader: StageView) -> int:
-    """Return the number of leading axes of `reader`, without the last one, that every read of
-    `tensor` has, or -1 if the last axes differ."""
+    """Return the number of leading axes, without the last one, that `reader` and all its reads of
+    `tensor` have in common. Return -1 if the last axes differ."""
     own = [read.index for read in reader.reads if read.tensor == tensor]
     if not all(index and is_loop(index[-1], reader.spatial[-1]) for index in own):
         return -1
@@ -96,7 +96,7 @@ class ColumnSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
-    """The column sketch; see the module docstring."""
+    """The sketch of stages that are computed together for one block of columns at a time."""
 
     name = "columns"
     SETTINGS = ColumnSettings
@@ -107,7 +107,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Elementwise stages that can share a loop with a reduction, by the reduction."""
+        """The name of the elementwise stage that can share a loop with a reduction, by the name of
+        the reduction."""
 
         def along_rows(view: StageView) -> list[StageLoop] | None:
             alone = len(view.spatial) == self.group.shared_axes + 1
@@ -142,8 +143,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return a plan of matrices and blocks of columns. A block contains the rows of each stage,
-        and a row the vectors of the block."""
+        """Return a plan of matrices and blocks of columns. Inside a block are the rows of each
+        stage. Inside a row are the vectors of the block."""
         v = self.values(settings)
         *axes, column = range(len(self._outline.axes))
         lead, width, shared = (
@@ -161,7 +162,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return Plan(self._outline, levels, len(width), nontemporal=v.nontemporal_stores > 0)
 
     def _axes(self, view: StageView) -> dict[str, StageLoop]:
-        """Return the axes of a stage by the names of the plan's axes, aligned at the last axis."""
+        """Return the axes of a stage by the names of the plan's axes. The last axes of both
+        correspond."""
         lead, own = self.group.shared_axes, self._own_axes(view)
         names = [axis.name for axis in self._outline.axes]
         every = (*view.spatial[:lead], *own)

@@ -39,7 +39,7 @@ class ElementwiseSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettings[int]]):
-    """The elementwise sketch; see the module docstring."""
+    """The sketch of one elementwise stage: row by row, or one loop over all elements."""
 
     SETTINGS = ElementwiseSettings
 
@@ -75,19 +75,21 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         return prod(axis.extent for axis in self.row)
 
     def _piece(self, vectors: int, parallel: int) -> int:
-        """Return the elements of a row per task. If there are few rows, a row is divided into
-        ranges of whole vectors."""
+        """Return the number of elements of a row that one task computes. If there are few rows, a
+        row is divided into ranges of whole vectors."""
         threads, rows = self.target.threads, self.group.last.outputs // self.along
         pieces = -(-TASKS_PER_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
         return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the full iterations along a row or a piece of it, and the remainder."""
+        """Yield the leaves of the full iterations along a row or a part of a row, and of the
+        remainder."""
         view, along, v = self.group.last, self.along, self.values(settings)
         lanes = 1 if vector_axis(view, self.row) is None else self.lanes
 
         def count(vectors: int, parallel: int) -> tuple[float, ...]:
-            """Return whether rows are divided, the tasks, their iterations, and the pass of one."""
+            """Return the sizes for one setting: whether rows are divided, the number of full tasks,
+            the iterations of the loop over tasks, and both segments of a task."""
             piece, most = self._piece(vectors, parallel), vectors if lanes > 1 else 1
             rows, many = view.outputs // along, -(-along // piece)
             if many == 1:

@@ -1,8 +1,8 @@
-"""Counts of the operations of stages with unrolled formulas.
+"""Count the operations of stages with unrolled formulas.
 
 Such a stage selects one of several formulas by an index (see `transform.py`). If the axis of the
 index is unrolled, each copy of the stage contains only its own formula. Copies share loads, and
-values needed by later copies stay in registers.
+values that later copies need stay in registers.
 """
 
 from __future__ import annotations
@@ -24,24 +24,30 @@ Event = tuple[list[Hashable], Hashable | None]
 
 
 class FormulaCounts(NamedTuple):
-    """Counts for one vector of all copies: `instructions` (math functions excluded), arithmetic
-    operations (`flops`), `math` functions, `masked` instructions, `loads`, and the maximum number
-    of `live` registers."""
+    """Counts of all copies together, for one vector."""
 
     instructions: int
+    """Instructions without math functions."""
     flops: int
+    """Arithmetic operations."""
     math: int
+    """Calls of math functions."""
     masked: int
+    """Those of `instructions` that a guard or a mask controls."""
     loads: int
     live: int
+    """Maximum number of live registers."""
 
 
 def formula_counts(
     stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
 ) -> FormulaCounts:
-    """Return the counts of the stages, executed one after the other in each of `turns`. A turn maps
-    each stage to the index values of its unrolled axes; each combination is one copy. All stages
-    but the last write to registers. Instructions of the stages in `masked` count as masked."""
+    """Return the counts of `stages`, which are executed one after the other in each of `turns`.
+
+    A turn maps each stage to the index values of its unrolled axes. Each combination of index
+    values is one copy of the stage. All stages but the last write to registers. Instructions of the
+    stages in `masked` count as masked.
+    """
     inside = {stage.view.name for stage in stages[:-1]}
     loaded: set[Hashable] = set()
     events: list[Event] = []
@@ -74,8 +80,10 @@ def formula_counts(
 
 
 class Formulas:
-    """The expression nodes of a stage, by number. `used` are the axes of each node, and `inner` the
-    numbers of its operands."""
+    """The expression nodes of a stage, by number.
+
+    For each node, `used` has the axes on which it depends, and `inner` the numbers of its operands.
+    """
 
     def __init__(self, view: StageView) -> None:
         self.view = view

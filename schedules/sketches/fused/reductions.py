@@ -1,4 +1,4 @@
-"""A reduction within a row: along contiguous data, or across it.
+"""Emit a reduction within a row: along contiguous data, or across it.
 
 Over contiguous data, each lane of a few vectors accumulates a partial result (RFactor), and the
 partial results are combined at the end. Otherwise vectors are along the results, with several
@@ -23,8 +23,8 @@ from ..writer import TraceWriter
 
 
 def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
-    """Return the values of the knob `reduction_chunk`: rows that a reduction along columns sums at
-    a time, or 0 for all rows."""
+    """Return the values of the knob `reduction_chunk`: the number of rows that a reduction along
+    columns sums in one pass over the columns. 0 means all rows."""
     longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
     chunks = (2 * n for n in POWERS)
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
@@ -39,8 +39,11 @@ def unrolls_steps(steps: Number) -> Truth:
 
 def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
     """Return (number, length, parts): the number of the reduction loop that threads divide, the
-    length of a part and the number of parts. It is the first loop that is long enough. Parts of a
-    contiguous loop are multiples of `step`. Return (-1, 0, 1) if no loop is long enough."""
+    length of a part, and the number of parts. Return (-1, 0, 1) if no loop is long enough.
+
+    The first loop that is long enough is divided. Parts of a contiguous loop are multiples of
+    `step`.
+    """
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
@@ -51,26 +54,29 @@ def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
 
 
 def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
-    """Return the number of columns per thread, and the number of vectors accumulated
-    concurrently."""
+    """Return the number of columns per thread, and the number of vectors of sums that are
+    accumulated concurrently."""
     piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
     return piece, fitting(vectors, piece // lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """A factored reduction over contiguous data. `wide`: buffer of a few vectors of partial
-    results. `vector`: buffer of one vector (`wide` if it is a single vector). `walk`: the loop over
-    the data, in steps of `width`. `combine`: the loop that adds the vectors, or "". `lanes`: the
-    loop of the final horizontal reduction."""
+    """The buffers and loops of a reduction over contiguous data that is factored into partial
+    results."""
 
     wide: str
+    """Buffer of a few vectors of partial results."""
     vector: str
+    """Buffer of one vector of partial results. It equals `wide` if that has a single vector."""
     walk: str
+    """Loop over the data, in steps of `width` elements."""
     extent: int
     width: int
     lanes: str
+    """Loop of the final horizontal reduction."""
     combine: str
+    """Loop that adds the vectors of `wide`, or "" if there is one vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,8 @@ class ReductionSteps:
         w.do(Parallel(task))
 
     def factor(self, buffer: str, loop: str) -> Partials:
-        """RFactor the reduction into `buffer` over contiguous data along `loop`."""
+        """Factor the reduction into `buffer` along `loop`, so that each lane has a partial result.
+        The data along `loop` must be contiguous."""
         w = self.w
         extent = w.loop(loop).extent
         lanes = fitting(self.lanes, extent)
@@ -160,9 +167,11 @@ class ReductionSteps:
         w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
 
     def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
-        """Vectorise a reduction along a spatial axis, with several accumulators. `chunk` rows are
-        summed at a time (0 for all). Return the loop over the columns of a thread, or "" if
-        `threads` do not divide the columns."""
+        """Vectorise a reduction along a spatial axis, with several accumulators.
+
+        `chunk` rows are summed in one pass over the columns (0: all rows). Return the loop over the
+        columns of a thread, or "" if `threads` do not divide the columns.
+        """
         w, lanes = self.w, self.lanes
         leaf, _ = w.writer_of(view.name)
         own = w.own_loops(view.name, inside=row)
@@ -189,9 +198,9 @@ class ReductionSteps:
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
-        """Return the reduction loops outside the columns and inside them. With chunks, a few rows
-        are summed at a time, each along its whole length. Both lists are empty if all loops are
-        solved."""
+        """Return the reduction loops outside the columns and those inside them. With chunks, one
+        pass over the columns sums a few rows. Both lists are empty if the reduction has no
+        loops."""
         if not chunk or not reduce or self.w.loop(reduce[-1]).extent <= chunk:
             return [], reduce
         outer, inner = self.w.split(reduce[-1], chunk)

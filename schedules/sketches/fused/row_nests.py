@@ -1,4 +1,4 @@
-"""Loop nests of rows: one row or block of rows after the other, or several rows software-pipelined.
+"""Loop nests of rows. Rows are computed one after the other, in blocks, or software-pipelined.
 
 `Rows` determines the passes over a row, which of them are fused, and their lengths. Leaves and
 trace steps are both derived from it.
@@ -47,7 +47,8 @@ class RowSettings(Generic[N]):
     )
     """Number of rows whose stages are computed together."""
     reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
-    """Rows that a reduction along columns sums at a time, or 0 for all."""
+    """Number of rows that a reduction along columns sums in one pass over the columns, or 0 for
+    all."""
     software_pipelining: N = knob(
         lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
     )
@@ -56,39 +57,44 @@ class RowSettings(Generic[N]):
 
 
 class RowSizes(NamedTuple, Generic[N]):
-    """Sizes derived from the knobs. `vectors`: vectors per iteration. `task`: rows per task.
-    `threads`: threads that divide the columns of a reduction. `divided`, `part`, `parts`: number of
-    the first stage's divided loop, length and number of its parts (`reductions.divided`)."""
+    """Sizes derived from the knobs."""
 
     vectors: N
+    """Vectors per iteration."""
     task: N
+    """Rows per task."""
     threads: N
+    """Threads that divide the columns of a reduction."""
     divided: N
+    """Number of the reduction loop of the first stage that threads divide, or -1."""
     part: N
+    """Iterations of each part of that loop."""
     parts: N
+    """Number of parts of that loop."""
 
 
 def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
-    """Return the knobs that determine the sizes, see `Rows.sizes`."""
+    """Return the knobs that are the arguments of `Rows.sizes`, in their order."""
     return (
         v.vectors, v.parallel, v.split_reduction, v.interleave_rows, v.software_pipelining,
     )  # fmt: skip
 
 
 class Visit(NamedTuple):
-    """A pass that computes a stage in a row, and the stage `also` if there is one. `step`: number
-    of the software-pipeline step. `is_joined`: whether the pass is fused with the pass before
-    it."""
+    """One pass over a row, which computes one or two stages."""
 
     view: StageView
     also: StageView | None
+    """The elementwise stage that shares the pass with the reduction `view`, or None."""
     step: int
+    """Number of the step in the software pipeline, in the order of the passes."""
     is_joined: bool
+    """Whether the pass is fused with the pass before it."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Properties shared by all nests of a group whose shared axes are the rows."""
+    """Properties that all nests of a group share. The shared axes of the group are the rows."""
 
     group: FusionGroup
     lanes: int
@@ -96,7 +102,8 @@ class Rows:
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Elementwise stages that share a pass with a reduction, by the reduction."""
+        """The name of the elementwise stage that shares a pass with a reduction, by the name of the
+        reduction."""
         return merged(self.group, _along_row)
 
     @cached_property
@@ -105,14 +112,15 @@ class Rows:
 
     @property
     def are_few(self) -> bool:
-        """Whether the group is one stage with fewer rows than threads; threads then divide its
+        """Whether the group is one stage with fewer rows than threads. Threads then divide its
         columns."""
         return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
-        """Whether threads can divide the reduction because there are fewer rows than threads. The
-        reduction must be over contiguous data and must not depend on another stage."""
+        """Whether threads can divide the reduction of the first stage. This requires that (1) there
+        are fewer rows than threads, (2) the reduction is over contiguous data, and (3) no other
+        stage is a reduction."""
         first, *others = self.group.stages
         fits = contiguous_reduction(first) and not any(view.is_reduction for view in others)
         return bool(fits) and self.group.repeats < self.threads
@@ -123,9 +131,11 @@ class Rows:
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
     def rows_per_task(self, threads: int, block: int) -> int:
-        """Return the number of rows per task if `threads` divide software-pipelined rows evenly, or
-        0 if that is impossible. It is a multiple of `block`, large enough that all steps overlap at
-        least half of the time."""
+        """Return the number of rows per task if `threads` divide software-pipelined rows evenly,
+        else 0.
+
+        It is a multiple of `block`, and so large that all steps overlap at least half of the time.
+        """
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
@@ -152,8 +162,11 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """Return the passes, in program order. With software pipelining the last step is first, and
-        the last pass of a step is fused with the first pass of the next step."""
+        """Return the passes, in program order.
+
+        With software pipelining the last step is first. The last pass of a step is then fused with
+        the first pass of the next step.
+        """
         views = {view.name: view for view in self.group.stages}
         found = []
         for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
@@ -169,8 +182,8 @@ class Rows:
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
-        """Yield the leaves of the passes of each stage, or of the fused passes of a software
-        pipeline."""
+        """Yield the leaves of the passes of each stage. If rows are software-pipelined, these are
+        the fused passes."""
         found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
@@ -220,7 +233,8 @@ class Rows:
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
-        """Yield a reduction divided among threads, and the sum of its parts."""
+        """Yield the leaves of a reduction that is divided among threads, and of the sum of its
+        parts."""
         view, repeats, parts = self.group.stages[0], self.group.repeats, v.parts
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
@@ -242,15 +256,15 @@ class Rows:
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
-    """Return the axes of a reduction that iterates over each row once, or None for another
-    stage."""
+    """Return the axes of a reduction that iterates over each row once, or None if `view` is another
+    kind of stage."""
     axes = (*view.spatial, *view.reduce)
     short = any(axis.extent == 1 for axis in axes)
     return axes if contiguous_reduction(view) and len(view.reduce) == 1 and not short else None
 
 
 class RowWriter:
-    """Emits the loops of one setting; see the module docstring."""
+    """Emits the loops of rows for one setting."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
@@ -290,7 +304,7 @@ class RowWriter:
             steps.combine(name, places[name], partials[name])
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
-            if visit.also:  # give it the loops of the reduction, then merge both
+            if visit.also:  # split this stage like the reduction, then merge both
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v.software_pipelining:
@@ -312,8 +326,8 @@ class RowWriter:
         return task if stagger else row, row
 
     def _stage(self, visit: Visit, row: str) -> str:
-        """Vectorise a stage along an axis of its results. Return the loop over the results of a
-        thread if threads divide a single reduction with few rows, or ""."""
+        """Vectorise a stage along an axis of its results. Return the loop that threads divide if
+        `visit` is a single reduction with few rows, else ""."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
             return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
@@ -324,8 +338,8 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Software-pipeline the steps of several rows in one pass, whose loops are those of the
-        last joined stage. The pass is partitioned after its last full iteration."""
+        """Software-pipeline several rows in one pass. Its loops are those of the last fused stage.
+        The pass is partitioned after its last full iteration."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
         walk = list[str]()

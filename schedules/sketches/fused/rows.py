@@ -1,14 +1,14 @@
-"""The row sketch: stages that share their leading axes, the rows, computed one row at a time. A
-group may be a single reduction that reads each element about once and so does not profit from
-tiles.
+"""The row sketch: stages that share their leading axes are computed one row at a time. The shared
+axes are the rows.
 
     rows (parallel) | block of rows | stages, each: a pass along the row, in vectors
 
 With several stages, each stage has a private buffer of one row: a softmax is one loop over rows
 with four short loops inside. Within a row, an elementwise stage is vectorised along the contiguous
 axis, and a reduction as `reductions.py` describes. If `staggered.py` finds steps that can overlap,
-rows are software-pipelined. If a single reduction has fewer results than there are threads, the
-threads divide the reduction or its columns.
+rows are software-pipelined. A group may also be a single reduction that reads each element about
+once and so does not profit from tiles. If such a reduction has fewer results than there are
+threads, the threads divide the reduction or its columns.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ StoreInts = TypeVar("StoreInts", bound=StoreKnobs)
 
 
 def own_rows(view: StageView) -> int:
-    """Return the number of leading axes of a stage that neither its vectors nor its reduction
-    need."""
+    """Return the number of leading axes of a stage that are needed neither for vectors nor for the
+    reduction."""
     if contiguous_reduction(view) is not None:
         return len(view.spatial)
     return max(len(view.spatial) - 1, 0)
 
 
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and earlier stages that can be computed in its rows, or None if
-    there are none. Products are excluded because tiles are faster."""
+    """Return the group of `view` and earlier stages that can be computed in its rows. Return None
+    if there are no such stages. Products are excluded because tiles are faster."""
     if view.axis_splits:
         return None
 
@@ -81,9 +81,12 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
 
     @cached_property
     def _outline(self) -> Outline:
-        """The shared axes and the axes of the passes over a row, which are aligned at the last
-        axis. Axes of the last stage have the names of its loops. Intermediate values are stored for
-        one row or block of rows at a time."""
+        """The axes and accesses of the plan.
+
+        The axes are the shared axes and the axes of the passes over a row. The last axes of all
+        passes correspond. Axes of the last stage have the names of its loops. Intermediate values
+        are stored for one row or block of rows at a time.
+        """
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -144,8 +147,8 @@ def _reach(access: Access) -> int:
 
 @dataclass(frozen=True)
 class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
-    """The row sketch; see the module docstring. Every stage of the group has the same knob
-    values."""
+    """The sketch of stages that are computed one row at a time. The knobs have the same values for
+    every stage of the group."""
 
     SETTINGS = RowSettings
 
@@ -155,9 +158,11 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Values of the knob `interleave_rows`: numbers of rows whose stages are computed together,
-        so that other rows hide the latency of one row's sums. The rows are adjacent along the last
-        shared axis. Their buffers must fit half of the smallest cache."""
+        """Values of the knob `interleave_rows`: numbers of rows whose stages are computed together.
+
+        The latency of one row's sums is then hidden by other rows. The rows are adjacent along the
+        last shared axis. Their buffers must fit half of the smallest cache.
+        """
         steps, walks = self.rows.steps, self.rows.walks
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
@@ -176,9 +181,12 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
         return all(self.rows.rows_per_task(n, block) > 0 for n in (1, self.target.threads))
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether a setting is profitable, shape (P,); every setting is legal. Only a
-        parallel setting divides the reduction, and threads must divide pipelined blocks of rows
-        evenly."""
+        """Return whether a setting is profitable, shape (P,). Every setting is legal.
+
+        A setting is profitable if (1) only a parallel setting divides the reduction, (2) a parallel
+        setting divides the reduction if there is nothing else to divide, and (3) threads divide
+        blocks of software-pipelined rows evenly.
+        """
         v = self.values(settings)
         ok: BoolArray = (v.split_reduction == 1) | (v.parallel > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads can divide nothing else

@@ -1,9 +1,9 @@
-"""Software pipelining of rows: division of a row's stages into steps that overlap across rows.
+"""Software pipelining of rows: a row's stages are divided into steps that overlap across rows.
 
 A softmax iterates over each row three times: for the maximum, for exponentials and their sum, and
 for the division. Each pass waits for the result of the pass before. With software pipelining, one
 loop computes the quotients of one row, the exponentials of the next row and the maximum of the row
-after that; these are independent, so the latency of one is hidden by the others.
+after that. These are independent, so the latency of one is hidden by the others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Steps = tuple[tuple[StageView, ...], ...]
 
 
 def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
-    """Return the stages of a group in steps that can be software-pipelined, or () if this is
-    impossible or rows are shorter than two vectors.
+    """Return the stages of a group in steps that can be software-pipelined. Return () if this is
+    impossible, or if rows are shorter than two vectors.
 
     Every stage must iterate over the whole row or compute one value per row from other stages. A
     step starts at a stage that needs the result of a whole pass. A step may read data of the
-    previous step only, because buffers hold few rows; the last steps are merged until this is true.
+    previous step only, because buffers hold few rows. The last steps are merged until this is true.
     """
     stages, rows = group.stages, group.shared_axes
     by_name = {view.name: view for view in stages}
@@ -57,8 +57,8 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
 
 
 def _walked(view: StageView, rows: int) -> int | None:
-    """Return the number of row elements that a stage iterates over (1 for a single value), or None
-    if the stage is not one pass over a row or one value per row."""
+    """Return the number of row elements that a stage iterates over, or 1 if it computes a single
+    value. Return None if the stage is neither one pass over a row nor one value per row."""
     if view.phase_steps or view.axis_splits:
         return None
     if view.is_reduction:
@@ -76,7 +76,7 @@ def _has_walk(view: StageView, rows: int) -> bool:
 
 
 def _is_same_place(view: StageView, index: tuple[object, ...], rows: int) -> bool:
-    """Return whether a read has the index of the elements that the stage iterates over."""
+    """Return whether `index` is the element of the current iteration of the stage."""
     loops = (*view.spatial, *view.reduce)
     return tuple(map(str, index)) == tuple(loop.name for loop in loops[: rows + 1])
 
@@ -102,12 +102,13 @@ def can_block(steps: Steps, rows: int) -> bool:
 
 
 def row_length(steps: Steps) -> int:
-    """Return the number of elements of a row. The first step ends with a reduction over the row."""
+    """Return the number of elements of a row. The first step must end with a reduction over the
+    row."""
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 
 def stagger_steps(writer: TraceWriter, row: str, steps: Steps) -> None:
-    """Apply Stagger to loop `row`, whose passes are still separate loops."""
+    """Apply Stagger to loop `row`. Its passes must still be separate loops."""
     _, body = flattened(writer.loop(row).body)
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
 

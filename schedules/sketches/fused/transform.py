@@ -38,18 +38,20 @@ from ..writer import TraceWriter
 from .formulas import FormulaCounts, Formulas, Values, formula_counts
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
-"""Position of all stages but the last. AROUND: outside the formulas of a vector. WITHIN: inside
-each formula of the first axis, which needs half the registers. OUTSIDE: like WITHIN, but the first
-axis is outside all other loops, which run once per formula of that axis. OUTSIDE reads the data
-several times but writes to fewer planes concurrently. Planes at a power-of-two distance compete for
-the same cache sets."""
+"""Positions at which all stages but the last are computed.
+
+AROUND: outside the formulas of a vector. WITHIN: inside each formula of the first axis, which needs
+half the registers. OUTSIDE: like WITHIN, but the first axis is outside all other loops, which run
+once per formula of that axis. OUTSIDE reads the data several times but writes to fewer planes
+concurrently. Planes at a power-of-two distance compete for the same cache sets.
+"""
 
 _TILES, _FORMULAS, _LANES = (frozenset({axis}) for axis in ("tiles", "formulas", "lanes"))
 
 
 def choices(value: Scalar) -> dict[str, int]:
-    """Return the loops whose index selects a formula, with the period of the selection, or 0 if
-    there is no period."""
+    """Return the loops whose index selects a formula. Each is mapped to the period of the
+    selection, or to 0 if there is no period."""
     found: dict[str, int] = {}
     for node in walk(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -83,8 +85,9 @@ def is_transform(view: StageView) -> bool:
 
 
 def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
-    """Return the `choices` of the last stage. If an index of a read selects a formula in an earlier
-    stage, its loop selects in the last stage too."""
+    """Return the loops of the last stage whose index selects a formula, with their periods (see
+    `choices`). A loop also selects if it indexes a read of an earlier stage that selects by this
+    index."""
     found: dict[str, int] = {}
     dims: dict[str, set[int]] = {}
     for view in stages:
@@ -97,8 +100,8 @@ def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
 
 
 def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and earlier transforms that only the group reads, or None if
-    `view` is not a transform."""
+    """Return the group of `view` and the earlier transforms that only the group reads. Return None
+    if `view` is not a transform."""
 
     def common(other: StageView, reader: StageView) -> int:
         return 0 if is_transform(other) and not other.axis_splits else -1
@@ -113,15 +116,15 @@ class TransformSettings(Generic[N]):
     """Knobs of transforms."""
 
     compute_at: N = knob(lambda sketch: sketch.places, usual=2)
-    """Position of all stages but the last. The default is the last possible one of AROUND, WITHIN,
-    OUTSIDE. For all three transforms of four Winograd forms on Zen 5, it reaches 0.96 of the speed
-    of the best positions, and AROUND 0.68."""
+    """Position of all stages but the last. The default is the last possible one of AROUND, WITHIN
+    and OUTSIDE. For all three transforms of four Winograd forms on Zen 5, the default reaches 0.96
+    of the speed of the best positions, and AROUND reaches 0.68."""
     parallel: N = parallel_knob(lambda sketch: sketch.tasks > 1)
 
 
 @dataclass(frozen=True)
 class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings[int]]):
-    """The transform sketch; see the module docstring."""
+    """The sketch of elementwise stages that select one of a few formulas by an index."""
 
     name = "transform"
     SETTINGS = TransformSettings
@@ -201,13 +204,14 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def enough(self) -> int:
-        """Number of tile loops that threads divide if a formula loop is outside the others."""
+        """Number of tile loops that threads divide if a formula loop is outside the tile loops."""
         extents, tasks = list(self.walked.values()), TASKS_PER_THREAD * self.target.threads
         return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property
     def code(self) -> dict[int, FormulaCounts]:
-        """Counts of the unrolled formulas by position; sums for OUTSIDE."""
+        """Counts of the unrolled formulas, by position. For OUTSIDE, the formulas of the first axis
+        are counted separately and added."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
         # Guards of other axes are at the end of loops or are lane masks.
@@ -228,10 +232,13 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         }
 
     def _copies(self, copies: Values) -> dict[str, Values]:
-        """Return the unrolled copies of all stages, given the copies of the last one. An inner
-        stage has one copy along an axis whose loop encloses it, the copies of its readers along an
-        axis that selects formulas, and a copy per element along an axis of which readers read fixed
-        elements."""
+        """Return the index values of the unrolled axes of all stages. `copies` are those of the
+        last stage.
+
+        An earlier stage has one copy along an axis whose loop encloses it. Along an axis that
+        selects formulas, it has the copies of its readers. Along an axis of which readers read
+        fixed elements, it has one copy per element.
+        """
         found = {self.group.last.name: copies}
         for view in reversed(self.group.producers):
             own: dict[str, set[int]] = {}
@@ -253,7 +260,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def _outline(self) -> Outline:
-        """Tiles, and for each tensor the elements that a tile accesses."""
+        """The axes and accesses of the plan: tiles, and for each tensor the elements that a tile
+        accesses."""
         last, inside = self.group.last, self.group.producer_names
         reads = {r.tensor: r for view in self.group.stages for r in view.reads}
         tensors = [(r.tensor, r.dtype, prod(r.shape)) for r in reads.values()]
@@ -273,8 +281,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         return Plan(self._outline, levels, len(np.atleast_2d(settings)))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return the leaves: tiles and vectors with all formulas unrolled inside. Threads divide
-        all loops; with OUTSIDE, only as many as give enough tasks."""
+        """Return the leaves inside the loops over tiles and vectors, with all formulas unrolled.
+        Threads divide all these loops; with OUTSIDE, only as many as give enough tasks."""
         v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
         # Values between stages are computed for full tiles.
         part = {} if self.group.producers else filled
@@ -306,7 +314,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         ]
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the planes that one tile is stored to, at a regular stride."""
+        """Return the memory use: each tile is stored to several planes at a regular stride."""
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
         is_outside = self.values(settings).compute_at == OUTSIDE

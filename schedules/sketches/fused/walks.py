@@ -1,4 +1,5 @@
-"""Leaves of one stage of a group: its passes along its axes, as in the trace."""
+"""Leaves of one stage of a group. They follow the passes of the stage along its axes in the
+trace."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ from .reductions import columns_of, unrolls_steps
 
 
 class VectorSegment(NamedTuple):
-    """A part of an axis in vectors: `trips` iterations of `copies` vectors of `lanes` lanes.
-    `filled` is the fraction of these vectors that has elements. A part that does not exist has 0
-    trips."""
+    """A part of an axis that is computed in vectors."""
 
     trips: Number
+    """Number of iterations. It is 0 for a part that does not exist."""
     copies: Number
+    """Vectors per iteration."""
     lanes: Number
+    """Lanes per vector."""
     filled: Number = 1
+    """Fraction of the vectors that have elements."""
 
 
 Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
@@ -36,7 +39,7 @@ Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
 
 def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Walk:
     """Return the pass along an axis in whole vectors, with a remainder. If `is_widened`, a
-    reduction reads the axis, and its length is rounded up to full iterations."""
+    reduction reads the result, and the length is rounded up to full iterations."""
 
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
@@ -62,15 +65,17 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class RowStage:
-    """A stage inside loop `row`, with its `shared` leading axes outside. An iteration computes up
-    to `vectors` vectors of `lanes` lanes. `step` is the stage's step in the software pipeline."""
+    """A stage that is computed inside loop `row`."""
 
     view: StageView
     row: LeafLoop
     shared: int
+    """Number of leading axes outside `row`."""
     lanes: int
     vectors: Number
+    """Largest number of vectors of `lanes` lanes per iteration."""
     step: int = 0
+    """Step of the stage in the software pipeline."""
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -106,7 +111,7 @@ class RowStage:
     def walked(
         self, lane: str, walk: Walk, loops: Sequence[LeafLoop], times: Number = 1
     ) -> Iterator[Leaf]:
-        """Yield the leaves in the loops of a pass along axis `lane`."""
+        """Yield the leaves in `loops`, the loops of the pass `walk` along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
                        piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
@@ -118,11 +123,12 @@ class RowStage:
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
-        """Yield the leaves of a reduction with lanes along the reduction axis, of the horizontal
-        sum at its end, and of the store of the result.
+        """Yield the leaves of a reduction with lanes along the reduction axis. The leaves of the
+        horizontal sum and of the store of the result follow.
 
-        `merged`: statement of a stage computed in the same pass, or None. `loops`: existing loops
-        of the pass if other stages share them. `parts`: extent of one part of each divided axis.
+        `merged` is the statement of a stage that is computed in the same pass, or None. `loops` are
+        the existing loops of the pass if other stages share them. `parts` has the extent of one
+        part of each divided axis.
         """
         view, there = self.view, parts or {}
         axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
@@ -155,8 +161,8 @@ class RowStage:
         yield Leaf(row, Statement(writes=self.own), frequency=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
-        """Yield the leaves of a reduction with vectors along an axis of the result. `chunk` rows of
-        the reduction are summed at a time (0 for all); `threads` divide the columns."""
+        """Yield the leaves of a reduction with vectors along an axis of the result. `chunk` rows
+        are summed in one pass over the columns (0: all rows). `threads` divide the columns."""
         view = self.view
         if not view.reduce:  # a reduction over one element is elementwise
             yield from self.elementwise()
@@ -203,8 +209,8 @@ class RowStage:
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
-    """Return the number of column pieces for the threads, then (trips, copies, lanes, filled) of
-    the full iterations and of the remainder of one piece, as in `VectorSegment`."""
+    """Return nine numbers: the tasks into which threads divide the columns, then the four fields of
+    `VectorSegment` for the full iterations and for the remainder of a task."""
     piece, copies = columns_of(extent, lanes, vectors, threads)
     if piece < extent:
         tasks, groups, every = (-(-extent // n) for n in (piece, lanes * copies, lanes))

@@ -23,8 +23,8 @@ MOST_COLUMNS = MOST_USES // 2
 """Largest number of columns of a tile, half of the largest number of rows."""
 
 MOST_BLOCK_COLUMNS = 128
-"""Number of columns whose partial sums the second cache holds until the next part of the
-reduction."""
+"""Largest number of columns in a block of tiles. The second cache holds their partial sums until
+the next part of the reduction."""
 
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
@@ -33,19 +33,25 @@ TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 
 @dataclass(frozen=True, slots=True)
 class InnerProductRoles:
-    """Roles of the loops and operands. The operand `large` is contiguous along the reduction loop
-    `along`, moves with `many`, and is reused along `few`. `batch` and `taps` are the other spatial
-    and reduction loops. `transposed` operands are contiguous along another loop and are copied. The
-    other operands repeat their elements with period `period` along `many`."""
+    """Roles of the loops and operands of a stage in the inner-product sketch."""
 
     large: StageRead
+    """The largest operand. It is contiguous along `along`, depends on `many`, and is reused along
+    `few`."""
     along: StageLoop
+    """The reduction loop that is vectorised."""
     many: StageLoop
+    """The spatial loop of the columns of a tile."""
     few: StageLoop
+    """The spatial loop of the rows of a tile."""
     period: int
+    """Number of columns after which the other operands repeat their elements."""
     batch: tuple[StageLoop, ...]
+    """The other spatial loops."""
     taps: tuple[StageLoop, ...]
+    """The other reduction loops."""
     transposed: tuple[StageRead, ...]
+    """Operands that are contiguous along another loop than `along`. They are copied."""
 
 
 def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
@@ -96,8 +102,8 @@ def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
 
 def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> int:
     """Return the number of steps of `loop` after which all operands but `large` repeat their
-    elements (1 if they do not depend on it). Return 0 if `large` does not depend on `loop` or the
-    period is too long."""
+    elements. It is 1 if they do not depend on `loop`. Return 0 if `large` does not depend on
+    `loop`, or if there is no short period."""
     if not large.uses(loop.name):
         return 0
     periods = {1}
@@ -113,7 +119,7 @@ def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> 
 
 @dataclass(frozen=True)
 class InnerProductStage:
-    """The stage `view` with `roles` on `target`."""
+    """A stage with its roles in the inner-product sketch."""
 
     workload: Workload
     view: StageView
@@ -126,7 +132,7 @@ class InnerProductStage:
 
     @cached_property
     def shared(self) -> tuple[StageRead, ...]:
-        """Operands whose rows every tile reads again in place."""
+        """Operands whose rows all tiles read in place."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
     def _is_shared(self, read: StageRead) -> bool:
@@ -146,9 +152,12 @@ class InnerProductStage:
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Values of the knob `reduction_blocks` except 1: numbers of parts of the reduction that a
-        block of tiles processes one after the other. They exist if the first cache holds the shared
-        data of one part but not of the whole reduction."""
+        """Values of the knob `reduction_blocks` except 1: numbers of parts of the reduction. A
+        block of tiles processes one part after the other.
+
+        There are such values if the first cache holds the shared data of one part but not of the
+        whole reduction.
+        """
         vectors = self.roles.along.extent // self.lanes
         whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
         first = self.target.caches[0].bytes
@@ -168,8 +177,8 @@ class InnerProductStage:
 
     @property
     def is_far(self) -> bool:
-        """Whether the large operand exceeds half of a core's private caches and has rows of at
-        least a page. Hardware prefetchers restart at every page."""
+        """Whether the large operand exceeds half of a core's private caches, and its rows are at
+        least a page long. Hardware prefetchers restart at every page."""
         large, along = self.roles.large, self.roles.along
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
         return long and large.bytes > self.target.own_cache_bytes // 2

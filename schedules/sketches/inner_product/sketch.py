@@ -34,15 +34,15 @@ from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product
 
 PHASE = "phase"
-"""Axis of the phases of columns: other operands than the large one repeat after `period`
-columns."""
+"""Axis of leaves: the position of a column in a period. All operands but the large one repeat after
+`period` columns."""
 
 
 @dataclass(frozen=True)
 class InnerProductSketch(
     InnerProductStage, Knobbed[InnerProductSettings[IntArray], InnerProductSettings[int]]
 ):
-    """The inner-product sketch; see the module docstring."""
+    """The sketch of reductions with vectors along the reduction axis."""
 
     name = "inner_product"
     SETTINGS = InnerProductSettings
@@ -54,9 +54,13 @@ class InnerProductSketch(
         return tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether a setting is feasible, shape (P,). Registers must hold the sums of a tile
-        and the vectors of one operand. Reduction blocks require several tiles per block. Packed
-        rows require reduction blocks, because a whole reduction reads packed rows no faster."""
+        """Return whether a setting is feasible, shape (P,).
+
+        A setting is feasible if (1) registers hold the sums of a tile and the vectors of one
+        operand, (2) blocks contain several tiles if the reduction is in blocks, and (3) rows are
+        packed only if the reduction is in blocks, because a whole reduction reads packed rows no
+        faster.
+        """
         v = self.values(settings)
         rows, columns = v.tile_rows, v.tile_columns
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
@@ -78,8 +82,8 @@ class InnerProductSketch(
         return stage_outline(self.view, loops, once(self.view.reads), {roles.along.name: whole})
 
     def plan(self, settings: IntArray) -> Plan:
-        """Return the plan: blocks of tiles, parts of the reduction, tiles, vectors of the
-        reduction."""
+        """Return the plan. Its loops are blocks of tiles, parts of the reduction, tiles, and
+        vectors of the reduction."""
         v, roles = self.values(settings), self.roles
         at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
@@ -116,8 +120,11 @@ class InnerProductSketch(
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the leaves: updates of a tile's sums in vectors, sums stored in memory between
-        parts of the reduction, and at the end the sum of the lanes and the store of the results."""
+        """Yield the leaves in program order.
+
+        A tile's sums are updated in vectors. Between parts of the reduction, the sums are stored in
+        memory. At the end, the lanes are summed and the results are stored.
+        """
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
@@ -143,8 +150,8 @@ class InnerProductSketch(
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the copies of transposed and shared operands, and the rows of the large
-        operand."""
+        """Return the memory use: copies of transposed and shared operands, and the rows of the
+        large operand."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         copies = [PrivateCopy(read.bytes, 1, read.bytes) for read in roles.transposed]
@@ -160,8 +167,9 @@ class InnerProductSketch(
 
     @cached_property
     def _update(self) -> Statement:
-        """The update of a sum. Operands that repeat after some columns are indexed by phase. The
-        other operands, or their copies, are contiguous along the reduction."""
+        """The update of a sum. Operands that repeat after some columns are indexed by the position
+        in the period (PHASE). The other operands, or their copies, are contiguous along the
+        reduction."""
         does, roles = statement_of(self.view, own_names(self.view)), self.roles
         reads = []
         for place in does.reads:
@@ -180,8 +188,8 @@ class InnerProductSketch(
         return bits(self.roles.transposed) + v.pack_rows * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
-        """Return the tile with the fewest loads per multiply-add, with the longest parts of the
-        reduction that the first cache holds, on all threads."""
+        """Return the default setting: the tile with the fewest loads per multiply-add, on all
+        threads. The parts of the reduction are the longest whose data fits the first cache."""
         grid = self.feasible_of({})
         v = self.values(grid)
         chains = v.tile_rows * v.tile_columns

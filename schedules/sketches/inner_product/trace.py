@@ -1,4 +1,4 @@
-"""Emission of the trace of one setting of the inner-product sketch."""
+"""Emit the trace of one setting of the inner-product sketch."""
 
 from __future__ import annotations
 
@@ -78,11 +78,13 @@ def _sums(
     moved: Mapping[str, str],
     walk: tuple[str, str],
 ) -> list[tuple[LoopLevel, str]]:
-    """Arrange the loops of the partial sums and return them. Without blocks, a tile is summed over
-    the whole reduction in registers. With blocks, the sums of a block of tiles are stored in
-    memory, and one part of the reduction follows the other, so that the data shared by the tiles
-    stays in the first cache. `moved` maps old to new loop names; `walk` are the loop along the
-    reduction and the loop over lanes."""
+    """Arrange the loops of the partial sums and return them.
+
+    Without blocks, a tile is summed over the whole reduction in registers. With blocks, the sums of
+    a block of tiles are stored in memory. One part of the reduction then follows the other, so that
+    the data that tiles share stays in the first cache. `moved` maps old to new loop names. `walk`
+    are the loop along the reduction and the loop over lanes.
+    """
     roles, names, (steps, within) = stage.roles, [x.name for x in stage.view.spatial], walk
     in_blocks = any(level.role == BLOCKS for level in levels)
     if in_blocks:

@@ -1,4 +1,4 @@
-"""Tiles that touch padding, and how products with the zeros of padding are skipped.
+"""Tiles that touch padding, and the conditions for skipping products with the zeros of padding.
 
 A padding condition on the rows of a tile is decided at compile time if each tile at the edge has
 separate code and the taps are unrolled. All other tiles then have no conditions. Conditions on
@@ -6,8 +6,8 @@ outer loops are tested in those loops. If windows overlap along the lanes, paddi
 masked, only in the tiles of columns that touch it.
 
 If a window leaves the image along an axis outside the tile, a whole step of an outer tap loop
-multiplies by zeros. One test per tile and tap skips this step, whether rows are read in place or
-from a copy that contains the zeros.
+multiplies by zeros. One test per tile and tap skips this step. Rows may be read in place, or from a
+copy that contains the zeros.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ from ..analysis.stages import StageLoop
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Padding of a reduction in terms of tiles. `conds`: conditions on the tiled axes, by loop.
-    `taps`: reduction loops in the conditions on rows. `ranges`: value range of every loop."""
+    """The padding conditions of a reduction, as tiles see them."""
 
     conds: dict[str, tuple[Cond, ...]]
+    """The conditions that contain the row loop, and those that contain the column loop, by loop
+    name."""
     taps: frozenset[str]
+    """The names of the reduction loops that occur in the conditions of the row loop."""
     ranges: dict[str, Interval]
+    """The range of values of each loop."""
     _proved: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def edges(self, loop: str, tiles: IntArray) -> IntArray:
-        """Return how many tiles of `tiles` elements of `loop` touch padding, shape (P,)."""
+        """Return the number of tiles along `loop` that touch padding, shape (P,). `tiles` are the
+        sizes of the tiles in elements."""
         sizes, place = np.unique(tiles, return_inverse=True)
         counts = [self.ranges[loop].hi // size + 1 for size in sizes.tolist()]
         clear = [self.clear(loop, size) for size in sizes.tolist()]
@@ -42,8 +46,8 @@ class Border:
 
     def clear(self, loop: str, tile: int) -> tuple[int, int]:
         """Return the first tile without padding, and the first tile after all tiles without
-        padding, for tiles of `tile` elements of `loop`. If they are equal, every tile touches
-        padding."""
+        padding. If they are equal, every tile touches padding. Tiles have `tile` elements of
+        `loop`."""
         if (loop, tile) not in self._proved:
             self._proved[loop, tile] = self._clear(loop, tile)
         return self._proved[loop, tile]
@@ -67,8 +71,11 @@ class Border:
 def border_of(
     conds: Sequence[Cond], loops: Sequence[StageLoop], rows: StageLoop | None, columns: StageLoop
 ) -> Border | None:
-    """Return the border of a reduction over `loops` with padding conditions `conds`. Return None if
-    there is no padding to skip or tiles cannot decide the conditions on lanes or rows."""
+    """Return the border of a reduction over `loops` with the padding conditions `conds`.
+
+    Return None if there is no padding to skip, or if a condition on lanes or rows contains other
+    loops than taps.
+    """
     of_rows = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
     of_lanes = tuple(cond for cond in conds if columns.name in cond.index.vars())
     nothing = not of_rows if of_lanes else not conds
@@ -83,7 +90,8 @@ def border_of(
 def _taps_of(
     conds: Sequence[Cond], axis: StageLoop | None, loops: Sequence[StageLoop]
 ) -> frozenset[str] | None:
-    """Return the reduction loops in conditions on `axis`, or None if they contain other loops."""
+    """Return the reduction loops in the conditions on `axis`. Return None if the conditions contain
+    other loops."""
     others = frozenset[str]().union(*(cond.index.vars() for cond in conds))
     others -= {axis.name} if axis else set()
     taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)

@@ -1,4 +1,4 @@
-"""Settings of a tiled stage, and the default setting, which needs neither measurements nor
+"""Settings of a tiled stage, and its default setting. The default needs neither measurements nor
 models."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]])
 
     @cached_property
     def offered(self) -> Domains:
-        """The values of all knobs."""
+        """The values of each knob."""
         return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -45,8 +45,11 @@ class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]])
 
 def _default(sketch: TileChoices) -> tuple[int, ...]:
     """Return a feasible setting whose tile has few loads per multiply-add and leaves registers
-    free. All threads are used. Columns are packed, or a nonresident operand is read in place with
-    prefetches."""
+    free.
+
+    All threads are used. Columns are packed, or a nonresident operand is read in place with
+    prefetches.
+    """
     for tried in _usual(sketch):
         settings = sketch.feasible_of(vars(tried))
         t = sketch.values(settings)
@@ -73,9 +76,13 @@ def _full(t: TileSettings[IntArray]) -> FloatArray | float:
 
 
 def _usual(sketch: TileChoices) -> Iterator[Domains]:
-    """Yield domains of default candidates, the most promising first. A nonresident operand is read
-    in place, and each thread computes one range of columns. Otherwise columns and rows are packed.
-    For sliding windows, whole rows of an image are unrolled and padding is skipped."""
+    """Yield the values of each knob among which the default is chosen. The most promising ones are
+    first.
+
+    A nonresident operand is read in place, and each thread computes one range of columns. Otherwise
+    columns and rows are packed. For sliding windows, whole rows of an image are unrolled and
+    padding is skipped.
+    """
     offered, threads, main = sketch.offered, sketch.target.threads, sketch.roles.main
 
     def columns(most: int) -> tuple[int, ...]:
@@ -122,8 +129,9 @@ def _first_values(offered: Domains) -> Domains:
 
 
 def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether two consecutive tiles of a nonresident operand exceed half of the cache or its
-    taps are unrolled without skipping padding, shape (P,)."""
+    """Return whether a setting is unsuitable for a nonresident operand, shape (P,). Either two
+    consecutive tiles of the operand exceed half of the cache, or its taps are unrolled and padding
+    is not skipped."""
     stage, taps = t.stage, prod(loop.extent for loop in t.stage.roles.taps)
     rows = taps * -(-stage.roles.main.extent // t.reduction_blocks)
     waits = 2 * rows * t.nr * stage.view.dtype.bytes > stage.target.own_cache_bytes // 2
@@ -150,8 +158,10 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _with_tasks(sketch: TileChoices, setting: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `setting`, with rows divided among threads too if there is only one block of columns
-    and batches are too few or of unequal work."""
+    """Return `setting`, changed so that threads divide rows too if the tasks are too few.
+
+    This is so if there is only one block of columns, and the batches are too few or differ in work.
+    """
     roles, threads, offered = sketch.roles, sketch.target.threads, sketch.offered
     t = sketch.chosen(setting)
     batches = 1 if sketch.is_uneven else prod(loop.extent for loop in roles.batch)

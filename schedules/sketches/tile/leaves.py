@@ -26,12 +26,13 @@ from .stage import TileStage
 
 @dataclass(frozen=True)
 class TileNest:
-    """The loop nests of settings. `plan`: their loops. `remainders`: remainder tiles by loop, along
-    rows (innermost first) and then along columns."""
+    """The loop nests of P settings."""
 
     t: TileSettings[IntArray]
     plan: Plan
+    """The loops of the nests."""
     remainders: dict[str, RemainderTiles]
+    """The remainder tiles by loop: along rows, innermost first, then along columns."""
 
     @property
     def stage(self) -> TileStage:
@@ -57,8 +58,8 @@ class TileNest:
         )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
-        """Return `elements` along each axis as a fraction of the elements of full tiles. Columns
-        are counted in whole vectors."""
+        """Return `elements` along each axis, divided by the elements of all tiles if each were
+        full. Columns are counted in whole vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
         remainders = self.remainders.items()
@@ -92,7 +93,7 @@ class TileNest:
             there = there / level.active_fraction if level.role == BATCHES else there
         if stage.finish:
             *rows, columns = remainders
-            # If rows that end in a block keep a guard, columns keep it too.
+            # If a guard on the last rows of a block remains, the guard on columns remains too.
             ends = [
                 (end.padded_extent > end.stored_extent) & (end.stored_extent == end.extent)
                 for end in rows
@@ -117,8 +118,9 @@ class TileNest:
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
-        """Return the leaf that processes the sums of a tile outside the steps of the reduction. If
-        a guard on rows encloses several copies, it counts as one branch."""
+        """Return the leaf that executes the statement `does` for the sums of a tile, outside the
+        steps of the reduction. A guard on rows that encloses several copies counts as one
+        branch."""
         copies = {
             axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.remainders
         }
@@ -154,15 +156,15 @@ class TileNest:
 
     @cached_property
     def _retested_rows(self) -> IntArray:
-        """Number of second rows whose padding is tested in each step of a loop, shape (P,). Tests
-        in steps that are not repeated are branches, and phases have separate tests."""
+        """Number of rows along the second row axis whose padding is tested in each step of the
+        reduction, shape (P,). It is 0 if the main loop is unrolled, or if the stage has phases."""
         t, stage, rows = self.t, self.stage, self.stage.roles.rows
         skips = t.skips_in_tiles & (t.tile_rows2 > 1)
         skips &= ~t.unrolls_main
         if len(rows) < 2 or stage.view.phase_steps or not skips.any():
             return np.zeros(self.plan.num_settings, np.int64)
         extent, tested = rows[1].extent, t.rows_tested
-        # Any of the tiles may be at an edge.
+        # All tiles test the padding, because any of them may be at an edge.
         some = (t.rows2.tiles > 1) & (tested > 0) & (tested < extent)
         return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 
@@ -172,8 +174,9 @@ class TileNest:
 
     @cached_property
     def tested(self) -> FloatArray:
-        """Fraction of the updates under guards, shape (P,): their operands are read in place, and
-        are padded or end inside a tile. Copies are large enough for full tiles."""
+        """Fraction of the updates under guards, shape (P,). An update is guarded if an operand is
+        read in place, and is padded or ends inside a tile. Copies are large enough for full
+        tiles."""
         t, stage = self.t, self.stage
         copied, packs = t.copies_rows, t.packs
         found = np.zeros(self.plan.num_settings)
@@ -192,8 +195,9 @@ class TileNest:
 
     @cached_property
     def _padding(self) -> FloatArray:
-        """Fraction of the updates that test padding if it is not skipped, shape (P,). Conditions on
-        unrolled taps and on tiles with separate code are decided at compile time."""
+        """Fraction of the updates that test a padding condition at run time, shape (P,). It is 0 if
+        `skip_padding` is set. Conditions on unrolled taps, and on tiles with separate code, are
+        decided at compile time and are not tested."""
         t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}

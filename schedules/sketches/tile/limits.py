@@ -18,8 +18,8 @@ from .stage import MAX_BODY, MAX_TAPS
 
 
 def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether tile, panel and code fit the target and every knob has an effect, shape
-    (P,)."""
+    """Return whether a setting is feasible, shape (P,): tile, panel and code fit the target, and
+    every knob has an effect."""
     stage = t.stage
     ok = _fits_registers(t) & _is_short(t) & _panels_fit(t)
     ok &= _is_canonical(t) & _reduction_is_compatible(t)
@@ -45,7 +45,7 @@ def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
     ok &= (t.tile_vectors > 1) | (t.unroll_reduction == 1) | (2 * t.mr + 1 <= registers)
     if stage.is_sliding:  # vectors loaded by one tap are reused by the next
         kept = t.sums * (t.taps_inside > 1)
-        if stage.lane_step > 1:  # including the vectors from which phases are selected
+        if stage.lane_step > 1:  # and the vectors from which lanes are selected
             kept = kept * (1 + stage.lane_step)
         ok &= live + kept <= registers
     return ok
@@ -78,8 +78,12 @@ def _is_canonical(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether packed panels fit half of the last cache, and operands that cannot be loaded
-    as vectors are packed, shape (P,)."""
+    """Return whether packed panels and copied rows are possible, shape (P,).
+
+    These must hold: (1) a packed panel fits half of the last cache, or everything is prepacked; (2)
+    operands that cannot be loaded as vectors are packed; (3) if an epilogue's rows are copied, no
+    tile of columns crosses two groups.
+    """
     stage = t.stage
     roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
@@ -97,9 +101,12 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether an epilogue can follow a reduction that is split into blocks, shape (P,). The
-    partial sums of an output block are stored in a private buffer. It must fit half of the second
-    cache, consist of full tiles, and have more than one row."""
+    """Return whether an epilogue can follow the reduction, shape (P,).
+
+    If the reduction is in blocks, the partial sums of an output block are stored in a private
+    buffer. The buffer must fit half of the second cache, consist of full tiles, and have more than
+    one row.
+    """
     stage = t.stage
     roles, caches = stage.roles, stage.target.caches
     rows = t.tile_rows * t.rows.per_block * t.tile_rows2 * t.rows2.per_block
@@ -114,8 +121,11 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
 
 def _reduction_is_compatible(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether the division of the reduction is compatible with the other knobs, shape (P,).
-    Sums that are read again have no non-temporal stores. If threads divide the reduction, packing
-    ahead and skipped padding are excluded. Steps at a distance are in one block."""
+
+    Sums that are read again have no non-temporal stores. If threads divide the reduction, the
+    setting is parallel, and prepacking and skipped padding are excluded. If steps that are not
+    adjacent are unrolled together, the reduction is not divided.
+    """
     stage = t.stage
     alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
     ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
@@ -127,7 +137,7 @@ def _reduction_is_compatible(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _remainders_exist(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether remainder tiles exist if a knob peels them, shape (P,)."""
+    """Return whether there are remainder tiles if `peel_remainders` is set, shape (P,)."""
     *rows, columns = (axis.extent % axis.size != 0 for axis in t.tiled_axes)
     ragged = np.any([columns & False, *rows], axis=0)
     ok: BoolArray = (t.peel_remainders == 0) | ragged | ((t.peel_remainders == 2) & columns)
@@ -144,8 +154,12 @@ def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether each tile can skip its padding, shape (P,). Rows must form one block and be
-    read in place, tiles be full, taps be unrolled, and few tiles be at the edges."""
+    """Return whether each tile can skip its padding, shape (P,).
+
+    This requires that (1) rows form one block and are read in place, (2) tiles are full or peeled,
+    (3) the taps in padding conditions are unrolled, (4) padded column operands are not packed, and
+    (5) few tiles are at the edges.
+    """
     stage = t.stage
     border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
@@ -171,8 +185,8 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether all operands to be prefetched are read in place, and another tile or row
-    follows, shape (P,)."""
+    """Return whether all operands to be prefetched are read in place and another tile or row
+    follows, shape (P,). The number of prefetches per iteration must be small."""
     stage = t.stage
     ok: BoolArray = np.ones(len(t.prefetch), np.bool_)
     in_place = ~t.copies_rows
@@ -190,9 +204,12 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether packing can be fused with the first tile, shape (P,). A panel must be one tile
-    wide and packed once for several tiles of rows, blocks of the reduction must be full, and no
-    other knob may change the loops."""
+    """Return whether packing can be fused with the first tile, shape (P,).
+
+    This requires that (1) a panel is one tile wide, (2) it is packed once for several tiles of
+    rows, (3) blocks of the reduction are full and have several unrolled iterations, (4) a stage
+    with an epilogue has one block of the reduction, and (5) no other knob changes the loops.
+    """
     stage = t.stage
     one = (t.columns.per_block == 1) & (t.rows.blocks == 1) & (t.rows2.blocks == 1)
     several = t.rows.per_block * t.rows2.per_block > 1

@@ -102,10 +102,13 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return the levels, (P,) each, at which columns are packed and rows are copied. They are the
-    levels over blocks of columns and of rows, or the innermost parallel level if that is further
-    inside. With `several` blocks of the reduction, they are the level over these blocks (for rows
-    only if it is further inside)."""
+    """Return the level at which columns are packed, and the level at which rows are copied, shape
+    (P,) each.
+
+    They are the levels over blocks of columns and of rows, or the innermost parallel level if that
+    is further inside. If the reduction has `several` blocks, columns are packed at the level over
+    these blocks. Rows are copied there only if that is further inside.
+    """
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
@@ -118,9 +121,12 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 def _blocks(
     t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
-    """Return for each axis (divided, filled), (P,) each: whether threads divide its blocks, and
-    whether a block contains code other than tiles. Such code is another loop fused into the same
-    parallel loop, or a copy. Copies are considered only if there are phases."""
+    """Return for each axis (divided, filled), shape (P,) each: whether threads divide its blocks,
+    and whether a block contains code other than tiles.
+
+    Such code is another loop that is fused into the same parallel loop, or a copy. Copies are
+    considered only if there are phases.
+    """
     copied = _last_copies(t, levels) if t.stage.phases else -1
     nothing = np.zeros(len(t.tile_rows), np.bool_)
     found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
@@ -133,7 +139,7 @@ def _blocks(
 
 
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
-    """Return the innermost level at which copies are made, or -1, shape (P,)."""
+    """Return the innermost level at which copies are made, or -1 if there are none, shape (P,)."""
     stage = t.stage
     columns, rows = copy_places(levels, t.k_count > 1)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
@@ -144,9 +150,11 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
 def _shares(
     t: TileSettings[IntArray], remainders: Mapping[str, RemainderTiles]
 ) -> dict[str, Number]:
-    """Return the fraction of iterations that conditions leave, by loop: for a batch axis of phases,
-    the fraction of rows that the phases have; for the steps of a reduction, the fraction that
-    phases and padding tests in outer loops leave."""
+    """Return the fraction of iterations that conditions leave, by loop.
+
+    For a batch axis of phases, it is the fraction of rows that the phases have. For the steps of a
+    reduction, it is the fraction that remains after phases and after padding tests in outer loops.
+    """
     stage = t.stage
     around = t.skips_around
     if not stage.view.guards and not around.any():
@@ -160,8 +168,8 @@ def _shares(
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Yield the tiles of a block, the steps of the reduction, and the unrolled levels: taps and
-    steps, then rows and vectors."""
+    """Yield the levels over the tiles of a block, the levels over the steps of the reduction, and
+    the unrolled levels. The unrolled levels are taps and steps, then rows and vectors."""
     stage = t.stage
     *rows, columns = t.tiled_axes
     inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction
@@ -194,10 +202,11 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
 
 
 def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
-    """Return a bit mask, (P,), of the accesses that are contiguous; see `Plan.dense_mask`."""
+    """Return a bit mask of the accesses that are contiguous, shape (P,), as in
+    `Plan.dense_mask`."""
     stage = t.stage
     bits = partial(bits_of, outline)
     panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)
-    # Prefetched data is as near as a copy, whatever its stride.
+    # Prefetched data is in the cache like a copy, at any stride.
     nearby = t.prefetches * bits(stage.nonresident)
     return np.asarray(panels | nearby | t.copies_rows * bits(stage.copyable), np.int64)

@@ -70,9 +70,12 @@ def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -
 
 
 def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses to nonresident column operands, read in place or for packing. The first
-    tile of each run of tiles is not prefetched. A prefetch is useless if half of the cache cannot
-    hold the line until its use. Rows at a stride below a page count as one run of a page."""
+    """Yield the accesses to nonresident column operands, read in place or for packing.
+
+    The first of several consecutive tiles is not prefetched. A prefetch is useless if half of the
+    cache cannot hold the line until its use. Rows at a stride below a page count as one run of a
+    page.
+    """
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
@@ -118,7 +121,7 @@ def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses to panels of the next batch."""
+    """Yield the accesses to the operands of the next batch's panels."""
     t, stage = nest.t, nest.stage
     prefetches = prefetches_panels(t)
     for read in stage.next_batch_panels:
@@ -131,8 +134,8 @@ def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
-    """Yield the accesses in short runs. With prefetches, only the first row of each block is
-    exposed. With a copy none is, because a copy loads many runs concurrently."""
+    """Yield the accesses in short runs. With prefetches, only the first row of each block waits for
+    memory. With a copy no row waits, because a copy loads many runs concurrently."""
     t, stage = nest.t, nest.stage
     if stage.short_runs:
         prefetches = t.prefetches
@@ -162,7 +165,7 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
             continue
         width = t.nr * read.dtype.bytes
         used = ~t.packs | (stage.column_dim(read) is None)
-        if not roles.is_reused:  # a line that is consumed completely need not survive
+        if not roles.is_reused:  # a completely used line need not stay cached
             used &= width < line_bytes
         used &= ~t.prefetches | (read not in stage.nonresident)
         lines = np.ceil(width / line_bytes)

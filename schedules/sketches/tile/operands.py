@@ -1,7 +1,9 @@
-"""Operands of a tile: which can be packed, prepacked, copied or prefetched.
+"""Operands of a tile, and the conditions under which they are packed, prepacked, copied or
+prefetched.
 
-A hardware prefetcher follows a run of lines after a few misses. If an operand outside a core's
-private caches is read in short or scattered runs, every run starts with such misses.
+A run is a range of contiguous elements that is read sequentially. A hardware prefetcher follows a
+run after a few misses. If an operand outside a core's private caches is read in short or scattered
+runs, every run starts with such misses.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ MOST_USES = 256
 
 @dataclass(frozen=True)
 class TileOperands:
-    """The operands of a stage of `workload` in tiles with `roles`. `epilogue` is the elementwise
-    stage computed from each tile, or None."""
+    """The operands of a stage in the tile sketch."""
 
     workload: Workload
     view: StageView
     roles: TileRoles
     target: Target
     epilogue: StageView | None = None
+    """The elementwise stage that is computed from each tile, or None."""
 
     @property
     def operands(self) -> tuple[StageRead, ...]:
@@ -60,8 +62,8 @@ class TileOperands:
         return read.own_dim(self.roles.columns.name, batch)
 
     def is_transposed(self, read: StageRead) -> bool:
-        """Return whether panels are filled by transposing register blocks, because the tensor is
-        contiguous along another dimension than the columns."""
+        """Return whether panels are filled by transposing register blocks. This is done if the
+        tensor is contiguous along another dimension than the columns."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
             not read.padded
@@ -72,8 +74,8 @@ class TileOperands:
         )
 
     def _has_box(self, read: StageRead) -> bool:
-        """Return whether a block of the tensor is a box: no index divides a loop inside a block.
-        Batch loops are outside all blocks and may be divided."""
+        """Return whether a block of the tensor is a box, that is, whether no index divides a loop
+        inside a block. Batch loops are outside all blocks, so an index may divide them."""
         batch = {loop.name for loop in self.roles.batch}
         return all(
             isinstance(atom, Var) or atom.numerator.vars() <= batch
@@ -84,9 +86,12 @@ class TileOperands:
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
         """Column operands that can be packed before the first call: constant inputs that only this
-        stage reads. Any other reader would have to read this stage's panels. An operand is excluded
-        if each batch reads only a range of its column dimension, because the range may start inside
-        a panel."""
+        stage reads.
+
+        Any other reader would have to read this stage's panels. An operand is excluded if each
+        batch reads only a range of its column dimension, because the range may start inside a
+        panel.
+        """
         constants = {tensor.name for tensor in self.workload.constants}
         return tuple(
             read
@@ -105,8 +110,8 @@ class TileOperands:
         return names == {self.view.name}
 
     def packed_inside(self, ahead: bool) -> tuple[StageRead, ...]:
-        """Return the column operands that are packed in every call: all, or with `ahead` those that
-        are not prepacked."""
+        """Return the column operands that are packed in every call. If `ahead`, operands that can
+        be prepacked are excluded."""
         gone = self.prepacked if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
@@ -180,8 +185,11 @@ class TileOperands:
     @cached_property
     def next_batch_panels(self) -> tuple[StageRead, ...]:
         """Column operands whose panels of the next batch are not cached. They are prefetched
-        together with rows. Each batch reads a separate part, contiguous along the reduction; one
-        part fits half of the private caches, but all parts together do not."""
+        together with rows.
+
+        Each batch reads a separate part, contiguous along the reduction. One part fits half of the
+        private caches, but all parts together do not.
+        """
         roles, own = self.roles, self.target.own_cache_bytes
         batches = [loop for loop in roles.batch if loop.extent > 1]
         if not batches or not self.page_strided_operands or self.epilogue:
@@ -217,8 +225,8 @@ class TileOperands:
 
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
-        """The `short_runs` that can be prefetched: none if a tile of columns of an epilogue may
-        span two groups and read runs of both."""
+        """The `short_runs` that can be prefetched. There are none if a tile of columns of an
+        epilogue may contain two groups and read runs of both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
@@ -239,6 +247,7 @@ class TileOperands:
 
 
 def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:
-    """Return whether rows are so close that hardware prefetchers continue from one to the next."""
+    """Return whether rows are so close that hardware prefetchers continue from one row to the
+    next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

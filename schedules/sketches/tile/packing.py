@@ -1,7 +1,7 @@
 """Copies of the operands of tiles: panels of columns, blocks of rows, and prepacked constants.
 
-Fused packing: the first tile of rows copies the columns of each step while it computes; later tiles
-reuse the panel.
+In fused packing, the first tile of rows copies the columns of each step while it computes. Later
+tiles reuse the panel.
 
     pack: for k: P[k] = B[k]                  tile 0: for k: P[k] = B[k]; acc += A[k] * P[k]
     for t: for k: acc += A[t, k] * P[k]  ->   for t in 1..: for k: acc += A[t, k] * P[k]
@@ -44,21 +44,25 @@ on most machines. Half and twice the distance are equally fast."""
 
 @dataclass(frozen=True)
 class Packing:
-    """Emits the copies for tiles whose sums are in `buffer`. `filling` has the loops that fill each
-    panel, by dimension of the operand."""
+    """Emits the copies for tiles whose sums are in `buffer`."""
 
     w: TraceWriter
     t: TileSettings[int]
     buffer: str
     filling: dict[str, dict[int, str]] = field(default_factory=dict)
+    """The loops that fill each panel, by panel name and dimension of the operand."""
 
     @property
     def k(self) -> TileStage:
         return self.t.stage
 
     def write(self, column_place: str, row_place: str, ko: str) -> None:
-        """Copy operands inside these loops over blocks of columns and of rows, or inside the loop
-        `ko` over blocks of the reduction if there are several."""
+        """Emit the copies of operands.
+
+        `column_place` and `row_place` are the loops over blocks of columns and of rows. Operands
+        are copied inside these loops. If the reduction has several blocks, they are copied inside
+        `ko`, the loop over these blocks (rows only if `ko` is inside `row_place`).
+        """
         k, t, w = self.k, self.t, self.w
         name_of, blocked = k.view.name, t.k_count > 1
         if t.copies_rows:
@@ -97,8 +101,8 @@ class Packing:
                     w.do(Parallel(panel))
 
     def _depth_of(self, read: StageRead) -> Callable[[int], int]:
-        """Return a function from a dimension of `read` to its nesting depth in the loops of the
-        reduction. A panel stored in this order is read sequentially."""
+        """Return a function that maps a dimension of `read` to its nesting depth in the loops of
+        the reduction. A panel that is stored in the order of this depth is read sequentially."""
         roles, taps = self.k.roles, self.k.short_taps()
         unrolled = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
         outside = [loop for loop in roles.taps if loop not in unrolled]
@@ -111,8 +115,9 @@ class Packing:
         return depth
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
-        """Lay out the copy as panels of one tile of columns each, with the reduction outside and
-        the columns inside. Return the loop over panels, or "" if there is only one column."""
+        """Lay out the copy as panels, each as wide as one tile of columns, with the reduction
+        outside and the columns inside. Return the loop over panels, or "" if there is only one
+        column."""
         w, nr = self.w, self.t.nr
         dim = self.k.column_dim(read)
         assert dim is not None
@@ -154,8 +159,8 @@ class Packing:
 
 
 def fuse_packing(packing: Packing, depth: list[str]) -> None:
-    """Fuse packing into the first tile, after all other steps except the parallel ones. `depth` are
-    the loops of the reduction that are not unrolled, outermost first."""
+    """Fuse packing into the first tile. All steps that change the loops of tiles must have been
+    emitted. `depth` are the loops of the reduction that are not unrolled, outermost first."""
     w, t, stage = packing.w, packing.t, packing.t.stage
     sums = f"{stage.view.name}.acc"
     step_cycles = t.sums * t.unrolled_copies
@@ -186,8 +191,8 @@ def _peel_first_tile(w: TraceWriter, pack: str, sums: str, reduction: str) -> No
 
 
 def _merge(w: TraceWriter, pack: str, walked: dict[str, str], unroll: int) -> None:
-    """Merge the loops of the copy into the loops of the reduction. `walked` maps the former to the
-    latter."""
+    """Merge the loops of the copy into the loops of the reduction. `walked` maps each loop of the
+    copy to its loop of the reduction."""
     serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
     inside = [name for name in serial if name not in walked]
     own = list(walked)

@@ -1,6 +1,6 @@
 """The knob `prefetch` of a tile: the prefetched operands, their conditions, and the trace steps.
 
-A piece of an operand is the part that is used until a loop moves to the next part. The innermost
+A piece of an operand is the part that is used until a loop advances to the next part. The innermost
 such loop prefetches the next piece while it computes on the current one. The prefetches are
 distributed over the longest of the loops that reuse a piece:
 
@@ -29,8 +29,11 @@ from .settings import M, TileSettings
 
 
 def prefetches_panels(t: TileSettings[M]) -> BoolArray:
-    """Return whether the panels of the next batch are prefetched, shape (P,). A batch must be one
-    block in every axis, with enough tiles of rows to distribute the prefetches over."""
+    """Return whether the panels of the next batch are prefetched, shape (P,).
+
+    A batch must be one block along every axis, with enough tiles of rows to distribute the
+    prefetches over.
+    """
     stage = t.stage
     if not stage.next_batch_panels:
         return np.zeros_like(t.prefetch, np.bool_)
@@ -40,15 +43,18 @@ def prefetches_panels(t: TileSettings[M]) -> BoolArray:
 
 
 def panel_lines_per_step(t: TileSettings[M]) -> M:
-    """Return the prefetches per iteration of the innermost loop: a line per column, over all tiles
-    of rows."""
+    """Return the number of prefetches per iteration of the innermost loop, shape (P,). Tiles of
+    rows share the prefetches of one line per column."""
     return -(-t.nr // t.rows.per_block)
 
 
 def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """Return the largest number of prefetches of a nonresident operand per iteration of the
-    innermost loop that is not unrolled, shape (P,). Tiles of rows share them. If an operand is not
-    read forwards, the result exceeds `MOST_PREFETCHES`."""
+    """Return the largest number of prefetches of a nonresident operand, shape (P,). It is counted
+    per iteration of the innermost loop that is not unrolled.
+
+    Tiles of rows share the prefetches. If an operand is not read forwards, the result exceeds
+    `MOST_PREFETCHES`.
+    """
     stage = t.stage
 
     def count(tile: int, taps: int, shared: int) -> tuple[float]:
@@ -68,8 +74,8 @@ def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
 
 
 def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """Return the distinct runs that an iteration of the loop around the innermost one reads, shape
-    (P,)."""
+    """Return the number of distinct runs that one iteration of the loop around the innermost loop
+    reads, shape (P,)."""
     stage = t.stage
     roles = stage.roles
 
@@ -87,8 +93,11 @@ def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
 def write_prefetches(
     w: TraceWriter, t: TileSettings[int], buffer: str, tiles: Mapping[str, str], depth: list[str]
 ) -> None:
-    """Emit the prefetches for tiles whose sums are in `buffer`. `tiles` are the loops over tiles by
-    axis; `depth` are the loops of the reduction that are not unrolled, outermost first."""
+    """Emit the prefetches for tiles whose sums are in `buffer`.
+
+    `tiles` are the loops over tiles by axis. `depth` are the loops of the reduction that are not
+    unrolled, outermost first.
+    """
     stage = t.stage
     leaf, chain = w.update_of(buffer)
     names = [loop.var for loop in chain]

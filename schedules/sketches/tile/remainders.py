@@ -1,4 +1,5 @@
-"""Remainder tiles and tiles that touch padding: which of them are peeled."""
+"""Remainder tiles and tiles that touch padding. It is determined here which of them have separate
+code (are peeled)."""
 
 from __future__ import annotations
 
@@ -46,8 +47,11 @@ class RemainderTiles(NamedTuple):
 def remainder_tiles(
     t: TileSettings[IntArray], blocks: Mapping[str, tuple[BoolArray, BoolArray]]
 ) -> dict[str, RemainderTiles]:
-    """Return the remainder tiles along all tiled axes, by loop. `blocks` states for each axis
-    whether threads divide its blocks, and whether a block contains other code than tiles."""
+    """Return the remainder tiles along all tiled axes, by loop.
+
+    `blocks` states for each axis whether threads divide its blocks, and whether a block contains
+    code other than tiles.
+    """
     found, border = {}, t.stage.border
     for axis in t.tiled_axes:
         peels = t.peel_remainders >= (2 if axis is t.columns else 1)
@@ -75,7 +79,7 @@ def _remainder(
     has_code = peels & ragged & (apart | alike)
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
-    # no loop over the last tiles of a block
+    # whether the last tiles of a block have no loop
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)
     shared = np.where(has_code, blocks / axis.tiles, 1.0)
     full = np.where(cut, extent // size * size / extent, 1.0)

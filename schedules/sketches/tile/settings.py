@@ -17,7 +17,7 @@ from ..knobs import POWERS, N, knob, nontemporal_knob, nontemporal_values, setti
 from .stage import MAX_TAPS, TileStage
 
 M = TypeVar("M", IntArray, int)
-"""Type of a value for many settings, or for one."""
+"""Type of a value: an array (P,) for P settings, or an integer for one setting."""
 
 
 def _up_to(*most: int) -> range:
@@ -25,8 +25,8 @@ def _up_to(*most: int) -> range:
 
 
 def _counts(most: int) -> tuple[int, ...]:
-    """Return the numbers of blocks for an axis of `most` tiles: powers of two, three times powers
-    of two, and `most` divided by powers of two."""
+    """Return the numbers of blocks for an axis of `most` tiles. They are powers of two, three times
+    powers of two, and `most` divided by powers of two."""
     found = {n for x in range(most.bit_length()) for n in (1 << x, 3 << x, -(-most >> x))}
     return tuple(sorted(n for n in found if n <= most))
 
@@ -46,8 +46,8 @@ def _unrolled_steps(stage: TileStage) -> tuple[int, ...]:
 
 
 def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
-    """Return the values of `split_reduction`. They include several parts if output tiles are fewer
-    than threads need, the reduction is long and it has no epilogue.
+    """Return the values of `split_reduction`. They include several parts if (1) there are fewer
+    output tiles than threads need, (2) the reduction is long, and (3) it has no epilogue.
 
     Each part has a separate accumulation buffer (RFactor). One thread adds the parts in order at
     the end. Every element is thus a sum of the same products, in an order that depends on the trace
@@ -98,22 +98,24 @@ class TileKnobs(Generic[N]):
     pack_columns: N = knob(
         lambda tile: (0, *(1,) * bool(tile.packable), *(2,) * bool(tile.prepacked))
     )
-    """Whether column operands are packed: in each call (1), or constants before the call (2)."""
+    """When column operands are packed: not at all (0), in each call (1), or constants before the
+    first call (2)."""
     fuse_packing: N = knob(lambda tile: switch(tile.fusable_panels))
-    """Whether the first tile of rows packs while it computes, see `packing.py`."""
+    """Whether the first tile of rows packs panels while it computes."""
     copy_rows: N = knob(lambda tile: switch(tile.can_copy_rows))
     """Whether blocks of row operands are copied, including the zeros of padding."""
     skip_padding: N = knob(lambda tile: switch(tile.can_skip_padding))
     """Whether products with the zeros of padding are skipped."""
     peel_remainders: N = knob(lambda tile: (0, 1, 2))
-    """Whether incomplete tiles of rows (1), or of rows and columns (2), have separate code."""
+    """Which incomplete tiles have separate code: none (0), those of rows (1), or those of rows and
+    columns (2)."""
     nontemporal_stores: N = nontemporal_knob(_nontemporal)
     parallel: N = knob(
         lambda tile: range(2 + tile.roles.is_reused) if tile.target.threads > 1 else (0,)
     )
     """Number of loops over blocks that threads divide, outermost first."""
     prefetch: N = knob(lambda tile: switch(tile.prefetchable))
-    """Whether the next pieces of operands are prefetched, see `prefetch.py`."""
+    """Whether the next parts of operands are prefetched while the current parts are used."""
     split_reduction: N = knob(_reduction_parts)
     """Number of equal parts of the reduction that threads sum independently."""
 
@@ -184,13 +186,14 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def rows_tested(self) -> M:
-        """Number of second rows for which padding is tested along taps that are not unrolled."""
+        """Number of rows along the second row axis for which padding is tested along taps that are
+        not unrolled."""
         found: M = self.stage.rows_tested[self.unroll_window]
         return found
 
     @property
     def together(self) -> M:
-        """Steps of the main loop that one iteration covers if steps are unrolled."""
+        """Number of iterations of the main loop that one unrolled iteration covers."""
         return self.stage.step_distance * self.unroll_reduction
 
     @property
@@ -231,19 +234,19 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def skips_in_tiles(self) -> BoolArray:
-        """Whether each tile decides which padding to skip."""
+        """Whether tests in each tile skip its padding."""
         return _holds(np.equal(self.skip_padding, 1)) & ~self.copies_rows
 
     @property
     def skips_around(self) -> BoolArray:
-        """Whether loops outside the tiles decide which padding to skip. Rows are then copied."""
+        """Whether tests in loops outside the tiles skip padding. Rows are then copied."""
         return _holds(np.equal(self.skip_padding, 1)) & self.copies_rows
 
 
 @dataclass(frozen=True)
 class TileBlocks(Generic[M]):
-    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles. Without a `loop` the
-    axis has one element."""
+    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles. If `loop` is None,
+    the axis has one element."""
 
     loop: StageLoop | None
     size: M

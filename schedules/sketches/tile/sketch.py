@@ -37,7 +37,7 @@ from .trace import TileTrace
 
 @dataclass(frozen=True)
 class TileSketch(TileChoices):
-    """The tile sketch; see the module docstring."""
+    """The sketch of a reduction that is computed one register tile at a time."""
 
     name = "tile"
 

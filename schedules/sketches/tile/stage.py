@@ -28,15 +28,18 @@ MOST_SHARES = 1024
 """Size of the cache of `shares_left`: a search has few different arguments, each many times."""
 
 MAX_BODY = 96
-"""Largest number of multiply-adds in a body whose unrolled steps share loads (taps, or windows of
-neighbouring rows). The limit is half of this if steps share nothing, and twice this if no loop
-remains. Source: measured on a Zen 5. With seven taps, tiles of six, eight and twelve rows reach
-0.70, 0.78 and 0.92 of the bound. LLVM moves the loads of longer bodies to their front."""
+"""Largest number of multiply-adds in an unrolled body whose steps share loads, as taps and windows
+of neighbouring rows do.
+
+The limit is half of this if steps share nothing, and twice this if no loop remains. It was measured
+on a Zen 5. With seven taps, tiles of six, eight and twelve rows reach 0.70, 0.78 and 0.92 of the
+bound. LLVM moves the loads of longer bodies to their front.
+"""
 
 
 @dataclass(frozen=True)
 class TileStage(TileOperands):
-    """The stage `view` with `roles` on `target`. If there is an `epilogue`, the reduction is
+    """A reduction with its roles in the tile sketch. If there is an `epilogue`, the reduction is
     computed inside the loops of the epilogue."""
 
     @property
@@ -80,8 +83,8 @@ class TileStage(TileOperands):
 
     @cached_property
     def border(self) -> Border | None:
-        """The padding that tiles can skip, or None if there is none or its taps cannot be
-        unrolled."""
+        """The padding that tiles can skip. It is None if there is no such padding or its taps
+        cannot be unrolled."""
         roles = self.roles
         if roles.is_reused and not roles.rows:
             return None
@@ -94,16 +97,19 @@ class TileStage(TileOperands):
 
     @cached_property
     def padding(self) -> tuple[Cond, ...]:
-        """All padding conditions. Loops outside a tile can test those that they decide."""
+        """All padding conditions. A loop outside a tile can test the conditions that it decides."""
         reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
 
     @cached_property
     def rows_tested(self) -> IntArray:
-        """Number of second rows whose padding is tested along taps that are not unrolled, by number
-        of unrolled taps. It is all second rows if the unrolled taps have padding too, because their
-        copies differ."""
+        """Number of rows along the second row axis for which padding is tested along taps that are
+        not unrolled. It is an array, indexed by the number of unrolled tap loops.
+
+        All rows count if the unrolled taps have padding too, because the copies of a row then
+        differ.
+        """
         rows, taps = self.roles.rows[1], [loop.name for loop in self.short_taps()]
         ranges = {name: Interval(0, extent - 1) for name, extent in self._extents.items()}
         conds = [cond for cond in self.padding if rows.name in cond.index.vars()]
@@ -125,19 +131,19 @@ class TileStage(TileOperands):
 
     @cached_property
     def shares_left(self) -> Callable[..., tuple[float, ...]]:
-        """`_shares_left` with a cache."""
+        """The method `_shares_left` with a cache of its results."""
         return lru_cache(MOST_SHARES)(self._shares_left)
 
     def _shares_left(
         self, several: int, several2: int, taps: int, skips: int, *units: int
     ) -> tuple[float, ...]:
-        """Return the fractions of iterations that conditions leave. For each phase it is the
-        fraction of rows that the phase has. The last value is the fraction of the reduction that
-        phases and, if `skips`, padding tests outside the tiles leave.
+        """Return the fractions of iterations that conditions leave.
 
-        `several` and `several2`: whether tiles have more than one row and second row. `taps`:
-        number of unrolled taps. `units`: elements that one condition covers along each of
-        `phase_rows`.
+        There is one value for each phase: the fraction of rows that the phase has. The last value
+        is the fraction of the reduction that remains after phases and, if `skips`, after padding
+        tests outside the tiles. `several` and `several2` state whether tiles have more than one row
+        along the first and the second row axis. `taps` is the number of unrolled tap loops. `units`
+        are the numbers of elements that one condition covers along each of `phase_rows`.
         """
         by = dict(zip(self.phase_rows, units, strict=True))
         of_phases = {phase: self._share_of([guard], by) for phase, _, guard in self.phases}
@@ -155,8 +161,9 @@ class TileStage(TileOperands):
         return found / max(prod(extents.values()), 1)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
-        """Return the padding conditions that loops outside the innermost loop of a tile decide, for
-        a tile with `rows` and `rows2` rows."""
+        """Return the padding conditions that loops outside the innermost loop of a tile can test. A
+        tile has `rows` and `rows2` rows along the two row axes, and `tap_unroll` unrolled tap
+        loops."""
         roles = self.roles
         within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
         within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
@@ -164,21 +171,22 @@ class TileStage(TileOperands):
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
     def decides_around(self, rows: IntArray, rows2: IntArray, taps: IntArray) -> BoolArray:
-        """Return whether loops outside a tile decide some padding, shape (P,). Tiles have `rows`
-        and `rows2` rows and `taps` unrolled tap loops."""
+        """Return whether loops outside a tile can test some padding condition, shape (P,). Tiles
+        have `rows` and `rows2` rows along the two row axes, and `taps` unrolled tap loops."""
         several = (rows > 1).astype(np.int64), (rows2 > 1).astype(np.int64)
         return self._decided[(*several, taps)]
 
     @cached_property
     def _decided(self) -> BoolArray:
-        """`decides_around` by whether tiles have several rows and second rows, and by unrolled
-        taps."""
+        """Results of `decides_around`, indexed by whether tiles have several rows, whether they
+        have several second rows, and the number of unrolled tap loops."""
         counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
         return np.reshape([bool(self.decided_around(*each)) for each in counts], (2, 2, -1))
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
-        """Batch axes that are phases, each with a guard and the other axes in it."""
+        """The batch axes that are phases (see `analysis/phases.py`), each with the other axes in a
+        guard, and the guard."""
         batch = {loop.name for loop in self.roles.batch}
         spatial = [guard for guard in self.view.guards if guard not in self.tap_guards]
         found = ((sorted(guard.index.vars() & batch)[:1], guard) for guard in spatial)
@@ -224,7 +232,8 @@ class TileStage(TileOperands):
 
     @property
     def is_read_in_place(self) -> bool:
-        """Whether copies are useless: vectors are shared without them, and padding is skipped."""
+        """Whether copies of rows are useless, because vectors are shared without them and padding
+        is skipped."""
         return self.is_sliding and (
             self.border is not None or not any(r.padded for r in self.operands)
         )
@@ -256,8 +265,11 @@ class TileStage(TileOperands):
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:
         """The column operands that the first tile of rows can pack: all that are packed in a call,
-        or none. Each must be contiguous along the columns, and each step of the reduction must read
-        a separate part of it."""
+        or none.
+
+        Each must be contiguous along the columns, and each step of the reduction must read a
+        separate part of it.
+        """
         view, packed = self.view, self.packed_inside(ahead=False)
         loops = {loop.name for loop in view.reduce if loop.extent > 1}
         fits = (
@@ -273,13 +285,14 @@ class TileStage(TileOperands):
 
     @cached_property
     def step_distance(self) -> int:
-        """Distance in reduction steps between steps that are unrolled together: 1, or if operands
-        are not reused, the number of steps that moves them by one vector."""
+        """Distance in reduction steps between steps that are unrolled together. It is 1 if operands
+        are reused, else the number of steps that moves the operands by one vector."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
     @cached_property
     def tap_copies(self) -> IntArray:
-        """Number of copies that unrolled tap loops make, by number of unrolled loops."""
+        """Number of copies that unrolled tap loops make, as an array indexed by the number of
+        unrolled loops."""
         return np.cumprod([1, *(loop.extent for loop in self.short_taps())], dtype=np.int64)
 
     def short_taps(self) -> tuple[StageLoop, ...]:

@@ -1,5 +1,4 @@
-"""Emission of the trace of one setting of the tile sketch: first the loops in order, then the
-copies."""
+"""Emit the trace of one setting of the tile sketch: first the loops in order, then the copies."""
 
 from __future__ import annotations
 
@@ -45,23 +44,24 @@ Names = Mapping[str, str]
 
 @dataclass
 class TileTrace:
-    """Emits the trace steps of settings `t`, whose plan has `levels` and `remainders`.
-
-    `buffer`: tensor of the sums. `main`: loop of the reduction. `part`: loop over parts of the
-    reduction. `shared`: loop that threads divide. `outer`: loops of the nest that contains the
-    tiles. `blocks`: loops over blocks, by the loops that they were split from.
-    """
+    """Emits the trace steps of settings `t`, whose plan has `levels` and `remainders`."""
 
     w: TraceWriter
     t: TileSettings[int]
     levels: list[LoopLevel]
     remainders: Mapping[str, RemainderTiles]
     buffer: str = ""
+    """The tensor of the sums."""
     main: str = ""
+    """The main loop of the reduction."""
     part: str = ""
+    """The loop over parts of the reduction."""
     shared: str = ""
+    """The loop that threads divide."""
     outer: Names = field(default_factory=dict)
+    """The loops of the nest that contains the tiles."""
     blocks: dict[str, str] = field(default_factory=dict)
+    """The loops over blocks, by the loops that they were split from."""
 
     @property
     def k(self) -> TileStage:
@@ -72,8 +72,8 @@ class TileTrace:
         return self.k.view.name
 
     def named(self, names: Names, *roles: str) -> list[LoopLevel]:
-        """Return the levels with one of `roles` (all if none is given), with the loop names of a
-        nest or "" for missing loops."""
+        """Return the levels with one of `roles`, or all levels if no role is given. Their loops
+        have the names of a nest, or "" for missing loops."""
         spatial = {loop.name for loop in self.k.view.spatial}
 
         def found(level: LoopLevel) -> LoopLevel:
@@ -152,10 +152,14 @@ class TileTrace:
         return called(made, DEPTH)[0], self._tiles(made, self.outer), called(made, STEPS)
 
     def _with_epilogue(self) -> tuple[str, Names, list[str]]:
-        """Arrange the loops of a stage inside the loops of its epilogue. Return the same loops as
-        `_alone`. If there is one block of the reduction, each tile is finished before the next.
-        Otherwise a block of tiles is summed in a private buffer, one block of the reduction at a
-        time, before the epilogue iterates over it."""
+        """Arrange the loops of a stage inside the loops of its epilogue. Return the loop over
+        blocks of the reduction, the loops over tiles, and the loops of the reduction that are not
+        unrolled.
+
+        If there is one block of the reduction, each tile is finished before the next. Otherwise a
+        block of tiles is summed in a private buffer, one block of the reduction at a time. Then the
+        epilogue iterates over this block of tiles.
+        """
         w, in_blocks = self.w, self.t.k_count > 1
         own = [loop.name for loop in (*reversed(self.k.roles.rows), self.k.roles.columns)]
         around, tiled = self.named(self.outer, BATCHES, BLOCKS), [self.outer[loop] for loop in own]
@@ -206,8 +210,8 @@ class TileTrace:
         return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
 
     def _peel_tiles(self, tiles: Names) -> None:
-        """Peel tiles that touch padding, and incomplete tiles of rows and columns if a knob
-        requests it."""
+        """Peel the tiles that touch padding if `skip_padding` is set, and the incomplete tiles if
+        `peel_remainders` is set."""
         border = self.k.border if self.t.skips_in_tiles else None
         for axis in self.t.tiled_axes:
             if border and axis.name in border.conds:
@@ -216,9 +220,12 @@ class TileTrace:
                 self._cut(axis, tiles[axis.name])
 
     def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
-        """Peel the remainder tile from the tile loop `name` of an axis, and the tiles outside the
-        range `clear` of tiles without padding. If threads divide the blocks or padding is peeled,
-        this is done in all blocks, otherwise in the last one."""
+        """Peel tiles from the tile loop `name` of an axis: the remainder tile, and the tiles
+        outside the range `clear` of tiles without padding.
+
+        If threads divide the blocks or padding is peeled, tiles of all blocks are peeled, otherwise
+        only those of the last block.
+        """
         w, remainder = self.w, self.remainders[axis.name]
         whole, others = axis.extent // axis.size, int(remainder.full_block_tiles[0])
         copies = w.copies(name)
@@ -235,7 +242,8 @@ class TileTrace:
                     w.do(Unroll(part))
 
     def _peel_steps(self, whole: str, step: str) -> None:
-        """Peel the last iteration if it has fewer steps than are unrolled together."""
+        """Peel the last iteration of the reduction if it has fewer steps than are unrolled
+        together."""
         w, distance = self.w, self.k.step_distance
         count, rest = divmod(self.k.roles.main.extent, self.t.together)
         if not rest:

@@ -1,4 +1,4 @@
-"""Register blocks that are loaded along one axis and used along another, that is, transposed.
+"""Register blocks that are transposed: they are loaded along one axis and used along another.
 
 A block is a square with as many elements along each side as a vector has lanes. Vectors are loaded
 along the axis `across`, which is contiguous in the operand, and transposed in registers. The
@@ -22,16 +22,18 @@ from ..statements import stage_outline
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """The transposed reads and their axes; see the module docstring."""
+    """The reads of a stage that are transposed, and the axes of their blocks."""
 
     across: StageLoop
+    """The axis along which vectors are loaded."""
     along: StageLoop
+    """The axis along which the transposed vectors are used."""
     reads: tuple[StageRead, ...]
 
 
 @dataclass(frozen=True)
 class TransposedStage(Knobbed[Arrays, Ints]):
-    """The stage `view` on `target` with the transposition `transposed`."""
+    """A sketch of the stage `view`, some reads of which are transposed."""
 
     workload: Workload
     view: StageView
@@ -71,8 +73,8 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
     @property
     def without_box(self) -> set[str]:
-        """Tensors with several reads, one of them transposed. A block is loaded for this read only,
-        not as a box of the tensor."""
+        """Tensors that have several reads, one of them transposed. A block is loaded for the
+        transposed read only, not as a box of the tensor."""
         tensors = [read.tensor for read in self.view.reads]
         return {r.tensor for r in self.transposed.reads if tensors.count(r.tensor) > 1}
 
@@ -94,8 +96,11 @@ def _last_index(read: StageRead) -> Affine:
 def can_be_transposed(
     view: StageView, read: StageRead, across: StageLoop, along: StageLoop
 ) -> bool:
-    """Return whether a block of `read` can be transposed and other reads of its tensor are
-    disjoint."""
+    """Return whether a block of `read` can be transposed.
+
+    The read must (1) be unconditional, (2) be contiguous along `across`, (3) be the only read of
+    its tensor with `across` in the last index, and (4) have rows that do not overlap along `along`.
+    """
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None

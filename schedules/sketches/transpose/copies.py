@@ -44,8 +44,8 @@ from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
 
 def find_transposition(view: StageView) -> Transposition | None:
-    """Return the transposition of `view`, or None if its strided reads have no common axis
-    `across`."""
+    """Return the transposition of `view`. Return None if its strided reads have no common axis
+    along which blocks can be loaded."""
     if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
@@ -60,8 +60,8 @@ def find_transposition(view: StageView) -> Transposition | None:
 
 
 def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
-    """Return `view` with all neighbouring axes fused for which it is possible, and the steps that
-    fuse them. Axes that are used in a condition or as a value are not fused."""
+    """Fuse all neighbouring axes of `view` for which it is possible. Return the new view and the
+    steps that fuse them. Axes that are used in a condition or as a value are not fused."""
     steps: list[Fuse] = []
     if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
         return view, ()
@@ -78,7 +78,8 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
 
 
 def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
-    """Return whether one loop can replace `outer` and `inner` in `read`, or it uses neither."""
+    """Return whether one loop can replace `outer` and `inner` in `read`. This is so if `read` uses
+    neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
     at = _dim(read, outer)
@@ -104,8 +105,8 @@ def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRea
 
 
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
-    """Return the sketch of a stage that transposes an operand, or None. Axes are fused only if
-    `across` or `along` is then a fused axis."""
+    """Return the sketch of a stage that transposes an operand, or None if it transposes none. Axes
+    are fused only if a side of the blocks is then along a fused axis."""
     for one, steps in (with_fused_axes(view), (view, ())):
         found = find_transposition(one)
         apart = {loop.name for loop in view.spatial}
@@ -116,11 +117,14 @@ def transpose_sketch(workload: Workload, view: StageView, target: Target) -> Tra
 
 @settings
 class TransposeSettings(Generic[N]):
-    """Knobs of transpositions. `tile_rows` and `tile_columns` are the numbers of blocks in a piece.
-    They determine how much of each line, page and cache set is used before it is evicted."""
+    """Knobs of transpositions. A piece is the part of the result that one iteration of the tile
+    loops computes."""
 
     tile_rows: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.across), usual=1)
+    """Number of register blocks in a piece along `across`. Together with `tile_columns`, it
+    determines how much of each line, page and cache set is used before it is evicted."""
     tile_columns: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.along), usual=1)
+    """Number of register blocks in a piece along `along`."""
     buffer_output: N = knob(lambda sketch: switch(sketch.can_buffer))
     """Whether a piece is collected in a buffer and then written row by row."""
     parallel: N = parallel_knob(lambda sketch: sketch.blocks > 1)
@@ -131,7 +135,8 @@ class TransposeSettings(Generic[N]):
 
 @dataclass(frozen=True)
 class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSettings[int]]):
-    """The transpose sketch; see the module docstring."""
+    """The sketch of an elementwise stage that reads a tensor along one axis and writes along
+    another."""
 
     name = "transpose"
     SETTINGS = TransposeSettings
@@ -141,8 +146,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     @property
     def without_box(self) -> set[str]:
-        """All transposed tensors if loops are fused, because the tensors have a separate axis for
-        each loop; otherwise as in `TransposedStage`."""
+        """Tensors of which blocks are loaded for a read, not as a box. If loops are fused, these
+        are all transposed tensors, because the tensors have a separate axis for each loop."""
         found = {read.tensor for read in self.transposed.reads}
         return found if self.fused else super().without_box
 
@@ -168,9 +173,11 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     def plan(self, settings: IntArray) -> Plan:
         """Return a plan of the other axes, pieces along both axes, blocks, and elements of a block.
-        Pieces along the result's axis are outside if pieces along the other axis are too few for
-        the threads. The innermost loop over blocks is along `across` if rows are collected,
-        otherwise along `along`."""
+
+        Pieces along `along` are outside if pieces along `across` are too few for the threads. If
+        rows are collected, the innermost loop over blocks is along `across`, otherwise along
+        `along`.
+        """
         v = self.values(settings)
         across, along = self.pair
         high, wide = v.tile_rows * self.lanes, v.tile_columns * self.lanes
@@ -193,8 +200,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return the leaves of the blocks, and of the rows of each collected piece after its
-        blocks."""
+        """Return the leaves of the blocks. For a collected piece, the leaves that write its rows
+        follow."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
             for block in piece.divided(nest.levels(BLOCKS)):
@@ -203,9 +210,12 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return found
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Return the buffered pieces, and the runs of rows that end with a piece, of the operands
-        and of a result without non-temporal stores. Only a single last column of a buffer is
-        gathered."""
+        """Return the memory use: the buffers of collected pieces, and the runs in which the
+        operands and the result are accessed.
+
+        A run ends at the end of a piece. Non-temporal stores of the result do not count. In a
+        buffer, only a single last column is gathered.
+        """
         v, nest = self.values(settings), BlockNest(self, self.plan(settings))
         size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
         for piece, collected in self.pieces(nest, settings):
@@ -234,8 +244,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return MemoryUse(tuple(copies), distant)
 
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
-        """Yield the pieces of the nests of `settings`, and whether each is collected, (P,). A piece
-        with one vector per row is not collected."""
+        """Yield the pieces of the nests of `settings`, and whether each piece is collected, shape
+        (P,). A piece with one vector per row is not collected."""
         collects = self.values(settings).buffer_output > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
@@ -279,8 +289,8 @@ class _BlockCopy(BlockWriter):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:
-        """Emit one piece in register blocks. The inner loop over blocks is along the operands'
-        contiguous axis if rows are collected, otherwise along the result's."""
+        """Emit one piece in register blocks. If rows are collected, the inner loop over blocks is
+        along the contiguous axis of the operands, otherwise along that of the result."""
         w, nest, blocks = self.w, self.nest, self.nest.levels(BLOCKS)
         across, along = part.loops[nest.across], part.loops[nest.along]
         if is_collected:
@@ -295,8 +305,8 @@ class _BlockCopy(BlockWriter):
             self.transpose(block.piece, block.place, (row,), column)
 
     def _collect(self, place: str, across: str, along: str) -> None:
-        """Store the results of a piece in a private buffer, one panel per vector of a row, and then
-        write it row by row. The runs that are written are longer than a line per row."""
+        """Store the results of a piece in a private buffer, one panel per vector of a row. Then
+        write the piece row by row, so that more than a cache line is written per row."""
         w = self.w
         leaf, _ = w.writer_of(self.name, place)
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())

@@ -1,5 +1,4 @@
-"""Pieces: the parts of a nest around register blocks. Along each axis there are full pieces and
-remainders.
+"""Pieces: the parts of a nest around register blocks. Each axis has full pieces and remainders.
 
 Pieces are computed from the levels of a plan for P settings together. Leaves describe the
 operations in them, and `BlockWriter` emits the loops of the pieces of one setting.
@@ -28,14 +27,15 @@ from .blocks import TransposedStage
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """A loop whose iterations are pieces. `sides`: elements of a piece along each axis, (P,) each.
-    `runs`: total number of iterations. `alone`: whether no loop around it is along the same
-    axes."""
+    """A loop whose iterations are pieces."""
 
     loop: LeafLoop
     sides: Mapping[str, IntArray]
+    """Number of elements of a piece along each axis, shape (P,)."""
     runs: Number
+    """Total number of iterations."""
     alone: BoolArray
+    """Whether no loop around this loop is along the same axes."""
 
     @property
     def side(self) -> int:
@@ -49,7 +49,8 @@ class BlockPiece:
         return self.side * int(np.asarray(self.loop.trip_count).item())
 
     def divided(self, levels: Iterable[Level]) -> list[BlockPiece]:
-        """Return the pieces into which loops of `levels`, outermost first, divide an iteration."""
+        """Return the pieces into which loops of `levels` divide one iteration. The outermost level
+        is first."""
         pieces = [self]
         for level in levels:
             pieces = [new for piece in pieces for new in piece.cut(level)]
@@ -57,8 +58,11 @@ class BlockPiece:
 
     def cut(self, level: Level, *shorter: int) -> list[BlockPiece]:
         """Return the pieces of one level: full steps, then the `shorter` steps within the
-        remainder, and then the rest, if any setting has them. Threads divide the loop if the level
-        is parallel and no loop around it is along the same axes."""
+        remainder, and then the rest. Pieces that no setting has are omitted.
+
+        Threads divide the loop if the level is parallel and no loop around it is along the same
+        axes.
+        """
         axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
         for size in (np.where(level.present, level.step, left), *shorter, None):
@@ -73,8 +77,8 @@ class BlockPiece:
 
 
 class BlockNest:
-    """The nests of `plan`, with axes named by their numbers. `across` and `along` are as in
-    `blocks.py`."""
+    """The nests of `plan`. Axes are named by their numbers. Blocks are loaded along the axis
+    `across` and used along the axis `along`."""
 
     def __init__(self, sketch: TransposedStage[Any, Any], plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
@@ -104,14 +108,17 @@ class BlockNest:
         return own_place(self.sketch.view, self._names)
 
     def is_block(self, read: StageRead, high: IntArray) -> Truth:
-        """Return whether `read` is transposed in blocks of height `high`. A single row is not if
-        the block is not a box of its tensor; it is then read in place."""
+        """Return whether `read` is transposed in blocks of height `high`. A block with one row that
+        is not loaded as a box of its tensor is read in place instead."""
         return (high > 1) | (read.tensor not in self.sketch.without_box)
 
     def block(self, piece: BlockPiece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
-        """Yield the leaves of blocks with the height of a piece and the width `wide`, `copies` of
-        them along the result. Vectors are loaded along `across` and used along `along`. A block of
-        n rows is transposed in log2(n) steps, each of which shuffles all vectors."""
+        """Yield the leaves of `copies` blocks side by side along the result. They have the height
+        of `piece` and the width `wide`.
+
+        Vectors are loaded along `across` and used along `along`. A block of n rows is transposed in
+        log2(n) steps, each of which shuffles all vectors.
+        """
         loop, high, does = piece.loop, piece.sides[self.across], self._does
         across, along = self.across, self.along
         straight = []
@@ -142,15 +149,17 @@ class BlockNest:
 
 @dataclass(frozen=True, slots=True)
 class PieceLoops:
-    """Names of the loops along the axes of `piece`, outermost first, inside its loop `place`."""
+    """The names of the loops of a piece."""
 
     piece: BlockPiece
     loops: Mapping[str, str]
+    """The loop along each axis of the piece, outermost first."""
     place: str = ""
+    """The loop whose iterations are the pieces."""
 
 
 class BlockWriter:
-    """Emits the steps of `nest`, which has a single setting, piece by piece."""
+    """Emits the steps of `nest` piece by piece. The nest must have a single setting."""
 
     def __init__(self, writer: TraceWriter, nest: BlockNest) -> None:
         self.w, self.nest, self.sketch = writer, nest, nest.sketch
@@ -193,7 +202,8 @@ class BlockWriter:
         return outer, within
 
     def divided(self, part: PieceLoops, levels: Sequence[Level]) -> list[PieceLoops]:
-        """Split the loops of `part` by `levels`, outermost first."""
+        """Split the loops of `part` by `levels`, outermost first. Return the loops of the resulting
+        pieces."""
         if not levels:
             return [part]
         level, *inner = levels
@@ -211,9 +221,11 @@ class BlockWriter:
         return found
 
     def transpose(self, piece: BlockPiece, place: str, rows: Sequence[str], lanes: str) -> None:
-        """Load the elements that loop `place` needs along `across`, the axis of the last of the
-        inner loops `rows`, and use them in vectors with the loop `lanes` along `along`. Other reads
-        of the tensors remain in place."""
+        """Load the transposed reads in loop `place` as blocks, and use them in vectors.
+
+        Vectors are loaded along the last of the inner loops `rows`, and used along the loop
+        `lanes`. Other reads of the tensors remain in place.
+        """
         self.w.reorder(*rows, lanes)
         high = piece.sides[self.nest.across]
         for read in self.sketch.transposed.reads:

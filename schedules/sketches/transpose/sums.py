@@ -31,8 +31,8 @@ from .pieces import BlockNest, BlockPiece, BlockWriter
 
 
 def find_transposed_sum(view: StageView) -> Transposition | None:
-    """Return the transposition of reduction `view`, or None if it does not read operands in both
-    directions. The sum is over `across`."""
+    """Return the transposition of the reduction `view`. Return None if the reduction does not read
+    operands both along and across its loop. The sum is over `across`."""
     if not view.is_reduction or view.axis_splits or view.phase_steps or view.guards:
         return None
     last = view.spatial[-1:] if view.spatial and view.spatial[-1].extent > 1 else ()
@@ -71,7 +71,7 @@ class TransposedSumSettings(Generic[N]):
 class TransposedSumSketch(
     TransposedStage[TransposedSumSettings[IntArray], TransposedSumSettings[int]]
 ):
-    """The transposed-sum sketch; see the module docstring."""
+    """The sketch of a reduction that reads one tensor along its loop and another across it."""
 
     name = "transposed_sum"
     SETTINGS = TransposedSumSettings
@@ -83,7 +83,7 @@ class TransposedSumSketch(
 
     def plan(self, settings: IntArray) -> Plan:
         """Return a plan of the other axes, pieces of `tile_columns` vectors, and the reduction of
-        each."""
+        each piece."""
         v, many = self.values(settings), self.has_many_others
         share, (across, along) = v.parallel > 0, self.pair
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
@@ -99,9 +99,12 @@ class TransposedSumSketch(
         return Plan(self.outline, levels, len(share))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return the leaves. The sums are computed in pieces: of `tile_columns` vectors, of one
-        vector, then the remainder. Each piece loops over the whole reduction, one block at a time.
-        If the vectorised axis is a reduction axis, a horizontal sum follows."""
+        """Return the leaves.
+
+        The sums are computed in pieces: first of `tile_columns` vectors, then of one vector, then
+        the remainder. Each piece loops over the whole reduction, one block at a time. If the
+        vectorised axis is a reduction axis, a horizontal sum follows.
+        """
         nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
         along, found = nest.along, list[Leaf]()
         sums = AccessPattern("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
@@ -136,7 +139,7 @@ class TransposedSumSketch(
 
     @property
     def _adds_vectors(self) -> bool:
-        """Whether a horizontal sum has several vectors, and there are several results."""
+        """Whether there are several results, and each horizontal sum adds several vectors."""
         several = any(x.extent > 1 for x in self.view.spatial)
         return several and self.transposed.along.extent >= 2 * self.lanes
 

@@ -29,9 +29,9 @@ def spelling(name: str, key: str) -> str | None:
 def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
-    """Return the commands that show a record and, if it is the best here, emit and verify it. With
-    `native`, the record's target is the machine of this service; otherwise the commands read the
-    target from the file `target.json`."""
+    """Return the commands that show a record. If the record is the best of this service, also
+    return commands that emit and verify it. With `native`, the record's target is the machine of
+    this service; otherwise the commands read the target from the file `target.json`."""
     found = spelling(name, workload_key)
     where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"
     commands: list[Command] = []

@@ -149,7 +149,8 @@ def form_query(fields: Mapping[str, Any]) -> str:
 
 
 def spelled(name: str, key: str, document: Any) -> str:
-    """Return the name of the workload `key` if it defines the workload, else the document."""
+    """Return the name of the workload `key` if it defines the workload. Otherwise return the
+    document."""
     return name if spelling(name, key) else json.dumps(document)
 
 

@@ -1,6 +1,11 @@
-"""Finds the workload in pasted text. The text may be a workload's document or key; one line of
-`tilewright export`, or all; a record, a job or an answer; an entry of a lock file or of `tune
---many`; the body of a request."""
+"""Finds the workload in pasted text. The text may be:
+
+- the document or the key of a workload
+- one line of `tilewright export`, or its whole output
+- a record, a job or an answer
+- an entry of a lock file or of `tune --many`
+- the body of a request
+"""
 
 from __future__ import annotations
 

@@ -240,8 +240,8 @@ def _first_look(
 def _current_answer(
     state: ServiceState, request: Lookup, outcomes: dict[str, Outcome], refused: set[str]
 ) -> tuple[bytes, list[str], int]:
-    """Return the body of the response, the grade of each item, and the seconds after which to try
-    again (0 if all items are final)."""
+    """Return the body of the response, the grade of each item, and the seconds until a retry (0 if
+    all items are final)."""
     if not all(map(is_settled, outcomes.values())):
         outcomes = lookup.find_all(state.answers.cache, request)
     content, grades = lookup.lookup_body(request, outcomes, refused)

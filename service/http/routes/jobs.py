@@ -315,8 +315,8 @@ def _event_id(text: str | None) -> int:
 
 
 def sharing_document(found: Sharing, caller: Principal) -> dict[str, Any]:
-    """Return the number of `owners` of a job, whether the caller has `withdrawn`, and for callers
-    who may see all jobs the `names` of the owners."""
+    """Return the number of `owners` of a job, and whether the caller has `withdrawn`. Callers who
+    may see all jobs also get the `names` of the owners."""
     return {
         "owners": len(found.asking),
         "withdrawn": caller.owner in found.withdrawn,

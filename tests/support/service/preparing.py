@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.db import Store
 from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.primitives import Unroll
 from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.related import RelatedRecords
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -36,7 +37,9 @@ class Counted:
     def steps(self) -> Steps:
         return Steps(self.choose, self.check, self.build, lambda target: self.machine, _unpublished)
 
-    def choose(self, workload: Workload, target: Target) -> Trace:
+    def choose(
+        self, workload: Workload, target: Target, related: Sequence[RelatedRecords]
+    ) -> Trace:
         self.chosen_for[workload.key] += 1
         if isinstance(self.chosen, Exception):
             raise self.chosen

@@ -24,42 +24,43 @@ from tilewright.schedules.workload.tensors import Stage
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionForm:
-    """A convolution of a data tensor with a weight tensor, zero outside the data.
+    """A convolution of a data tensor with a weight tensor, as a stage computes it.
 
-    - `data_order` permutes data to (batch..., channel..., spatial...); `data_sides` has the extents
-      of the folded batch and the folded channel
-    - `weight_order` permutes weights to (out channel..., channel..., window...); `weight_sides` has
-      the extents of the two folded channels. They are exchanged if `transposed`: the output is then
-      larger than the data, by `stride`
-    - `has_taps`: whether each window has a dimension of the weights; one element needs none
-    - `weight_flips`: dimensions along which the weights are reversed
-    - `groups`: number of groups of channels that are convolved separately
-    - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` is the same
-      before folding, and `output_order` permutes it to the stage's axes
-    - `channel_axis`: the axis of the out channels, None if they are not one axis
-    - `spans`: the least and greatest coordinate of the data that is read; for a transposed
-      convolution, of the library's output before its edges are cropped
-
-    The conditions of padding are not examined: the caller must compare the results.
+    Elements outside the data count as zero. The conditions of padding are not examined, so the
+    caller must compare the results.
     """
 
     data: str
     weight: str
     data_order: tuple[int, ...]
+    """Permutes the data to (batch..., channel..., spatial...)."""
     data_sides: tuple[int, int]
+    """The extents of the batch and of the channel after their axes are folded."""
     weight_order: tuple[int, ...]
+    """Permutes the weights to (out channel..., channel..., window...)."""
     weight_sides: tuple[int, int]
+    """The extents of the two folded channels; in exchanged order if `transposed`."""
     has_taps: tuple[bool, ...]
+    """Whether the weights have a dimension for each window; a window of one element needs none."""
     weight_flips: tuple[int, ...]
+    """The dimensions along which the weights are reversed."""
     output_axes: tuple[int, ...]
+    """The extents of (batch..., out channel..., spatial...)."""
     output_order: tuple[int, ...]
+    """Permutes `output_axes` to the stage's axes."""
     output_shape: tuple[int, ...]
+    """The shape of the result: (batch, out channel, spatial...)."""
     channel_axis: int | None
+    """The axis of the out channels, or None if they are not one axis."""
     stride: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
+    """The least and greatest coordinate of the data that is read. For a transposed convolution: of
+    the library's output before its edges are cropped."""
     dilation: tuple[int, ...]
     groups: int = 1
+    """The number of groups of channels that are convolved separately."""
     transposed: bool = False
+    """Whether the output is larger than the data, by the factor `stride`."""
 
     @property
     def depthwise(self) -> bool:
@@ -161,20 +162,24 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """How a window slides along dimension `dim` of the data: output x and window axis w read index
-    stride * x + dilation * w + offset. w is None if the window has one element.
+    """A window that slides along one dimension of the data: output x and window axis w read index
+    stride * x + dilation * w + offset.
 
     In a transposed convolution, output x reads each index i with stride * i + dilation * w == x +
-    offset. If w is no axis, but follows from i and x, it indexes dimension `tap` of the weights.
+    offset.
     """
 
     dim: int
+    """The dimension of the data."""
     x: str
+    """The name of the output axis."""
     w: str | None
+    """The name of the window axis, or None if there is none."""
     stride: int
     dilation: int
     offset: int
     tap: int | None = None
+    """The dimension of the weights that w indexes, if w is not an axis but follows from i and x."""
 
 
 def window_of(
@@ -194,19 +199,18 @@ def window_of(
 
 @dataclass(slots=True)
 class _Roles:
-    """The role of each axis in the convolution of `data` with `weight`.
-
-    `plain` and `weights` map an axis to the dimension of data or weight that it alone indexes.
-    `positions` has the axes of the data over which a transposed convolution sums. `grouped` has the
-    axis of the out channels and the number of groups.
-    """
+    """The role of each axis in the convolution of a data tensor with a weight tensor."""
 
     stage: Stage
     plain: dict[str, int] = field(default_factory=dict)
+    """Axes that index one dimension of the data without any other axis, with this dimension."""
     weights: dict[str, int] = field(default_factory=dict)
+    """Axes that index one dimension of the weights without any other axis, with this dimension."""
     windows: list[SlidingWindow] = field(default_factory=list)
     positions: list[str] = field(default_factory=list)
+    """The axes of the data over which a transposed convolution sums."""
     grouped: tuple[str, int] | None = None
+    """The axis of the out channels and the number of groups."""
     transposed: bool = False
 
     @property

@@ -16,7 +16,8 @@ _MOST_FACTORS = 5
 
 @dataclass(frozen=True, slots=True)
 class EinsumForm:
-    """The sum of products of `tensors`; `factors` and `output` have a letter per dimension."""
+    """A sum of products in the notation of `einsum`. `factors` and `output` have one letter per
+    dimension of each of `tensors` and of the result."""
 
     tensors: tuple[str, ...]
     factors: tuple[str, ...]

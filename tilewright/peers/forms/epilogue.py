@@ -54,12 +54,14 @@ _KNOWN: dict[str, Callable[[Values], Values]] = {
 
 @dataclass(frozen=True, slots=True)
 class EpilogueForm:
-    """The epilogue `activation(product + bias + added)`: tensor names, and one of ACTIVATIONS in
-    `torch_peer/products.py` or "". The bias has one entry per element of the channel axis."""
+    """The epilogue `activation(product + bias + added)` of a sum of products."""
 
     bias: str | None
+    """The name of a tensor with one element per element of the channel axis, or None."""
     added: str | None
+    """The name of a tensor with the shape of the product, or None."""
     activation: str
+    """One of ACTIVATIONS in `torch_peer/products.py`, or ""."""
 
 
 def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | None:
@@ -99,7 +101,7 @@ def _sum_with(node: Scalar, product: str) -> Scalar | None:
 
 
 def _leaves(node: Scalar) -> Iterator[Load]:
-    """Yield the reads of a sum if it consists of reads only, otherwise nothing."""
+    """Yield the reads of a sum. Yield nothing if an operand of the sum is not a read."""
     match node:
         case Load():
             yield node

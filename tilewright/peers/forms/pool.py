@@ -14,19 +14,22 @@ from .convolution import SlidingWindow, permuted, reshaped, window_of
 
 @dataclass(frozen=True, slots=True)
 class PoolForm:
-    """A reduction over windows of `data`, which `order` permutes to (others..., spatial...).
-    `spans` has the least and greatest coordinates read along each spatial axis. `axes` has the
-    extents of the output (others..., spatial...), which `back` permutes to the stage's axes."""
+    """A reduction over windows of one tensor."""
 
     data: str
     reducer: Reducer
     order: tuple[int, ...]
+    """Permutes the data to (others..., spatial...)."""
     taps: tuple[int, ...]
+    """The size of the window along each spatial axis."""
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
+    """The least and greatest coordinate that is read along each spatial axis."""
     axes: tuple[int, ...]
+    """The extents of the output: (others..., spatial...)."""
     back: tuple[int, ...]
+    """Permutes `axes` to the stage's axes."""
 
     def image(self, data: Any) -> Any:
         """Return `data` as [N, C, spatial...]."""
@@ -42,7 +45,8 @@ class PoolForm:
 
 
 def pool_form(stage: Stage) -> PoolForm | None:
-    """Match `stage` as a reduction over windows of one tensor, maybe scaled, or return None."""
+    """Match `stage` as a reduction over windows of one tensor, or return None. The caller must
+    compare the results, because the operations on the elements are not examined."""
     found = loads(stage.body)
     if not isinstance(stage.kind, Reduction) or len(found) != 1:
         return None

@@ -1,4 +1,5 @@
-"""A sum of products as a product of two matrices or stacks of matrices, as libraries take it."""
+"""Expresses a sum of products as a product of two matrices or stacks of matrices, as libraries take
+it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from .convolution import axis_of, convolution_form
 
 
 def contraction_of(stage: Stage) -> Contraction | None:
-    """Match `stage` as a sum of products for which libraries have a call, also matrix times
-    vector."""
+    """Match `stage` as a sum of products for which libraries have a call, or return None. Products
+    of a matrix and a vector also match."""
     plan = recognise(stage)
     if plan is not None:
         return plan
@@ -44,8 +45,7 @@ def _is_plain(factor: Scalar) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProductForm:
-    """A contraction as a product of two matrices, or of stacks of them. `back` permutes its axes of
-    extents `folded` to the stage's axes."""
+    """A contraction as a product of two matrices, or of two stacks of matrices."""
 
     left: Scalar
     right: Scalar
@@ -54,12 +54,16 @@ class ProductForm:
     left_shape: tuple[int, ...]
     right_shape: tuple[int, ...]
     folded: tuple[int, ...]
+    """The extents of (batch..., rows..., columns...): the axes of the product before they are
+    folded."""
     back: list[int]
+    """Permutes the axes of `folded` to the stage's axes."""
     stage_shape: tuple[int, ...]
 
     @property
     def left_stacks(self) -> tuple[int, ...]:
-        """`left_shape` with one entry per axis of the stack instead of one entry for all."""
+        """The shape of the left stack with one dimension per batch axis. `left_shape` has one
+        dimension for all of them."""
         return (*self._batch, *self.left_shape[-2:])
 
     @property
@@ -84,8 +88,9 @@ class ProductForm:
 
 
 def product_form(plan: Contraction) -> ProductForm | None:
-    """Return the product, or None if one factor is first summed separately. The factor that has the
-    later axis is the right one, as libraries expect of weights."""
+    """Return the product of `plan`, or None if one product is not enough, for example if a factor
+    is first summed separately. The factor with the later output axis is the right one, as libraries
+    expect of weights."""
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod(a.extent for a in axes)

@@ -1,7 +1,7 @@
 """Convolutions in NumPy as an experienced user writes them.
 
 A convolution gathers columns (im2col) and computes one product per group. A transposed convolution
-computes one product for all taps and adds each tap's part at its positions.
+computes one product for all taps and adds the contribution of each tap at its positions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .padding import at, framed
 
 Array = NDArray[Any]
 MOST_BYTES = 1 << 30
-"""The limit on the bytes of gathered columns, or of the parts of all taps."""
+"""The limit on the bytes of the gathered columns, or of the contributions of all taps."""
 
 
 def convolution_variants(
@@ -80,8 +80,8 @@ def _columns(form: ConvolutionForm, data: Callable[[], Array], weight: Array, ou
 
 
 def _taps(form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array) -> Call:
-    """Return a call with one multiplication and addition per tap over the whole image, for groups
-    of one channel."""
+    """Return a call for groups of one channel. For each tap, it multiplies the whole image by one
+    weight and adds the product."""
     kernel = form.kernel(weight)
     if kernel.shape[0] != form.groups:
         raise ValueError("a channel has several outputs")

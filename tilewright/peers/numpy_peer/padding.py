@@ -16,8 +16,9 @@ Array = NDArray[Any]
 def framed(
     image: Callable[[], Array], spans: Sequence[tuple[int, int]], outside: float = 0.0
 ) -> tuple[Call, Array]:
-    """Return an array of the part of `image()` between `spans`, `outside` beyond the image, and the
-    call that fills it. `spans` has the least and greatest coordinates of the last dimensions."""
+    """Return (call, array). `call` copies a box of `image()` to `array`, and elements of the box
+    beyond the image are `outside`. `spans` has the least and greatest coordinate of the box in each
+    of the last dimensions."""
     first = image()
     rank = len(spans)
     sizes = [hi - lo + 1 for lo, hi in spans]
@@ -32,7 +33,7 @@ def framed(
 
 
 def at(array: Array, places: Sequence[int | slice]) -> Array:
-    """Return the part of `array` at `places` of its last dimensions."""
+    """Index the last dimensions of `array` by `places`, and return the result (a view)."""
     index: Any = (..., *places)
     found: Array = array[index]
     return found

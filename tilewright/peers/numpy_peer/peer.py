@@ -71,9 +71,9 @@ _MOST_STEPS = 1024
 
 
 class NumpyPeer:
-    """`workload` in NumPy, on copies of `inputs`; `call` fills `outputs`. `like` has the variants
-    chosen for the same computation at other sizes, which are used without a race. Raise NoPeerError
-    if NumPy lacks a type or would need arrays of more than 8 GiB."""
+    """Computes `workload` in NumPy, on copies of `inputs`. `call` fills `outputs`. `like` has the
+    variants chosen for the same computation at other sizes, which are used without a race. Raise
+    NoPeerError if NumPy lacks a type or would need arrays of more than 8 GiB."""
 
     def __init__(
         self, workload: Workload, inputs: Sequence[Array], *, like: ChosenVariants | None = None
@@ -224,8 +224,8 @@ class NumpyPeer:
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
-        """Return a call that combines one index of the reduced axis at a time, over the whole
-        result, so that temporaries stay in the caches."""
+        """Return a call that reduces one index of the reduced axis at a time, for the whole result.
+        Its temporaries stay in the caches."""
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
         ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []
@@ -311,7 +311,8 @@ class NumpyPeer:
         return choice.call
 
     def _over(self, node: Scalar, box: IterationBox) -> Value:
-        """Return `node` at every point of `box`, each dimension at its full extent."""
+        """Return a function that evaluates `node` at every point of `box`, with the full extent in
+        each dimension."""
         value = self._value(node, box)
         first = value()
         if first.shape == box.extents:
@@ -319,7 +320,8 @@ class NumpyPeer:
         return lambda: np.broadcast_to(value(), box.extents)
 
     def _into(self, node: Scalar, box: IterationBox, out: Array) -> Callable[[], object]:
-        """Return a call that writes `node` over `box` to `out`."""
+        """Return a call that evaluates `node` at every point of `box` and writes the results to
+        `out`."""
         if isinstance(node, Binary):
             a, b = self._value(node.a, box), self._value(node.b, box)
             ufunc = combiner(node.op, out.dtype)

@@ -18,7 +18,8 @@ from .tensors import TorchTensors
 
 
 def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Return variants of a step whose first stage is a convolution; empty if it is not."""
+    """Return variants of a step whose first stage is a convolution, or an empty list for other
+    steps."""
     plain, promoted = (convolution_form(stages[0], promoted=each) for each in (False, True))
     variants = [] if plain is None else _variants_of(tensors, stages, plain)
     if promoted is not None and promoted != plain:
@@ -29,7 +30,8 @@ def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> lis
 
 
 def pointwise_contraction(stage: Stage) -> Contraction | None:
-    """Match a convolution whose windows have one element as a product, or return None."""
+    """Match `stage` as a product, if it is a convolution whose windows have one element. Otherwise
+    return None."""
     single = {axis.name: affine(0) for axis in stage.reduce_axes if axis.extent == 1}
     rest = tuple(axis for axis in stage.reduce_axes if axis.name not in single)
     if not single or not rest:

@@ -46,9 +46,9 @@ class Convolution:
 def library_convolution(
     form: ConvolutionForm, in_shape: Sequence[int], taps: Sequence[int]
 ) -> tuple[Convolution, tuple[tuple[int, int], ...]]:
-    """Return the library's parameters of `form`, and the zeros to add around the data before the
-    call if the library cannot pad that way. `in_shape` is the spatial shape of the data, `taps` the
-    size of the windows."""
+    """Return the library's parameters of `form`, and the padding that must be added to the data
+    before the call. The padding is zero if the library can pad that way. `in_shape` is the spatial
+    shape of the data, and `taps` is the size of the windows."""
     none = ((0, 0),) * len(taps)
     if form.transposed:
         # Along each axis the library's output ends at whole - pad - 1, whole = (n - 1) s + span.
@@ -133,7 +133,8 @@ def dispatched(
 def _named(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
 ) -> Iterator[PeerVariant]:
-    """Yield direct calls of oneDNN, without PyTorch's dispatch; one includes the epilogue."""
+    """Yield variants that call oneDNN without PyTorch's dispatch. One of them includes the
+    epilogue."""
     if not how.transposed:
 
         def prepare() -> Call:
@@ -176,7 +177,8 @@ def _packed_variants(
 
 
 def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
-    """Return one call of oneDNN with the epilogue. After an added tensor, only relu is included."""
+    """Return one call of oneDNN with the epilogue. If the epilogue adds a tensor, relu is the only
+    activation that the call includes."""
     import torch
 
     ops, words = torch.ops.mkldnn, onednn_words(e.activation)

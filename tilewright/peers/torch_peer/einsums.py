@@ -14,7 +14,8 @@ from ..variants import Call, PeerVariant, ready
 
 
 def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iterator[PeerVariant]:
-    """Yield the einsum of all factors and, for three or more, variants that first contract two."""
+    """Yield the `einsum` of all factors. If there are three or more factors, also yield variants
+    that contract two of them first."""
     import torch
 
     form = einsum_form(stage)
@@ -55,8 +56,8 @@ def _in_turn(
 def _multiplied(
     values: Sequence[Call], pair: tuple[int, int], last: int, first: str, letters: Sequence[str]
 ) -> Any:
-    """Return the product of two factors, multiplied in place by the last one, and summed over the
-    axes that are not in the output."""
+    """Return the product of three factors, summed over the axes that are not in the output. Two
+    factors are multiplied first, and their product is multiplied in place by the last factor."""
     import torch
 
     between, factor, output = letters
@@ -72,7 +73,8 @@ def _multiplied(
 
 
 def _vector_products(form: EinsumForm, values: Sequence[Call]) -> Iterator[PeerVariant]:
-    """Yield dot products of rows of both factors, each contiguous in memory."""
+    """Yield `vecdot` and `bmm` of the rows of both factors. Yield nothing unless the axes of each
+    factor are the output's axes, followed by the summed axes, so that rows are contiguous."""
     import torch
 
     summed = "".join(letter for letter in form.factors[0] if letter not in form.output)

@@ -14,7 +14,7 @@ from .step_variants import library_variants
 from .tensors import TorchTensors
 
 _MAX_COMPARED_STAGES = 12
-"""The longest run of stages that is searched for functions of PyTorch."""
+"""The largest number of consecutive stages that are compared with functions of PyTorch."""
 
 
 def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
@@ -43,8 +43,9 @@ def repartitioned(workload: Workload, steps: Sequence[StepVariant]) -> Iterator[
 
 
 def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
-    """Divide a run into as few steps as PyTorch's functions allow. Stages without such a function
-    form one step, unless stages outside the step read their intermediate tensors."""
+    """Divide the consecutive stages `run` into as few steps as PyTorch's functions allow. Stages
+    without such a function form one step, unless stages outside the step read their intermediate
+    tensors."""
     if not run:
         return
     _evaluate(tensors, run)

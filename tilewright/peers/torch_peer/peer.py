@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 class TorchPeer:
-    """`workload` in PyTorch on `threads` threads. Each call computes the outputs again.
+    """Computes `workload` in PyTorch on `threads` threads. Each call computes the outputs again.
 
     Stages form one step if PyTorch has one call for them: sums of products with their epilogue, and
     functions of rows (softmax, layer norm and similar). Every variant of a step is tried, and the

@@ -55,12 +55,13 @@ MOST_BYTES = 4 << 30
 
 
 class PlainTorch:
-    """Translates stages and nodes to plain calls of PyTorch on `values`, tensors by name, which may
-    change between calls except those in `fixed`. Raise NoPeerError if PyTorch has no plain call.
+    """Translates stages and nodes to plain calls of PyTorch. Raise NoPeerError if PyTorch has no
+    plain call.
 
-    If `traced`, the calls are for a compiler: they write to no existing tensor, and convolutions
-    are calls of PyTorch's convolutions. If `multiply_adds`, a sum with a product as operand is one
-    call.
+    - `values`: the tensors by name, which may change between calls except the tensors in `fixed`
+    - `traced`: whether the calls are for a compiler. They then write to no existing tensor, and
+      convolutions are calls of PyTorch's convolutions
+    - `multiply_adds`: whether a sum with a product as operand is one call
     """
 
     def __init__(

@@ -17,9 +17,10 @@ from .tensors import TorchTensors
 def product_step_variants(
     tensors: TorchTensors, stages: list[Stage], plan: Contraction
 ) -> list[PeerVariant]:
-    """Return products of two matrices, or of stacks of them, with the epilogue of `stages`; empty
-    if the plan is not such a product. The right matrix is a view of an input or, without an
-    epilogue, computed in every call. The left matrix may also be the result of an earlier stage."""
+    """Return variants that multiply two matrices, or stacks of them, and apply the epilogue of
+    `stages`. The list is empty if `plan` is not such a product. The right matrix is a view of an
+    input or, without an epilogue, computed in every call. The left matrix may also be the result of
+    an earlier stage."""
     product = product_form(plan)
     if product is None:
         return []
@@ -80,8 +81,8 @@ def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
 
 
 def _stacked_variants(tensors: TorchTensors, product: ProductForm) -> list[PeerVariant]:
-    """Return products of stacks that are not contiguous stacks in memory, such as attention heads
-    stored between rows and columns."""
+    """Return variants that multiply stacks of matrices which are not contiguous in memory, such as
+    attention heads stored between rows and columns."""
     a = tensors.plain.value(product.left, product.left_axes)
     b = tensors.plain.value(product.right, product.right_axes)
     full_a = tuple(x.extent for x in product.left_axes)

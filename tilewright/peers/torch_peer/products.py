@@ -23,7 +23,7 @@ _ONEDNN: dict[str, tuple[str, list[float], str]] = {
     "gelu": ("gelu", [], "tanh"),
     "gelu_erf": ("gelu", [], "none"),
 }
-"""oneDNN's names of activations: attribute, scalars, algorithm."""
+"""The arguments of oneDNN for each activation: attribute, scalars, algorithm."""
 
 ACTIVATIONS = tuple(name for name in _ONEDNN if name)
 
@@ -81,9 +81,12 @@ def product_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Return variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both. `y` has the
-    result's shape and may be written. If `constant`, b never changes and may be prepared in any
-    layout. A callable `a` returns another matrix in each call."""
+    """Return variants of `epilogue(a @ b)`.
+
+    `a` is a matrix [M, K], or a function that returns another matrix in each call; `b` is [K, N].
+    Both may be stacks of matrices. `y` has the result's shape and may be written. If `constant`, b
+    never changes and may be prepared in any layout.
+    """
     if callable(a):
         return [
             *_plain_variants(a, b, y, epilogue),
@@ -101,8 +104,8 @@ def product_variants(
 
 
 def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[PeerVariant]:
-    """Return variants of a @ b for stacks that are not contiguous: the library copies them, or is
-    called per index of the first dimension, or per matrix."""
+    """Return variants of a @ b for stacks that are not contiguous. A variant copies the stacks, or
+    calls the library once per index of the first dimension or once per matrix."""
     import torch
 
     words = onednn_words("")
@@ -167,7 +170,8 @@ def _plain_variants(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterat
 def _onednn_variants(
     a: Call, b: Tensor, y: Tensor, e: ProductEpilogue, constant: bool
 ) -> Iterator[PeerVariant]:
-    """Yield direct calls of oneDNN; weights are [N, K] with any strides."""
+    """Yield variants that call oneDNN without PyTorch's dispatch. They take the weights as [N, K]
+    with any strides."""
     turned = b.t()
     yield PeerVariant("oneDNN linear", lambda: _linear(a, turned, e))
     if constant:
@@ -198,8 +202,8 @@ def _packed(a: Call, weight: Tensor, e: ProductEpilogue, batch: int | None) -> C
 
 
 def _linear(a: Call, weight: Tensor, e: ProductEpilogue) -> Call:
-    """Return one call of oneDNN with the epilogue; after an added tensor, the activation is
-    separate."""
+    """Return one call of oneDNN that includes the epilogue. If the epilogue adds a tensor, its
+    activation is a separate call."""
     import torch
 
     linear = torch.ops.mkldnn._linear_pointwise

@@ -19,13 +19,14 @@ MAX_GATHER_ELEMENTS = 1 << 28
 """The limit on the elements of a gather's index tensor."""
 
 View = Callable[[Any], Any]
-"""A function from a whole tensor to the elements read, with extent 1 along other axes."""
+"""A function from a whole tensor to the elements that are read. Axes on which they do not depend
+have extent 1."""
 
 
 def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -> View:
-    """Return the read `node` over `axes` of a tensor of `shape`. Raise NoPeerError for too many
-    indices. Elements outside the tensor are zero, or undefined if the index is not a sum of axes
-    with positive factors."""
+    """Return a function that reads a tensor of `shape` at the indices of `node`, for all values of
+    `axes`. Elements outside the tensor are zero, or undefined if the index is not a sum of axes
+    with positive factors. Raise NoPeerError for too many indices."""
     if not is_strided(node):
         return _gather(torch, node, shape, axes)
     spans = [_span(index, axes) for index in node.index]
@@ -73,8 +74,8 @@ def _slices(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Return a permuted slice of the tensor. Each dimension depends on at most one axis, and each
-    axis occurs once."""
+    """Return a function that takes a permuted slice of the tensor. Each dimension depends on at
+    most one axis, and each axis occurs once."""
     at: list[Any] = []
     places = []
     for each, span, (before, _) in zip(index, spans, pads, strict=True):
@@ -97,8 +98,8 @@ def _strides(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Return a view by strides, for windows (several axes in a dimension) and diagonals (one axis
-    in several dimensions)."""
+    """Return a function that makes a strided view, for windows (several axes in a dimension) and
+    diagonals (one axis in several dimensions)."""
     factors = [[each.coefficient(axis.name) for each in index] for axis in axes]
     first = [each.const + before for each, (before, _) in zip(index, pads, strict=True)]
     shape = tuple(a.extent if any(f) else 1 for a, f in zip(axes, factors, strict=True))

@@ -1,7 +1,8 @@
 """PyTorch's functions of whole tensors (softmax, norms, activations), recognised by their values.
 
-A run of stages over one tensor is compared with every function here that fits its shapes. A
-function with the same values is a variant, whatever expressions the stages have.
+Consecutive stages (`StageRun`) are compared with every function here whose arguments fit their
+shapes. A function that returns the same values becomes one of the calls that are timed for PyTorch
+(`PeerVariant`), no matter how the expressions of the stages are written.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A run of stages: the tensors it reads with their shapes, the `shape` of its result, its
-    constants, and the extents over which it reduces, one sorted entry per reducing stage. If the
-    `result` is known, many variants are first compared on a part of it."""
+    """Consecutive stages. `operands` has each tensor that they read, with its shape. `shape` is the
+    shape of the result. `reduced` has, per reducing stage, the sorted extents of the reduced axes.
+    If the `result` is known, many variants are first compared on a part of it."""
 
     operands: Sequence[Operand]
     shape: tuple[int, ...]
@@ -39,7 +40,8 @@ class StageRun:
 
 
 def row_variants(run: StageRun) -> list[PeerVariant]:
-    """Return functions of the run's operands whose result has its shape."""
+    """Return calls of functions on the tensors that `run` reads, if the function's result has the
+    shape of the run's result."""
     sizes = [prod(each) for _, each in run.operands]
     if not sizes or max(sizes) == 1:
         return []
@@ -94,7 +96,7 @@ def _along(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVari
 
 
 def _activations(x: Value, run: StageRun) -> Iterator[PeerVariant]:
-    """Yield elementwise functions. Constants of the expression may be their parameters."""
+    """Yield calls of elementwise functions. Constants of the expression may be their parameters."""
     import torch
 
     if run.reduced:
@@ -153,7 +155,8 @@ def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
 def _as_products(
     x: Value, whole: tuple[int, ...], dims: Dims, kept: Sequence[int], y: Any
 ) -> Iterator[PeerVariant]:
-    """Yield a sum as a product with ones, and a norm as the root of rows times themselves."""
+    """Yield variants that compute a sum as a product with ones. Also yield variants that compute a
+    norm as the root of the product of each row with itself."""
     import torch
 
     said, count = f"along {dims}", prod(whole[d] for d in dims)
@@ -179,7 +182,8 @@ def _rows(x: Value, count: int) -> Any:
 def _layer_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Yield layer norm and root mean square norm over any dimensions, with scale and offset."""
+    """Yield calls of layer norm and root mean square norm over any dimensions, with scale and
+    offset."""
     import torch
 
     functions = torch.nn.functional
@@ -229,8 +233,9 @@ def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | 
 def _channel_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Yield norms with a scale and an offset per channel: group, instance and batch norm. The
-    channels are any dimension but the first, or two neighbouring ones: groups and their members."""
+    """Yield calls of norms with a scale and an offset per channel: group, instance and batch norm.
+    The channels are any dimension but the first, or two neighbouring ones: groups and their
+    members."""
     rank = len(whole)
     for at in range(1, rank):
         for parts in (1, 2):
@@ -311,7 +316,7 @@ def _grouped_norms(
 def _batch_norms(
     x: Value, layout: _Layout, at: int, others: Sequence[Value], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Yield batch norms of given means and variances; a rectifier may follow."""
+    """Yield calls of batch norm with given means and variances; a rectifier may follow."""
     import torch
 
     if not 2 <= len(others) <= 4:
@@ -348,7 +353,7 @@ def _batch_norms(
 def _distances(
     x: Value, whole: tuple[int, ...], other: Operand, run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Yield distances between all rows of two matrices."""
+    """Yield calls that compute the distances between all rows of two matrices."""
     import torch
 
     value, shape = other

@@ -137,8 +137,8 @@ def _plain_name(stage: Stage) -> str:
 
 
 def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
-    """Return other variants of a stage: a copy into new memory, or a reduction one index at a time
-    over the whole result, so that temporaries stay in the caches."""
+    """Return variants of a stage in addition to the plain one. A variant copies into new memory, or
+    reduces one index at a time over the whole result, so that temporaries stay in the caches."""
     if isinstance(stage.body, Load) and stage.is_elementwise:
         value = tensors.plain.value(stage.body, stage.axes)
         whole = stage.tensor.shape

@@ -38,8 +38,8 @@ class TorchTensors:
 
     @staticmethod
     def of(torch: Any, workload: Workload, inputs: Sequence[Array], *, copy: bool) -> TorchTensors:
-        """Convert the inputs to tensors, in the arrays' own memory without `copy`. Raise
-        NoPeerError for a type that is not compared with PyTorch."""
+        """Convert the inputs to tensors. Without `copy`, a tensor shares the memory of its array.
+        Raise NoPeerError for a type that is not compared with PyTorch."""
         for tensor in workload.tensors.values():
             if tensor.dtype.is_narrow_float:
                 raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
@@ -81,9 +81,9 @@ class TorchTensors:
         return folded if shared else None
 
     def epilogue_form(self, stage: Stage, consumer: Stage) -> EpilogueForm | None:
-        """Match `consumer` as the epilogue that one call applies to the sum of products `stage`, or
-        return None if another stage reads the sum or `consumer` does not match. The bias of a
-        product is along its last axis, the bias of a convolution along its channels."""
+        """Match `consumer` as the epilogue of the sum of products `stage`, for one call that
+        computes both. Return None if another stage reads the sum or `consumer` does not match. The
+        bias of a product is along its last axis, the bias of a convolution along its channels."""
         if consumer.tensor.shape != stage.tensor.shape:
             return None
         if self.read_elsewhere({stage.name}, [consumer]):
@@ -100,9 +100,9 @@ class TorchTensors:
     def epilogue(
         self, stages: Sequence[Stage], shaped: Callable[[Any], Any]
     ) -> ProductEpilogue | None:
-        """Return the epilogue of a product, from the stages after the first one of `stages`, or
-        None if the bias or the added tensor is not an input of the workload. `shaped` converts the
-        added tensor to the product's shape."""
+        """Return the epilogue of a product, which the stages after the first of `stages` compute.
+        Return None if the bias or the added tensor is not an input of the workload. `shaped`
+        converts the added tensor to the product's shape."""
         if len(stages) == 1:
             return ProductEpilogue()
         form = self.epilogue_form(*stages)

@@ -29,7 +29,8 @@ Value = Callable[[], Any]
 
 
 def pool_variants(form: PoolForm, data: Value) -> Iterator[PeerVariant]:
-    """Yield pooling without padding or with zeros; the comparison of results rejects wrong ones."""
+    """Yield calls of PyTorch's pooling that ignore elements outside the tensor or count them as
+    zeros. The caller compares the results and rejects wrong ones."""
     import torch
 
     functions, rank = torch.nn.functional, len(form.taps)
@@ -152,7 +153,8 @@ def _combined(
 
 
 def stencil_variants(form: StencilForm, data: Value) -> Iterator[PeerVariant]:
-    """Yield the stencil as a convolution with a small constant kernel and zero padding."""
+    """Yield calls that compute the stencil as a convolution with a small constant kernel and zero
+    padding."""
     import torch
 
     if () in form.weights:

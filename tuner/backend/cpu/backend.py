@@ -1,4 +1,5 @@
-"""The CPU back end: LLVM compiles kernels, this process calls them, OpenMP runs their threads."""
+"""The CPU back end: LLVM compiles kernels, this process calls them, and OpenMP runs their
+threads."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ from .memory.flat import flat_buffers
 if TYPE_CHECKING:
     from ...emit.kernel import CompiledKernel
 
-# Start-up: importing this module loads no LLVM; methods that need it import it.
+# Start-up: importing this module loads no LLVM. Methods that need LLVM import it.
 
 
 class Cpu:
-    """The `Backend` for all `ARCHITECTURES`."""
+    """The `Backend` for the CPUs of all `ARCHITECTURES`."""
 
     name = "cpu"
     checker = "tilewright.tuner.backend.cpu.checker.runner"
@@ -79,8 +80,8 @@ class Cpu:
 
 
 def _fork_safe(entry: Entry) -> Entry:
-    """Return a copy of `entry` that can also be called in children that are forked after its first
-    call."""
+    """Return a copy of `entry` that can also be called in forked children, even after its first
+    call in this process."""
 
     def watched(function: Callable[..., int]) -> Callable[..., int]:
         def call(*pointers: int) -> int:

@@ -13,12 +13,12 @@ _ADVICE = "measure on such a machine, or with --measurer replay:FILE or simulate
 
 
 def detect() -> Target:
-    """Return this machine's target without probes, for kernels of one thread.
+    """Return this machine's target, without probes, for kernels of one thread.
 
     `vector_bits` is the widest register that LLVM may use: 512 with AVX-512F, 256 with AVX,
-    otherwise 128 (SSE, NEON). A CPU that reduces its clock for 512-bit code still gets 512:
-    narrower vectors are part of the schedule space, and measurement decides. `cores` respects
-    affinity and cgroup quota.
+    otherwise 128 (SSE, NEON). A CPU that reduces its clock for 512-bit code still gets 512, because
+    schedules with narrower vectors are tried as well. `cores` is limited by affinity and cgroup
+    quota.
     """
     triple, cpu, features = host_names()
     bits, registers = vector_shape(triple.partition("-")[0], features)

@@ -1,1 +1,1 @@
-"""The requests to the checker, and the client of its process."""
+"""The requests to the runner, and the client of its process."""

@@ -1,5 +1,5 @@
-"""Requests to the runner: how it checks and times a kernel. Tests of the checker use the same
-requests."""
+"""Requests to the runner, which state how it checks and times a kernel. Tests of the runner use the
+same requests."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[st
 
 
 def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
-    """Return `job` for a full check: every entry, every number of threads in `checked_team_sizes`,
-    and, for kernels of several threads, repeated runs with OpenMP itself."""
+    """Return `job` for a full check.
+
+    The full check covers every entry and every number of threads in `checked_team_sizes`. Kernels
+    of several threads also have repeated runs with OpenMP itself.
+    """
     threads = job["threads"]
     return job | {
         "team_sizes": checked_team_sizes(threads),
@@ -39,5 +42,6 @@ def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def full_check_calls(job: dict[str, Any]) -> int:
-    """Return the work of a full check's longest case, in calls of a quick check."""
+    """Return the work of the longest case in a full check, as a number of calls of a quick
+    check."""
     return _REPEATS + len(checked_team_sizes(job["threads"]))

@@ -1,5 +1,5 @@
-"""The client of the runner process. It starts the runner, sends kernels, and restarts a dead
-runner."""
+"""The client of the runner process. It starts the runner, sends kernels, and replaces a runner that
+has ended."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _DEATHS_IN_A_ROW = 3
 
 @dataclass(slots=True)
 class RunnerClient:
-    """A client of one runner process. `document` describes the workload that the runner opens.
+    """A client of one runner process. Leaving the context ends the runner and its children.
 
-    `start` and `submit` return immediately; `result` waits. At most one kernel is in progress.
-    Leaving the context ends the runner and its children.
-
-    `on_note` is called before each case of a full check with `{"case": N, "of": M}`, N from 0,
-    while the runner waits. An exception that it raises ends the check and the runner.
+    `start` and `submit` return immediately, and `result` waits. At most one kernel is in progress.
     """
 
     document: dict[str, Any]
+    """The workload that the runner opens, and how."""
     program: str = BACKENDS[0].checker
+    """The name of the runner's module."""
     environment: dict[str, str] = field(default_factory=dict)
     on_note: Callable[[dict[str, Any]], None] = lambda note: None
+    """Called before each case of a full check with `{"case": N, "of": M}`, N from 0. The runner
+    waits until it returns. An exception that it raises ends the check and the runner."""
     opening: dict[str, Any] = field(default_factory=dict)
-    """The runner's answer when it has opened the workload; empty before."""
+    """The runner's answer after it has opened the workload. Before that, it is empty."""
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
     _reader: FrameReader | None = None
@@ -59,14 +59,14 @@ class RunnerClient:
 
     @property
     def pid(self) -> int:
-        """The runner's process id; raise RuntimeError if it was not started."""
+        """The runner's process id. Raise RuntimeError if the runner was not started."""
         if self._process is None:
             raise RuntimeError("the runner was not started")
         return self._process.pid
 
     @property
     def busy(self) -> bool:
-        """Whether a submitted kernel's result was not fetched yet."""
+        """Return whether there is a submitted kernel whose result was not yet fetched."""
         return self._busy
 
     def fileno(self) -> int:
@@ -76,19 +76,19 @@ class RunnerClient:
 
     @property
     def running(self) -> bool:
-        """Whether a process was started, which may have ended unexpectedly."""
+        """Return whether a process was started. It may have ended unexpectedly."""
         return self._process is not None
 
     @property
     def opened(self) -> bool:
-        """Whether `has_answer` has read that the workload is open."""
+        """Return whether `has_answer` has read the message that the workload is open."""
         return self._opened
 
     def has_answer(self, timeout_secs: float = 0.0) -> bool:
-        """Wait up to `timeout_secs` for a message of the runner; return whether `result` will not
-        wait.
+        """Wait up to `timeout_secs` for a message of the runner. Return whether `result` can return
+        immediately.
 
-        Notes, and the answer when the workload is open, are handled too.
+        Calls of `on_note`, and the message that the workload is open, are handled here too.
         """
         assert self._reader is not None
         while self._answer is None and not self._reader.ended:
@@ -102,9 +102,9 @@ class RunnerClient:
         return True
 
     def start(self) -> None:
-        """Start the runner and let it open the workload, without waiting for either."""
-        # The runner's death signal is sent when the starting *thread* ends, so only the main thread
-        # may request it. The runner also ends when the pipe closes.
+        """Start the runner and make it open the workload. Wait for neither."""
+        # The kernel kills the runner when the *thread* that started it ends, so only the main
+        # thread may request that. The runner also ends when the pipe is closed.
         main = threading.current_thread() is threading.main_thread()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
@@ -123,7 +123,7 @@ class RunnerClient:
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
-        """During the block, let the runner and its children use only idle cores.
+        """Make the runner and its children use only idle cores during the block.
 
         They are not stopped, because a stopped process does not notice that its parent has ended.
         """
@@ -139,11 +139,13 @@ class RunnerClient:
         with suppress(psutil.NoSuchProcess):
             runner = psutil.Process(self._process.pid)
             for process in (runner, *runner.children(recursive=True)):
-                with suppress(OSError):  # it has just ended, or the kernel lacks this policy
+                # the process has just ended, or the kernel lacks this policy
+                with suppress(OSError):
                     os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
-        """End the runner. Another thread may call this; a wait for an answer then ends."""
+        """End the runner. Any thread may call this. A wait for an answer in another thread then
+        ends."""
         process = self._process
         if process is not None:
             process.kill()
@@ -160,8 +162,11 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait until the workload is open, or return None if the runner died. Raise WorkloadError
-        if the workload cannot be verified."""
+        """Wait until the workload is open, and return the runner's answer, or None if the runner
+        ended unexpectedly.
+
+        Raise WorkloadError if the workload cannot be verified.
+        """
         if self._opened:
             return {}
         answer = self._read()
@@ -176,9 +181,9 @@ class RunnerClient:
         deadline_secs: float,
         op: str = "measure",
     ) -> None:
-        """Submit a kernel to be verified and timed; `job` has the other fields of `job.CheckJob`.
+        """Submit a kernel to be verified and timed. `job` has the other fields of `job.CheckJob`.
 
-        With `op` "check" it is verified on every case. The deadline applies to one case.
+        If `op` is "check", the kernel is verified on every case. The deadline applies to each case.
         """
         if self._process is None:
             self.start()
@@ -187,11 +192,11 @@ class RunnerClient:
         self._write(Frame(document, object_bytes))
 
     def result(self) -> dict[str, Any]:
-        """Wait for the submitted kernel's result document.
+        """Wait for the result document of the submitted kernel, and return it.
 
-        If the runner died, the status is LOST, and the next `submit` starts a new one. Raise
-        WorkloadError if the workload cannot be verified. Raise RuntimeError if the runner has a
-        bug, or died three times in a row.
+        If the runner ended unexpectedly, the status is LOST, and the next `submit` starts a new
+        runner. Raise WorkloadError if the workload cannot be verified. Raise RuntimeError if the
+        runner has a bug, or ended unexpectedly three times in a row.
         """
         answer, self._answer = self._answer, None
         while answer is None and self.wait_open() is not None and not self._ended:
@@ -220,8 +225,8 @@ class RunnerClient:
         return self._reader is None or self._reader.ended
 
     def _next(self) -> dict[str, Any] | None:
-        """Read the runner's next message. Return an answer; pass a note to `on_note` and return
-        None."""
+        """Read the next message of the runner. Return it if it is an answer. Otherwise call
+        `on_note` with it, and return None."""
         document = self._read()
         if document is None or "case" not in document:
             return document
@@ -235,7 +240,7 @@ class RunnerClient:
         try:
             write_frame(self._process.stdin.fileno(), frame)
         except BrokenPipeError:
-            return  # the end of its output reports the failure
+            return  # `_read` finds the end of the runner's output, and reports the failure
 
     def _read(self) -> dict[str, Any] | None:
         assert self._reader is not None

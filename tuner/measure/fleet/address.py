@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([
 
 
 class FleetError(MeasurerError):
-    """No scheduler answers, no machine of this kind has joined, or the protocol versions differ."""
+    """No scheduler answers, no suitable machine has joined, or the protocol versions differ."""
 
     code = "fleet_unavailable"
     category = ErrorCategory.UNAVAILABLE
@@ -24,8 +24,8 @@ class FleetError(MeasurerError):
 
 
 def parse_address(text: str) -> str:
-    """Return `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT` as Dask expects it. Raise
-    MeasurerError for other text."""
+    """Return `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT` in the form that Dask expects.
+    Raise MeasurerError for any other text."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match[3]) < 65536:
         raise MeasurerError(

@@ -1,8 +1,8 @@
 """The coordinator's connection to a Dask scheduler. No other module of the coordinator uses Dask.
 
-Dask stores nothing: a restarted scheduler has lost every request, and a client that lost its
-connection has lost its futures. So a broken connection (`Line.broken`) is not repaired. It is
-closed, a new one is opened, and the caller requests the candidates without a result again.
+Dask stores nothing. A scheduler that was restarted has lost every request, and a client that lost
+its connection has lost its futures. Therefore a broken connection (`Line.broken`) is not repaired.
+It is closed, and a new one is opened. The caller then sends the candidates without a result again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tilewright.fleet")
 
 WAKE = b""
-"""A message in `Line.received` that only wakes its reader."""
+"""A message in `Line.received` whose only purpose is to wake the reader."""
 
 _TOPICS = 16
 _CHANGES = "all"
@@ -45,12 +45,12 @@ _DASK_LOGGERS = (
 
 @dataclass(slots=True)
 class Line:
-    """An open connection. `received` has notes as bytes, `WAKE`, and None when the machines
-    changed."""
+    """An open connection to a scheduler."""
 
     client: Client
     topic: str
     received: queue.SimpleQueue[bytes | None]
+    """The received notes as bytes, `WAKE`, and None when the list of machines changed."""
     scheduler_id: str
     futures: dict[str, Future] = field(default_factory=dict)
     _machines: list[FleetMachine] = field(default_factory=list)
@@ -59,14 +59,15 @@ class Line:
 
     @property
     def broken(self) -> bool:
-        """Whether the scheduler or the connection to it was lost."""
+        """Return whether the scheduler or the connection to it was lost."""
         lost = any(future.status == "cancelled" for future in self.futures.values())
         return lost or self.client.status != "running"
 
     def machines(self) -> list[FleetMachine]:
-        """Return the machines with a recent heartbeat, read at most `timeouts.FLEET_POLL_SECS` ago.
+        """Return the machines with a recent heartbeat. The list was read at most
+        `timeouts.FLEET_POLL_SECS` ago.
 
-        Raise FleetError if the connection broke.
+        Raise FleetError if the connection is broken.
         """
         if self.broken:
             raise FleetError("the connection to the scheduler was lost")
@@ -88,15 +89,16 @@ class Line:
         return self._machines
 
     def wake(self) -> None:
-        """Wake the reader of `received`, from any thread."""
+        """Wake the reader of `received`. Any thread may call this."""
         self.received.put(WAKE)
 
     def look_again(self) -> None:
-        """Read the list of machines again in the next call of `machines`."""
+        """Make the next call of `machines` read the list again."""
         self._looked = float("-inf")
 
     def submit(self, task: str, machine: FleetMachine, payload: bytes) -> None:
-        """Send a request to `machine`, where it waits in a queue. Dask never moves it."""
+        """Send a request to `machine`, where it waits in a queue. Dask never moves it to another
+        machine."""
         self.futures[task] = self.client.submit(
             run,
             payload,
@@ -109,7 +111,8 @@ class Line:
         )
 
     def failure(self, task: str) -> BaseException | None:
-        """Return the exception of a request that failed without a note of its machine, or None."""
+        """Return the exception of a request that failed without a note of its machine. Return None
+        if there is none."""
         future = self.futures.get(task)
         if future is None or future.status not in ("error", "lost"):
             return None
@@ -117,7 +120,7 @@ class Line:
         return found if isinstance(found, BaseException) else FleetError(str(found))
 
     def is_over(self, task: str) -> bool:
-        """Whether the machine has finished a request."""
+        """Return whether the machine has finished a request."""
         future = self.futures.get(task)
         return future is not None and future.status == "finished"
 
@@ -125,7 +128,7 @@ class Line:
         self.futures.pop(task, None)
 
     def forget(self, tasks: list[str]) -> None:
-        """Cancel requests: a machine that measures one of them stops before its next candidate."""
+        """Cancel requests. A machine that measures one of them stops before its next candidate."""
         futures = [self.futures.pop(task) for task in tasks if task in self.futures]
         if futures and self.client.status == "running":
             with suppress(Exception):  # if the connection breaks now, the requests are lost as well
@@ -134,14 +137,14 @@ class Line:
     def close(self) -> None:
         """Cancel all requests and close the connection, without waiting for a lost scheduler."""
         self.futures.clear()
-        with suppress(Exception):  # errors of a connection that is closed anyway
+        with suppress(Exception):  # the connection is closed anyway, so errors do not matter
             for topic in (self.topic, _CHANGES):
                 self.client.unsubscribe_topic(topic)
             self.client.close(timeout=2)
 
 
 def open_line(address: str) -> Line:
-    """Return a connection to the scheduler at `address`; raise FleetError if this fails."""
+    """Return a connection to the scheduler at `address`. Raise FleetError if there is none."""
     check_listens(address, timeouts.FLEET_CONNECT_SECS)
     from distributed import Client
 
@@ -151,7 +154,8 @@ def open_line(address: str) -> Line:
         client = Client(address, timeout=timeouts.FLEET_CONNECT_SECS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(f"no scheduler answers at {address}: {error}") from error
-    # A scheduler never deletes the last events of a topic, so jobs share a fixed number of topics.
+    # A scheduler never deletes the last events of a topic. Therefore jobs use a fixed number of
+    # topics.
     topic = f"tilewright-notes-{WIRE_VERSION}-{zlib.crc32(uuid.uuid4().bytes) % _TOPICS}"
     client.subscribe_topic(topic, lambda event: received.put(event[1]))
     client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
@@ -173,7 +177,7 @@ def _on_change(event: Any, received: queue.SimpleQueue[bytes | None]) -> None:
 
 
 def _hush() -> None:
-    """Silence Dask's log of lost connections with its tracebacks; this package logs one line for
-    each."""
+    """Silence Dask's log of lost connections, which contains tracebacks. This package logs one line
+    for each."""
     for name in _DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -14,10 +14,10 @@ from .messages import MachineDescription
 
 
 def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:
-    """Return the description of this machine, with probes if it measures itself.
+    """Return the description of this machine. It has probes if the machine itself measures.
 
-    With mocked timings it is the description of `target`, a file or this machine. If `name` is "",
-    the host's name is used. Raise MeasurerError or TargetError for invalid arguments.
+    With mocked timings, it is the description of `target`, which is a file or this machine. If
+    `name` is "", the host's name is used. Raise MeasurerError or TargetError for invalid arguments.
     """
     name = name or socket.gethostname()
     if measurer == "local":

@@ -1,11 +1,11 @@
-"""Distribution of candidates to machines, and recovery from lost machines, without clock or
+"""Distribution of candidates to machines, and recovery from lost machines. It uses no clock and no
 network.
 
-A batch of candidates is divided into requests, each for one machine; Dask never moves a request to
-another machine. When a machine is lost, the candidates of its request without a result are
-requested again. If there were several, it is unknown which of them crashed the machine. These
-suspects are then requested one by one, and only a candidate that was measured separately gets the
-status LOST. Candidates of a request that had not begun are not suspects.
+A batch of candidates is divided into requests. Each is sent to one machine, and Dask never moves it
+to another. When a machine is lost, the candidates of its request that have no result are requested
+again. If there were several, it is unknown which of them crashed the machine. These suspects are
+then requested one by one. Only a candidate that was measured separately gets the status LOST.
+Candidates of a request that had not begun are not suspects.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ MAX_DEATHS = 3
 """A candidate is LOST when this many machines were lost while they measured only this candidate."""
 
 MAX_UNBEGUN = 5
-"""A request may be lost this often before its "begun" note; a machine may crash before it sends
-one."""
+"""A request may be lost this many times before its "begun" note. A machine may crash before it
+sends this note."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """A request sent to one machine; `unanswered` are its candidates without a result."""
+    """A request that was sent to one machine."""
 
     task: str
     machine: str
     unanswered: list[int]
+    """The candidates that have no result yet."""
     begun: bool = False
 
 
 @dataclass(slots=True)
 class Dispatch:
-    """The state of one batch of `count` candidates, which are numbered by their positions.
+    """The state of one batch of candidates, which are numbered from 0 to `count` - 1.
 
-    With `together`, one request to one machine times all candidates, because times of two machines
-    are never compared. Results count only when all of them have arrived.
+    With `together`, one request to one machine has all candidates, because times of two machines
+    are never compared. Results count only after all of them have arrived.
     """
 
     count: int
@@ -63,14 +64,14 @@ class Dispatch:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are candidates to request."""
+        """Return whether there are candidates to request."""
         return bool(self._suspects or self._waiting)
 
     def assign(self, places: Sequence[str], share: int) -> list[Assignment]:
         """Return new requests of up to `share` candidates, one for each of `places`.
 
-        `places` lists machines, best first, once for each request that they can accept. With
-        `together`, the first machine gets all candidates.
+        `places` lists machines, best first. A machine occurs once for each request that it can
+        accept. With `together`, the first machine gets all candidates.
         """
         able = [m for m in places if m not in self.refused]
         if self.together:
@@ -90,7 +91,7 @@ class Dispatch:
         return [self._request(able[0], everything)]
 
     def _next(self, share: int) -> list[int]:
-        """Return one suspect, or if there is none, up to `share` waiting candidates."""
+        """Return one suspect. If there is none, return up to `share` waiting candidates."""
         if self._suspects:
             return [self._suspects.popleft()]
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
@@ -105,10 +106,10 @@ class Dispatch:
             self.under_way[task].begun = True
 
     def answer(self, task: str, position: int, result: MeasureResult) -> list[int]:
-        """Store a result, and return the positions that now have their final result.
+        """Store a result. Return the positions that now have their final result.
 
-        A result of an abandoned request is accepted if the candidate has no other result, except if
-        times are compared.
+        A result of an abandoned request is accepted if the candidate has no other result, unless
+        `together`.
         """
         if not 0 <= position < self.count:
             raise ValueError(f"position must be 0..{self.count - 1}, got {position}")
@@ -123,7 +124,8 @@ class Dispatch:
         return self._settle(position, result)
 
     def end(self, task: str) -> list[int]:
-        """Handle the end of a request that its machine reports; return as `answer`."""
+        """Handle the note that a request has ended. Return the positions that now have their final
+        result."""
         assignment = self.under_way.get(task)
         if assignment is None or not self.together or assignment.unanswered:
             return self.lose(task)
@@ -132,27 +134,29 @@ class Dispatch:
         return [p for position, result in reported for p in self._settle(position, result)]
 
     def refuse(self, task: str) -> None:
-        """Record that the machine cannot measure this workload; others get its candidates."""
+        """Record that the machine cannot measure this workload. Other machines get its
+        candidates."""
         assignment = self.under_way.pop(task, None)
         if assignment is not None:
             self.refused.add(assignment.machine)
             self._back(assignment.unanswered)
 
     def lose(self, task: str) -> list[int]:
-        """Handle the loss of the machine or of its notes; return as `answer`."""
+        """Handle the loss of the machine or of its notes. Return the positions that now have their
+        final result."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def interrupt(self) -> None:
-        """Handle the loss of the scheduler with all requests; no candidate becomes a suspect."""
+        """Handle the loss of the scheduler and all requests. No candidate becomes a suspect."""
         for assignment in self.under_way.values():
             self._back([p for p in assignment.unanswered if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """Set all positions without a result to LOST and return them."""
+        """Give the result LOST to all positions without a result, and return these positions."""
         positions = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
         return [p for i in positions for p in self._settle(i, lost(detail))]
@@ -203,7 +207,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """Return a LOST result, which does not depend on the candidate."""
+    """Return a result LOST for a reason that does not depend on the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

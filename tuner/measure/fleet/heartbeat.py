@@ -1,4 +1,4 @@
-"""Detection of machines without a heartbeat: power lost, cable pulled, frozen.
+"""Detection of machines without a heartbeat: without power, without network, or frozen.
 
 A scheduler lists them until its own timeout: 20 s with this project's configuration, 300 s with
 Dask's default. Machines send heartbeats twice per second (every two seconds in a fleet of
@@ -16,13 +16,14 @@ from ... import timeouts
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """Ages of heartbeats by this process's clock; time without calls of `of` does not count."""
+    """The ages of heartbeats by this process's clock. Time without calls of `of` does not count."""
 
     _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
     _looked: float = float("-inf")
 
     def of(self, identity: Mapping[str, Any], now: float) -> set[str]:
-        """Return the addresses of silent workers in a scheduler's `identity`, read at `now`."""
+        """Return the addresses of the silent workers in `identity`, which a scheduler returned at
+        `now`."""
         gap = now - self._looked > timeouts.HEARTBEAT_GAP_SECS
         heard: dict[str, tuple[float, float]] = {}
         for address, worker in identity.get("workers", {}).items():

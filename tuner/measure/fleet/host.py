@@ -1,7 +1,7 @@
 """The part of a fleet that runs on each machine. The coordinator submits `run` to Dask.
 
-It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
-measurer, which acquires the machine's lock; the worker itself times nothing.
+`run` is executed in a thread of a Dask worker. The processes of a local measurer compile and time,
+and acquire the machine's lock. The Dask worker itself times nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from .machines import kind
 from .messages import FleetRequest, MachineDescription, Note
 
 MAX_OPEN_MEASURERS = 2
-"""Number of workloads that stay open with their processes: two jobs may alternate on a machine."""
+"""The number of workloads that stay open with their processes, because two jobs may alternate on a
+machine."""
 
 
 class RequestAbandoned(BaseException):
-    """The coordinator cancelled a request. A BaseException, because it is not a failure."""
+    """The coordinator cancelled a request. It is a BaseException, because it is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A measurer and its control. It is closed if the control was aborted."""
+    """A measurer and its control. The measurer is closed if the control was aborted."""
 
     measurer: Measurer
     control: Control
@@ -45,9 +46,10 @@ class _Opened:
 
 @dataclass(slots=True)
 class FleetHost:
-    """The measurers that are open on this machine, and the number of candidates that it measured.
+    """The measurers that are open on this machine, and the number of candidates that it has
+    measured.
 
-    One thread calls `run_request`, for one request at a time; any thread may call the other
+    One thread calls `run_request`, for one request at a time. Any thread may call the other
     methods.
     """
 
@@ -66,7 +68,7 @@ class FleetHost:
     ) -> None:
         """Measure the candidates of `request`, and `report` each result when it is known.
 
-        `is_wanted` is called after each candidate and, from another thread, a few times per second.
+        `is_wanted` is called after each candidate, and from another thread a few times per second.
         When it returns False, native code is killed and RequestAbandoned is raised.
         """
         with self._turn:
@@ -77,7 +79,8 @@ class FleetHost:
                 code = getattr(error, "code", "")
                 report(Note(request.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
-            except OutOfTime as over:  # runs have no budget here, so the check takes too long
+            # Such a run has no time budget, so the check itself takes too long.
+            except OutOfTime as over:
                 report(Note(request.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
@@ -129,8 +132,8 @@ class FleetHost:
             opened.measurer.__exit__(None, None, None)
 
     def _opened(self, request: FleetRequest) -> tuple[tuple[Any, ...], _Opened]:
-        """Return the key in `_open` and the measurer of the request's workload, opened if
-        necessary."""
+        """Return the key in `_open`, and the measurer of the request's workload. The measurer is
+        opened if necessary."""
         target = self._target(request.target)
         identity = (str(request.workload), target.key, request.seed)
         if identity not in self._open:
@@ -149,7 +152,8 @@ class FleetHost:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """Return `wanted` with this machine's probes; raise TargetError for another kind."""
+        """Return `wanted` with this machine's probes. Raise TargetError if this machine is of
+        another kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
@@ -188,7 +192,7 @@ def set_up(description: MachineDescription) -> FleetHost:
 
 
 def run(payload: bytes) -> None:
-    """Measure a request; called by Dask. Notes are published under the topic of the request."""
+    """Measure a request. Dask calls this. Notes are published under the topic of the request."""
     from distributed import get_worker
 
     if _host is None:

@@ -1,4 +1,4 @@
-"""The machines that have joined a fleet, groups of alike machines, and targets by name."""
+"""The machines that have joined a fleet, groups of similar machines, and targets by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .messages import MachineDescription
 log = logging.getLogger("tilewright.fleet")
 
 ALIKE_RATIO = 1.1
-"""Machines of one CPU model whose probes differ by more than this factor are not alike."""
+"""Machines of one CPU model are not alike if their probes differ by more than this factor."""
 
 LABEL = "tilewright"
 """The key under which a Dask worker publishes its `MachineDescription` and its metrics."""
@@ -31,25 +31,24 @@ _SHORTEST_PREFIX = 6
 
 @dataclass(frozen=True, slots=True)
 class FleetMachine:
-    """A machine that has joined, and its state at the last heartbeat.
-
-    `target` is for one thread, with the probes of the machine. `resources` has the number of
-    requests that it measures concurrently. `silent_secs` is the age of the last heartbeat.
-    """
+    """A machine that has joined, and its state at the last heartbeat."""
 
     address: str
     name: str
     target: Target
+    """The target for one thread, with the probes of the machine."""
     toolchain: Toolchain
     measurer: str
     resources: Mapping[str, float]
+    """The number of requests that it measures concurrently, by resource name."""
     busy: bool = False
     measured: int = 0
     silent_secs: float = 0.0
+    """The age of the last heartbeat."""
 
     @property
     def key(self) -> str:
-        """The key of the machine's kind: the key of its target for one thread."""
+        """The key of the machine's kind, which is the key of its target for one thread."""
         return self.target.key
 
     def to_json(self) -> dict[str, Any]:
@@ -72,8 +71,8 @@ class FleetMachine:
 
 
 def resource_name(target: Target) -> str:
-    """Return the Dask resource of machines of this kind; each has one unit, for one request at a
-    time."""
+    """Return the Dask resource of machines of this kind. Each has one unit of it, for one request
+    at a time."""
     return f"tilewright-{kind(target)}"
 
 
@@ -86,7 +85,7 @@ def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
     """Return the machines that have joined the scheduler at `address`, sorted by name.
 
     Raise MeasurerError if `address` is invalid, and FleetError if no scheduler answers there.
-    Coroutines must not call it.
+    Coroutines must not call this function.
     """
     where = parse_address(address)
     import distributed  # noqa: F401  # raises the error that names the missing package
@@ -110,9 +109,10 @@ async def _identity(address: str, timeout_secs: float) -> dict[str, Any]:
 
 
 def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
-    """Return the machines among the workers of a Dask scheduler's `identity`, sorted by name.
+    """Return the machines among the workers in `identity`, a Dask scheduler's description. They are
+    sorted by name.
 
-    Workers that are not machines of a Tilewright fleet, or have another version, are skipped.
+    Workers are skipped if they are not machines of a Tilewright fleet, or are of another version.
     """
     machines: list[FleetMachine] = []
     for address, worker in identity.get("workers", {}).items():
@@ -154,12 +154,13 @@ def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]
         for m in machines
         if m.key == kind(target)
         and target.threads <= m.target.cores
-        and m.toolchain.codegen_version in (0, CODEGEN_VERSION)  # 0: mocked times
+        and m.toolchain.codegen_version in (0, CODEGEN_VERSION)  # 0 means mocked times
     ]
 
 
 def alike(one: FleetMachine, other: FleetMachine) -> bool:
-    """Whether a search may mix times of both machines: same kind and toolchain, similar probes."""
+    """Return whether a search may mix the times of both machines: they have the same kind, the same
+    toolchain and similar probes."""
     return (
         one.key == other.key
         and one.toolchain == other.toolchain
@@ -192,11 +193,11 @@ def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:
 def fleet_target(
     machines: Sequence[FleetMachine], spec: str, threads: int | None, native: Target | None = None
 ) -> Target:
-    """Return the target that `spec` names: the name of a machine, or the beginning of a key.
+    """Return the target that `spec` names: the name of a machine, or the beginning of a target key.
 
-    "native" selects the kind of `native` if such a machine has joined or no machine has, and
-    otherwise the only kind that has joined. The target has the probes of the largest group of its
-    machines. Raise TargetError, with a list of all kinds, if `spec` does not name exactly one kind.
+    "native" selects the kind of `native` if such a machine or no machine has joined. Otherwise it
+    selects the only kind that has joined. The target has the probes of the largest group of its
+    machines. If `spec` does not name exactly one kind, raise TargetError with a list of all kinds.
     """
     if spec == "native" and native is not None and not machines:
         return native.with_threads(threads or 1)
@@ -215,7 +216,8 @@ def fleet_target(
 
 
 def target_at(address: str, spec: str, threads: int | None) -> Target:
-    """Return the `fleet_target` of the fleet at `address`; raise FleetError if it is silent."""
+    """Return the target that `spec` names in the fleet at `address` (see `fleet_target`). Raise
+    FleetError if the fleet does not answer."""
     here = unprobed_target() if spec == "native" else None
     return fleet_target(fleet_status(address), spec, threads, here)
 

@@ -1,4 +1,4 @@
-"""The measurer `--measurer dask:tcp://HOST:PORT`, which sends candidates to the machines of a
+"""The measurer `--measurer dask:tcp://HOST:PORT`. It sends candidates to the machines of a
 fleet."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The machines behind the scheduler at `address`; calling it opens a measurer on them.
+    """The machines of the scheduler at `address`. Calling the object opens a measurer on them.
 
     `should_stop` is called while no machine is available.
     """
@@ -55,8 +55,8 @@ class Fleet:
 def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
     """Return the fleet at `address`, without connecting to it.
 
-    Raise MeasurerError for an invalid address, and ModuleNotFoundError if Dask is missing, so that
-    a job does not fail only after a wait for machines.
+    Raise MeasurerError for an invalid address. Raise ModuleNotFoundError if Dask is missing, so
+    that a job fails before it waits for machines.
     """
     where = parse_address(address)
     if find_spec("distributed") is None:
@@ -67,12 +67,12 @@ def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> F
 class FleetMeasurer:
     """A `Measurer` on machines of one kind that have joined a fleet.
 
-    The first machines determine the group: times of machines that are not alike are never mixed.
-    Compared times and the full check come from one machine as long as it is available. If machines,
-    the scheduler or the network are lost, the run loses time but no result. After `patience_secs`
-    without a machine, FleetError is raised. A machine that refuses the workload, or fails because
-    of a bug, gets no more requests for it. When no machine is left, the error of the last one is
-    raised: WorkloadError, TargetError or RuntimeError.
+    The first machines determine the group, because times of machines that are not alike are never
+    mixed. Compared times and the full check come from one machine as long as it is available. If
+    machines, the scheduler or the network are lost, the run loses time but no result. After
+    `patience_secs` without a machine, FleetError is raised. A machine that rejects the workload, or
+    fails because of a bug, gets no more requests for it. When no machine is left, the error of the
+    last one is raised: WorkloadError, TargetError or RuntimeError.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
@@ -81,7 +81,8 @@ class FleetMeasurer:
         self._line: Line | None = None
         self._like: FleetMachine | None = None
         self.home = ""
-        """Address of the machine that compares and confirms, or "" before it is chosen."""
+        """The address of the machine that measures compared times and full checks, or "" before it
+        is chosen."""
         self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
@@ -96,7 +97,7 @@ class FleetMeasurer:
         self._hang_up()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` ends every wait and cancels all requests."""
+        """Obey `control`. Its `abort` ends every wait and cancels all requests."""
         self._control = control
         self._wait.control = control
         control.on_abort(self._wake)
@@ -108,7 +109,7 @@ class FleetMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        """The machines' toolchain; waits for the first machine. Raise FleetError if no machine
+        """The toolchain of the machines. Wait for the first machine. Raise FleetError if no machine
         joins."""
         while self._like is None:
             if not self._machines():
@@ -118,13 +119,13 @@ class FleetMeasurer:
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
-        """Return one result per request, in order; see `Measurer`."""
+        """Return one result per request, in order (see `Measurer.measure`)."""
         compared = any(request.compared for request in requests)
         return self._work(_Run("measure", requests, on_result or _ignore_result, together=compared))
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild and fully check a candidate, on the machine of the last comparison if it is
-        available."""
+        """Rebuild a candidate and check it in full. The machine of the last comparison is used if
+        it is available."""
         (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
 
@@ -161,12 +162,12 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Send as many requests as the machines can accept besides those of other jobs."""
+        """Send as many requests as the machines can accept in addition to those of other jobs."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
         if run.batch.together and self.home in able_ones:
-            able_ones = [self.home]  # comparable with the previous times
+            able_ones = [self.home]  # so that times are comparable with the previous ones
         made: list[Assignment] = []
 
         def assign(places: list[str], jobs: int) -> list[Assignment]:
@@ -194,10 +195,10 @@ class FleetMeasurer:
             line.submit(assignment.task, machines[assignment.machine], request.to_bytes())
 
     def _take(self, run: _Run, line: Line) -> None:
-        """Read notes for a moment, and Dask's state of requests without notes."""
+        """Read notes for a moment. For requests without notes, read their state in Dask."""
         for note in _notes(line):
             if note.task not in run.tasks:
-                continue  # from another job, or from an abandoned batch
+                continue  # the note is from another job, or from an abandoned batch
             if note.kind == "result":
                 self._reservations.answered(note.task)
             elif note.kind != "begun":
@@ -207,7 +208,7 @@ class FleetMeasurer:
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
-            if line.is_over(task):  # its notes arrived before the state changed, or were lost
+            if line.is_over(task):  # its notes have arrived before, or were lost
                 line.release(task)
                 self._reservations.release(task)
                 run.report(run.batch.end(task))
@@ -235,7 +236,8 @@ class FleetMeasurer:
     # -- the connection
 
     def _machines(self) -> list[FleetMachine]:
-        """Return the machines that may measure for this job now; none without a connection."""
+        """Return the machines that may measure for this job now. Without a connection there are
+        none."""
         try:
             if self._line is None:
                 address = self._fleet.address
@@ -266,7 +268,7 @@ class FleetMeasurer:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `measure` or `confirm`. `tasks` are all requests that were sent for it."""
+    """One call of `measure` or `confirm`."""
 
     purpose: Purpose
     requests: Sequence[MeasureRequest]
@@ -274,6 +276,7 @@ class _Run:
     together: bool
     batch: Dispatch = field(init=False)
     tasks: set[str] = field(default_factory=set)
+    """The names of all requests that were sent for it."""
     refusal: TilewrightError | RuntimeError | None = None
 
     def __post_init__(self) -> None:
@@ -313,7 +316,8 @@ def _refusal_reason(
 
 
 def _notes(line: Line) -> Iterator[Note]:
-    """Yield the notes that have arrived; wait `timeouts.FLEET_POLL_SECS` for the first."""
+    """Yield the notes that have arrived. Wait up to `timeouts.FLEET_POLL_SECS` for the first
+    one."""
     timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:

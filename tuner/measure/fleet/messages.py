@@ -1,7 +1,7 @@
 """The messages between coordinator and machines, as canonical JSON.
 
-The only pickled object is the name of the function `host.run`. A machine of another version is
-therefore detected by `WIRE_VERSION` and does not fail during unpickling.
+The only pickled object is the name of the function `host.run`. Therefore `WIRE_VERSION` reveals a
+machine of another version, and unpickling does not fail.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ Purpose = Literal["measure", "confirm"]
 
 @dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """The description that a machine sends when it joins. `target` is for one thread, with its
-    probes.
-
-    `measurer` is "local", or the mocked measurer that the machine uses.
-    """
+    """The description that a machine sends when it joins."""
 
     name: str
     target: Target
+    """The target for one thread, with the machine's probes."""
     toolchain: Toolchain
     measurer: str = "local"
+    """"local", or the mocked measurer that the machine uses."""
 
     def to_bytes(self) -> bytes:
         return canonical_bytes(
@@ -50,7 +48,7 @@ class MachineDescription:
 
     @classmethod
     def from_bytes(cls, data: bytes | str) -> MachineDescription:
-        """Return the description in `data`; raise FleetError if it is invalid or of another
+        """Return the description in `data`. Raise FleetError if it is invalid or of another
         version."""
         document = _document(data)
         try:
@@ -68,8 +66,7 @@ class MachineDescription:
 class FleetRequest:
     """A request for one machine to measure candidates.
 
-    `requests` maps positions in the coordinator's batch to candidates. Notes are published under
-    `topic` with this `task`.
+    Notes about it are published under `topic`, with this `task`.
     """
 
     task: str
@@ -79,6 +76,7 @@ class FleetRequest:
     target: Target
     seed: int
     requests: Mapping[int, MeasureRequest]
+    """The candidates, by their position in the coordinator's batch."""
 
     def to_bytes(self) -> bytes:
         return canonical_bytes(
@@ -104,7 +102,7 @@ class FleetRequest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FleetRequest:
-        """Return the request in `data`; raise FleetError for another version only."""
+        """Return the request in `data`. Raise FleetError if it is of another version."""
         document = _document(data)
         return cls(
             task=document["task"],
@@ -126,9 +124,10 @@ class FleetRequest:
 class Note:
     """A message from a machine about a request.
 
-    "begun" comes first, then "result" once per candidate (with `position`), then "ended". "refused"
-    ends a request that this machine cannot measure (`error` is "WorkloadError" or "TargetError"),
-    "bug" one that failed because of a bug; both have the reason in `detail`.
+    "begun" comes first, then one "result" for each candidate (with `position`), then "ended".
+    "refused" ends a request that this machine cannot measure (`error` is "WorkloadError" or
+    "TargetError"). "bug" ends a request that failed because of a bug. For both, `detail` has the
+    reason.
     """
 
     task: str
@@ -149,7 +148,7 @@ class Note:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Note:
-        """Return the note in `data`; raise FleetError for invalid data or another version."""
+        """Return the note in `data`. Raise FleetError if it is invalid or of another version."""
         document = _document(data)
         try:
             result = document.get("result")

@@ -1,7 +1,7 @@
 """A Dask preload module that ends its process when its parent process ends.
 
-A killed parent cannot end its children: a scheduler would keep its port, and a machine would
-continue to measure.
+A parent that is killed cannot end its children. A scheduler would then keep its port, and a machine
+would continue to measure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ... import timeouts
 
 PARENT = "TILEWRIGHT_FLEET_PARENT"
-"""The environment variable with the parent's process id."""
+"""The environment variable that contains the parent's process id."""
 
 
 def dask_setup(server: object) -> None:
@@ -22,7 +22,7 @@ def dask_setup(server: object) -> None:
 
 
 def watch_parent(also: Callable[[], None] = lambda: None) -> None:
-    """Exit once the process that `PARENT` names has ended; call `also` before each check."""
+    """Exit when the process whose id is in `PARENT` has ended. Call `also` before each check."""
     parent = int(os.environ.get(PARENT) or 0)
     threading.Thread(target=_watch, args=(parent, also), daemon=True).start()
 

@@ -1,11 +1,12 @@
-"""Reservations of places in the queues of a fleet's machines, fair to all jobs of this process.
+"""Reservations of places in the queues of a fleet's machines. They are fair to all jobs of this
+process.
 
 A service runs several jobs on one fleet. Without reservations, each job would send its requests to
-the first machine of the list, or fill every queue before the other jobs send anything. Each job
-first reserves a place. It gets a free place in a queue, preferably of an idle machine, and among
-these of one that has its workload open. While places are scarce, the job with the fewest candidates
-in progress is served first. Requests of other processes are unknown here; they wait in the
-machines' own queues.
+the first machine of the list, or fill every queue before the other jobs send anything. Therefore
+each job first reserves a place in the queue of a machine. Idle machines are preferred, then
+machines that have the job's workload open. If there are more jobs than places, the job with the
+fewest candidates in progress is served first. Requests of other processes are not known here. They
+wait in the machines' own queues.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from .dispatch import Assignment
 from .host import MAX_OPEN_MEASURERS
 
 REQUESTS_PER_MACHINE = 2
-"""One request in progress and one in the queue, so that no machine waits for the coordinator."""
+"""One request that is measured and one in the queue, so that no machine waits for the
+coordinator."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """A request of `owner` at `machine`; `candidates` of it have no result yet."""
+    """A request of the job `owner` at `machine`."""
 
     owner: int
     machine: str
     candidates: int
+    """The number of its candidates that have no result yet."""
 
 
 @dataclass(slots=True)
@@ -59,12 +62,12 @@ class Reservations:
         wake: Callable[[], None],
         assign: Callable[[list[str], int], Sequence[Assignment]],
     ) -> None:
-        """Let `assign` fill the places on `machines` that `owner` may use now.
+        """Call `assign` to fill the places on `machines` that the job `owner` may use now.
 
-        `assign(places, jobs)` returns its requests. `places` lists machines, best first, once for
-        each request that they can accept; `jobs` is the number of jobs that share these machines.
-        `wake` is called, from another thread, when there may be more places, until `withdraw` is
-        called.
+        `assign(places, jobs)` returns its requests. `places` lists machines, best first. A machine
+        occurs once for each request that it can accept. `jobs` is the number of jobs on these
+        machines. Until `withdraw` is called, another thread calls `wake` when there may be more
+        places.
         """
         with self._lock:
             self._waiting_batches[owner] = WaitingBatch(frozenset(machines), wake)
@@ -74,7 +77,7 @@ class Reservations:
                 self._note_open(made.machine, owner)
 
     def withdraw(self, owner: int) -> None:
-        """Record that `owner` has requested all its candidates and waits for no place."""
+        """Record that `owner` has requested all its candidates, so that it waits for no place."""
         with self._lock:
             if self._waiting_batches.pop(owner, None) is not None:
                 self._wake()
@@ -86,13 +89,13 @@ class Reservations:
                 self._reserved[task].candidates -= 1
 
     def release(self, task: str) -> None:
-        """Free the place of a request that has ended or whose machine was lost."""
+        """Free the place of a request that has ended, or whose machine was lost."""
         with self._lock:
             if self._reserved.pop(task, None) is not None:
                 self._wake()
 
     def leave(self, owner: int) -> None:
-        """Remove all requests of `owner`, which sends no more."""
+        """Remove all requests of `owner`, which sends no more requests."""
         with self._lock:
             self._waiting_batches.pop(owner, None)
             for task in [task for task, b in self._reserved.items() if b.owner == owner]:
@@ -100,9 +103,10 @@ class Reservations:
             self._wake()
 
     def _places(self, owner: int, machines: Sequence[str]) -> list[str]:
-        """Return the places for `owner`: idle machines first, then those with its workload open.
+        """Return the places for `owner`: idle machines first, then machines that have its workload
+        open.
 
-        Machines for which a job with fewer candidates in progress waits are excluded.
+        A machine is excluded if another job waits for it that has fewer candidates in progress.
         """
         requests = {m: [b for b in self._reserved.values() if b.machine == m] for m in machines}
         mine = self._out(owner)
@@ -159,17 +163,17 @@ _guard = threading.Lock()
 
 
 def reservations_of(address: str) -> Reservations:
-    """Return this process's reservations at the fleet whose scheduler is at `address`."""
+    """Return this process's reservations in the fleet whose scheduler is at `address`."""
     with _guard:
         return _of_fleets.setdefault(address, Reservations())
 
 
 def share_of(count: int, machines: int, jobs: int) -> int:
-    """Return how many candidates of a batch of `count` go into one request.
+    """Return the number of candidates in one request, for a batch of `count` candidates.
 
-    A single machine gets all of them, so that it compiles one while it times another. Several
-    machines get two requests each, so that all finish at about the same time. Jobs that share the
-    machines send fewer and larger requests.
+    A single machine gets all of them, so that it compiles one while it times another. If there are
+    several machines, each gets two requests, so that all finish at about the same time. If several
+    jobs use the machines, they send fewer and larger requests.
     """
     if machines <= 1:
         return count

@@ -1,4 +1,4 @@
-"""Waits for machines and for the network, which an abort ends."""
+"""Waits for machines and for the network. An abort ends them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 def interruptible(
     call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda result: None
 ) -> T:
-    """Run `call` in a separate thread; return its result or raise its exception.
+    """Run `call` in a separate thread. Return its result or raise its exception.
 
-    Raise MeasurementAborted when `control` is aborted. The call then continues, and `undo` gets its
-    result.
+    Raise MeasurementAborted when `control` is aborted. The call then continues in its thread, and
+    `undo` is called with its result.
     """
     return _InterruptibleCall(call, undo).outcome(control)
 
@@ -65,7 +65,7 @@ class _InterruptibleCall(Generic[T]):
 
 @dataclass(slots=True)
 class MachineWait:
-    """The time without a machine and the `reason` for it, reported to `control`."""
+    """A wait for a machine, and the `reason` for it. Both are reported to `control`."""
 
     address: str
     patience_secs: float
@@ -81,7 +81,7 @@ class MachineWait:
         self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
-        """Wait a moment; raise FleetError once the wait exceeds `patience_secs`."""
+        """Wait a moment. Raise FleetError when the wait exceeds `patience_secs`."""
         self.control.check()
         now = time.monotonic()
         if self._since is None:

@@ -1,10 +1,10 @@
 """A measurer that replays recorded timings: `--measurer replay:FILE`.
 
 FILE has one JSON object per line. A recorded candidate is `{"workload_key", "trace", "status",
-"run_secs": [...]}`, optionally with `"target_key"` and `"detail"`; a line of `tilewright export` is
+"run_secs": [...]}`, optionally with `"target_key"` and `"detail"`. A line of `tilewright export` is
 accepted too. A first line `{"replay": 1, "missing": "nearest"}` selects the result of a trace that
 is not recorded: `"lost"` (the default), `"fail"`, or `"nearest"`, the time of the recorded trace
-with the fewest different steps.
+that differs in the fewest steps.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ MISSING = ("lost", "fail", "nearest")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded candidate, for every target if `target_key` is None; `confirmed` by a full
-    check."""
+    """One recorded candidate."""
 
     workload_key: str
     target_key: str | None
+    """None means that the timing applies to every target."""
     trace: list[Any]
     result: MeasureResult
     confirmed: bool = False
+    """Whether the candidate passed a full check."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayFile:
-    """A file of timings; calling it opens a measurer for one workload on one target."""
+    """A file of timings. Calling the object opens a measurer for one workload on one target."""
 
     recorded: tuple[Recorded, ...]
     missing: str = "lost"
@@ -67,7 +68,7 @@ class ReplayFile:
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
-    """A `Measurer` that looks up results by exact trace in the recorded timings.
+    """A `Measurer` that looks up results of identical traces in the recorded timings.
 
     Records of trials have priority over records of full checks, and earlier records over later
     ones.
@@ -83,7 +84,7 @@ class ReplayMeasurer:
         return measure_each(requests, self._answer, on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Return the recorded result: it was verified when it was recorded."""
+        """Return the recorded result, which was verified when it was recorded."""
         return self._answer(request)
 
     def _answer(self, request: MeasureRequest) -> MeasureResult:
@@ -98,7 +99,7 @@ class ReplayMeasurer:
         return MeasureResult(status, detail=detail)
 
     def _nearest(self, trace: list[Any]) -> MeasureResult:
-        """Return the result of the recorded trace with the fewest different steps."""
+        """Return the result of the recorded trace that differs in the fewest steps."""
         steps = {canonical_bytes(step) for step in trace}
 
         def distance(item: tuple[bytes, Recorded]) -> tuple[int, bytes]:
@@ -115,7 +116,8 @@ class ReplayMeasurer:
 
 
 def read_replay(path: str | Path) -> ReplayFile:
-    """Return the recorded timings of a file; raise MeasurerError with the invalid line."""
+    """Return the recorded timings of a file. Raise MeasurerError, which names the line, if a line
+    is invalid."""
     recorded: list[Recorded] = []
     missing = "lost"
     text = read_text(path)
@@ -134,7 +136,8 @@ def read_replay(path: str | Path) -> ReplayFile:
 
 
 def _is_candidate(document: dict[str, Any]) -> bool:
-    """Whether a line is a timing; exports also have lines without a trace (workloads, headers)."""
+    """Return whether a line is a timing. Exports also have lines without a trace (workloads,
+    headers)."""
     body = document.get("record", document)
     return isinstance(body, dict) and "trace" in body
 
@@ -153,7 +156,7 @@ def _header(document: dict[str, Any], where: str) -> str:
 
 
 def _positive(value: object) -> float | None:
-    """Return `value` as a float if it is a number of at least 0, else None."""
+    """Return `value` as a float if it is a number of at least 0, otherwise None."""
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 

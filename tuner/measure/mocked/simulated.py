@@ -1,9 +1,9 @@
 """A simulated machine: `--measurer simulated:FILE`.
 
-Its times are a function of the trace: the base cost of the operations, gains of sensible choices, a
-small simulated cache with the trace's tile sizes, random hills seeded by a hash, noise and
-failures. No formula is shared with the cost model, so a search succeeds here only by learning. The
-same file, workload, trace and seed give the same times on every machine.
+Its times are a function of the trace. They consist of the base cost of the operations, gains of
+sensible choices, a small simulated cache with the trace's tile sizes, random hills that a hash
+determines, noise and failures. No formula is the same as in the cost model, so a search succeeds
+here only by learning. The same file, workload, trace and seed give the same times on every machine.
 """
 
 from __future__ import annotations
@@ -31,20 +31,8 @@ SIMULATED_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMachine:
-    """The settings of a simulated machine, with their defaults.
-
-    `ruggedness` is the height of the random hills in log2 units, `noise` the relative spread of one
-    sample, and `cache_lines` the size of the simulated cache. `failure_rates` gives the fraction of
-    candidates with each failing status; `confirm_failure_rate` is the fraction that fails the full
-    check. Measuring a candidate takes `latency_secs` of real time.
-
-    Costs and gains are in log2 units: `vector_gain` is the gain of full vectors, `copy_cost` the
-    cost of each private copy, `stride_cost` the cost of reading without a copy, `code_cost` the
-    cost of each doubling of unrolled code beyond `code_limit` statements (0: no limit).
-    `interaction` is the height of hills over pairs of distant steps. `thread_gain` is the fraction
-    of a thread's work that another thread takes over. `common`, in 0..1, is the share of the
-    variance of hills that is the same for every workload.
-    """
+    """The settings of a simulated machine, with their defaults. Costs and gains are in log2
+    units."""
 
     seed: int = 0
     ops_per_sec: float = 2e10
@@ -52,29 +40,45 @@ class SimulatedMachine:
     lanes: int = 8
     region_secs: float = 2e-6
     cache_lines: int = 24
+    """The size of the simulated cache in lines."""
     ruggedness: float = 0.25
+    """The height of the random hills in log2 units."""
     noise: float = 0.01
+    """The relative spread of one sample."""
     samples: int = 5
     latency_secs: float = 0.0
+    """The real time that measuring a candidate takes."""
     failure_rates: dict[str, float] = field(default_factory=dict)
+    """The fraction of candidates that fail, for each failing status."""
     confirm_failure_rate: float = 0.0
+    """The fraction of candidates that fail the full check."""
     vector_gain: float = 3.0
+    """The gain of full vectors."""
     copy_cost: float = 0.0
+    """The cost of each private copy."""
     stride_cost: float = 0.0
+    """The cost of reading without a private copy."""
     code_limit: int = 0
+    """The number of unrolled statements that cost nothing. 0 means no limit."""
     code_cost: float = 0.8
+    """The cost of each doubling of unrolled code beyond `code_limit`."""
     thread_gain: float = 0.9
+    """The fraction of a thread's work that each further thread takes over."""
     interaction: float = 0.0
+    """The height of hills over pairs of distant steps."""
     common: float = 0.0
+    """The share, 0 to 1, of the variance of hills that is the same for every workload."""
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> SimulatedMeasurer:
-        """Return a measurer of this machine; the seed of the run has no effect on times."""
+        """Return a measurer of this machine. The seed of the run does not affect times."""
         return SimulatedMeasurer(self, workload, target.threads)
 
     @property
     def toolchain(self) -> Toolchain:
         """A toolchain of code generator version 0, so that real records replace simulated ones."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.common:
+            del settings["common"]  # so that records of earlier versions are reused
         return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
 
 
@@ -97,7 +101,7 @@ class SimulatedMeasurer:
         return measure_each(requests, lambda request: self._run(request, "measure"), on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Return the same time with new noise; a fraction of candidates fails."""
+        """Return the same time with new noise. A fraction of the candidates fails."""
         key = self._key(request)
         if uniform(key, "confirm") < self.machine.confirm_failure_rate:
             return MeasureResult(MeasureStatus.WRONG_RESULT, detail="simulated: full check failed")
@@ -167,10 +171,10 @@ class SimulatedMeasurer:
 
 
 def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> float:
-    """Return log2 of the slowdown relative to full vectors: `gain` if no loop is vectorised.
+    """Return log2 of the slowdown relative to full vectors. It is `gain` if no loop is vectorised.
 
-    The width is the factor of the split that created the vectorised loop. A multiple of `lanes`
-    costs little.
+    The width of the vectors is the factor of the split that created the vectorised loop. A multiple
+    of `lanes` costs little.
     """
     loops = [str(s.get("loop")) for s in steps if s.get("do") == "Vectorize"]
     if not loops:
@@ -190,8 +194,8 @@ def copies_cost(steps: Sequence[dict[str, Any]], copy: float, stride: float) -> 
 def code_cost(steps: Sequence[dict[str, Any]], limit: int, cost: float) -> float:
     """Return log2 of the slowdown by code that exceeds an instruction cache of `limit` statements.
 
-    The size of the code is the product of the split factors of unrolled loops; a loop without a
-    split counts as two.
+    The size of the code is the product of the split factors of unrolled loops. A loop without a
+    split counts as 2.
     """
     if not limit:
         return 0.0
@@ -213,7 +217,8 @@ def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """Return a smooth random function of the trace's numbers, plus effects of its other choices."""
+    """Return a smooth random function of the numbers in the trace, plus effects of its other
+    choices."""
     total, previous = 0.0, 0.0
     for place, step in enumerate(steps):
         numbers = [v for v in step.values() if isinstance(v, int) and not isinstance(v, bool)]
@@ -232,7 +237,8 @@ def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
 
 
 def far_hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
-    """Return random effects of a fifth of all pairs of splits: not a sum over single choices."""
+    """Return random effects of a fifth of all pairs of splits. They are no sum over single
+    choices."""
     if not height:
         return 0.0
     placed = [(str(s.get("loop")), log2(1.0 + s["factor"])) for s in steps if s.get("factor")]
@@ -257,10 +263,12 @@ def _pair(name: str) -> tuple[float, float, float, float]:
 
 @lru_cache(maxsize=4096)
 def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> float:
-    """Return the fraction of accesses that miss if an outer product of two vectors is tiled.
+    """Return the fraction of accesses that miss a simulated cache, if an outer product of two
+    vectors is tiled.
 
-    It simulates a fully associative cache with least-recently-used replacement, access by access,
-    over `side` x `side` points. The last two factors of the trace are the tile.
+    The cache is fully associative with least-recently-used replacement. It is simulated access by
+    access, over `side` x `side` points. The last two of `tiles`, the split factors of the trace,
+    are the tile.
     """
     rows, columns = (*(min(max(t, 1), side) for t in tiles[-2:]), 1, 1)[:2]
     held: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -282,12 +290,12 @@ def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> f
 
 
 def uniform(key: str, purpose: str) -> float:
-    """Return a number in [0, 1) that only the arguments determine."""
+    """Return a number in [0, 1) that depends only on the arguments."""
     return int.from_bytes(sha256(f"{key}|{purpose}".encode()).digest()[:7]) / float(1 << 56)
 
 
 def normal(key: str, purpose: str) -> float:
-    """Return a standard normal number that only the arguments determine (Box and Muller, 1958)."""
+    """Return a standard normal number that depends only on the arguments (Box and Muller, 1958)."""
     radius = sqrt(-2.0 * log(1.0 - uniform(key, purpose + "/r")))
     return radius * cos(2.0 * pi * uniform(key, purpose + "/a"))
 
@@ -296,12 +304,14 @@ def normal(key: str, purpose: str) -> float:
 
 
 def read_simulated(path: str | Path) -> SimulatedMachine:
-    """Return the machine described by a JSON file; raise MeasurerError with the invalid field."""
+    """Return the machine that a JSON file describes. Raise MeasurerError, which names the field, if
+    a field is invalid."""
     return machine_from_json(parse_object(read_text(path), str(path)), str(path))
 
 
 def machine_from_json(document: dict[str, Any], where: str) -> SimulatedMachine:
-    """Return the machine described by a JSON object; errors contain `where`, for example a file."""
+    """Return the machine that a JSON object describes. Errors contain `where`, for example the name
+    of a file."""
     version = document.get("simulated", SIMULATED_VERSION)
     if version != SIMULATED_VERSION:
         raise MeasurerError(f"{where}: version must be {SIMULATED_VERSION}, got {version!r}")

@@ -13,7 +13,8 @@ MAX_FILE_BYTES = 256 << 20
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file of timings; raise MeasurerError if it is missing or too large."""
+    """Return the text of a file of timings. Raise MeasurerError if the file is missing or too
+    large."""
     file = Path(path)
     try:
         size = file.stat().st_size
@@ -31,14 +32,16 @@ def read_text(path: str | Path) -> str:
 def file_tag(content: bytes) -> str:
     """Return twelve letters derived from `content`, so that results of different files differ.
 
-    Letters only: toolchains are compared by version, and a tag must not look like a version.
+    There are only letters, because toolchains are compared by version, and a tag must not look like
+    a version.
     """
     digest = hashlib.sha256(content).hexdigest()[:12]
     return digest.translate(str.maketrans("0123456789", "ghijklmnop"))
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Return the JSON object in `text`; raise MeasurerError, with `where`, for other text."""
+    """Return the JSON object in `text`. Raise MeasurerError, which contains `where`, for any other
+    text."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

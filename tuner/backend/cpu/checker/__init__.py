@@ -1,1 +1,2 @@
-"""The program that checks and times candidates on a CPU: a runner that forks a child for each."""
+"""The program that checks and times candidates on a CPU. It forks a child process for each
+candidate."""

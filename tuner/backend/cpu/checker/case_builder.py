@@ -2,8 +2,8 @@
 
 The inputs, expected values and error bounds of a large workload take hundreds of megabytes per
 case, and mapping new pages costs more than the computation. This process forks no children, so it
-can reuse its memory: pages shared with a forked child would be copied on the next write. It returns
-cases in shared memory that only this process can write.
+can reuse its memory. (If it had children, each page that they share would be copied when it is
+written.) It returns cases in shared memory that only this process can write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SLOTS = 2  # the client reads one case while this process writes the next
 
 
 class CaseBuilder:
-    """The cases of an iterator, built in another process, one case in advance.
+    """The cases of an iterator, which another process builds one case in advance.
 
     A case is valid until the next call of `take`. Leaving the context ends the process.
     """
@@ -60,14 +60,15 @@ class CaseBuilder:
             os.close(fd)
 
     def idle(self) -> bool:
-        """Whether the next case is built, so that the process waits."""
+        """Return whether the next case is built, so that the process only waits."""
         return linux.readable(self._answers.fd)
 
     def take(self) -> CheckCase | None:
-        """Return the next case, or None after the last one, and start to build the case after it.
+        """Return the next case, or None after the last one. The process then begins to build the
+        case after it.
 
-        Raise WorkloadError if the workload cannot be checked, RuntimeError if building a case
-        failed by a bug of this program, and MemoryError if the process was killed.
+        Raise WorkloadError if the workload cannot be checked, RuntimeError if a bug of this program
+        prevented a case, and MemoryError if the process was killed.
         """
         frame = self._answers.read_frame()
         if frame is None:
@@ -88,7 +89,7 @@ class CaseBuilder:
         return case
 
     def _ask(self) -> None:
-        with suppress(BrokenPipeError):  # the process has ended; its last frame has the reason
+        with suppress(BrokenPipeError):  # if the process has ended, its last frame has the reason
             os.write(self._asking, b".")
 
     def _serve(self, requests: int, answers: int) -> None:
@@ -114,7 +115,8 @@ class CaseBuilder:
 
 
 def _stored(case: CheckCase, memory: int) -> Frame:
-    """Write the arrays of `case` to the file `memory`; return a frame with the rest of the case."""
+    """Write the arrays of `case` to the file descriptor `memory`. Return a frame with the rest of
+    the case."""
     arrays: list[pickle.PickleBuffer] = []
     blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)
     places, at = [], 0

@@ -1,9 +1,10 @@
 """The forked process of one candidate: load, verify, time.
 
-Verification precedes timing and cannot be skipped. It consists of two guarded runs, with different
-fills of unwritten memory and stacks, and with opposite orders of the threads' shares (`races`). The
-results are compared with the expected outputs and with each other. The runs also record the writes
-of each share. For fast kernels, and in the full check, shares also run on random memory.
+Verification precedes timing and cannot be skipped. It consists of two guarded runs with different
+fills of unwritten memory and stacks. Their results are compared with the expected outputs and with
+each other. In a parallel kernel, the *share* of a thread is the part of the iterations that it
+executes. The two runs execute the shares in opposite orders and record the writes of each share
+(see `races`). For fast kernels, and in the full check, shares also run on random memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from .interference import InterferenceGuard
 from .job import CheckerEnv, CheckJob
 from .parallel_checks import verify_parallel
 
-_MIN_PLACES = 4  # alignments that are checked even after the time limit
+_MIN_PLACES = 4  # number of alignments that are checked even after the time limit
 _MAX_CALLS = 4096
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this has only one guarded run
 
@@ -49,10 +50,10 @@ def run_job(
 ) -> None:
     """Check `job` on the case of each of `arenas` in sequence, and time it on the first case.
 
-    `be_alone` is called before timing; it waits until the case builder is idle.
+    `be_alone` is called before timing. It waits until the case builder is idle.
 
-    Frames sent: `{"case": NUMBER}` before each case; `{"buffers": ...}` before each guarded run,
-    used to explain a fault; and last `{"status": ...}` with the fields of the result.
+    These frames are sent: `{"case": NUMBER}` before each case, `{"buffers": ...}` before each
+    guarded run (to explain a fault), and finally `{"status": ...}` with the fields of the result.
     """
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
@@ -67,7 +68,7 @@ def run_job(
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
     except loader.MissingLibraryError as error:
-        # Not a fault of the candidate: it is measured again once the library is installed.
+        # The candidate is not wrong. It is measured again once the library is installed.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
@@ -82,7 +83,8 @@ _NOTHING_FOUND: dict[str, Any] = {
 
 
 def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Return the times of `before`, the largest error, and the evidence of all cases."""
+    """Return the result of all cases: the times of `before`, the largest error, and the evidence of
+    all cases."""
     errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
     evidence, more = before["evidence"], document["evidence"]
     return (document | before) | {
@@ -96,7 +98,8 @@ def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str
 
 
 class _Kernels:
-    """The entries of an object, bound to the OpenMP stand-in or to OpenMP, loaded on first use."""
+    """The entries of an object, loaded on first use. They are bound to the OpenMP stand-in or to
+    OpenMP itself."""
 
     def __init__(self, job: CheckJob) -> None:
         self._job = job
@@ -110,7 +113,7 @@ class _Kernels:
         if stands_in not in self._loaded:
             start = time.perf_counter()
             if self._job.parallel:
-                loader.load_openmp()  # first, so that a missing library is reported
+                loader.load_openmp()  # first, so that MissingLibraryError is raised
                 loader.use_openmp(None if openmp is None else openmp.addresses)
             self._loaded[stands_in] = _load(self._job, arena)
             self.load_secs += time.perf_counter() - start
@@ -196,7 +199,7 @@ def _check_and_time(
 
 
 def _load(job: CheckJob, arena: Arena) -> list[Entry]:
-    """Load the kernel; return the timed entry first, then further entries to check."""
+    """Load the kernel. Return the timed entry first, then further entries to check."""
     kernel = loader.load_object(job.object_bytes, job.symbol)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
     if job.every_entry and job.constants:
@@ -205,10 +208,10 @@ def _load(job: CheckJob, arena: Arena) -> list[Entry]:
 
 
 def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
-    """Perform two guarded runs, or one for a slow kernel, and return the buffers of the first run.
+    """Perform two guarded runs, or one for a slow kernel. Return the buffers of the first run.
 
-    Elements outside the case's sample are compared between the two runs: an element that was never
-    written differs.
+    The two runs are compared in all elements, because the case may have expected values for only a
+    sample. An element that was never written differs.
     """
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
@@ -229,9 +232,9 @@ def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
 def _check_team_sizes(
     teams: Sequence[int], checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]
 ) -> None:
-    """Raise WrongError if the results differ from `expected` for one of these team sizes.
+    """Raise WrongError if the results differ from `expected` for one of `teams`.
 
-    Team sizes that do not fit into the time limit are skipped.
+    After a time limit, the remaining team sizes are skipped.
     """
     start = time.process_time()
     checks.openmp.watch(races.forward)
@@ -247,8 +250,8 @@ def _check_team_sizes(
 def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
     """Raise WrongError if data that earlier calls left in the kernel's memory changes a result.
 
-    Calls are repeated within a time limit, until one leaves the workspace unchanged: later calls
-    would behave the same.
+    Calls are repeated until a time limit, or until a call leaves the workspace unchanged. Later
+    calls would then do the same.
     """
     checks.openmp.watch(races.forward)
     for run in runs:
@@ -268,7 +271,8 @@ def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
 def _check_alignments(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
     """Raise WrongError if the results depend on the offsets of arrays in their cache lines.
 
-    All offsets are checked within a time limit, but at least `_MIN_PLACES` of them.
+    All `TURNS` patterns of offsets are checked within a time limit, but at least `_MIN_PLACES` of
+    them.
     """
     checks.openmp.watch(races.forward)
     start = time.process_time()
@@ -288,9 +292,10 @@ def _race(
     *,
     timed_first: bool,
 ) -> TimingRace:
-    """Time the kernel until it has lost the race or its time is known precisely enough.
+    """Time the kernel until its time is known precisely enough, or until it is certainly slower
+    than the incumbent.
 
-    An entry that is not `timed_first` is raced without an incumbent.
+    An entry that is not `timed_first` is timed without an incumbent.
     """
     incumbent_secs = job.incumbent_secs if timed_first else None
     race = TimingRace(flat.warm_secs, env.burst_secs, incumbent_secs, job.final_secs)

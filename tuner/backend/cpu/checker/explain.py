@@ -1,4 +1,4 @@
-"""The result of a candidate, derived from the ending of its process."""
+"""The result of a candidate, derived from the way its process ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _verdict(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
 
 
 def _crash(outcome: Outcome) -> dict[str, Any]:
-    """Return OUT_OF_BOUNDS for a fault at or near a buffer, otherwise RUN_CRASH."""
+    """Return OUT_OF_BOUNDS if the fault was at or near a buffer, otherwise RUN_CRASH."""
     address = outcome.fault_address
     if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
         return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)

@@ -1,4 +1,5 @@
-"""Calls with OpenMP itself, without guard pages: timing, repeated calls and concurrent callers."""
+"""Calls that use OpenMP itself and buffers without guard pages: for timing, repeated calls and
+concurrent callers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .guarded_run import Checks, compare, same
 from .job import CheckJob
 
 _WARM_SECS = 2e-3
-_SLOW_WARM_SECS = 5e-3  # one call of a slower kernel is long enough for a precise time
+_SLOW_WARM_SECS = 5e-3  # one call of a kernel that is slower is long enough for a precise time
 
 
 def call_together(
@@ -33,10 +34,11 @@ def call_together(
 ) -> None:
     """Raise WrongError if one of two concurrent callers with different inputs gets a wrong result.
 
-    A result is wrong if it differs from the result of a single call on the same inputs.
+    The results of a single call on the same inputs are the right ones.
     """
     arena, pool = checks.arena, checks.pool
-    align = WORKSPACE_ALIGN_BYTES  # also the skip, so that buffers of misaligned runs are reused
+    # also skipped before the buffers, so that buffers of misaligned runs are reused
+    align = WORKSPACE_ALIGN_BYTES
     buffers = [pool.acquire(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
@@ -48,7 +50,7 @@ def call_together(
         alone.append(buffers[-1].view())
         alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))
-    # OpenMP may give two concurrent teams fewer threads; results then round differently.
+    # OpenMP may give two concurrent teams fewer threads, which changes the rounding.
     if arena.case.exact or not parallel:
         other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
     for buffer in buffers:
@@ -56,9 +58,10 @@ def call_together(
 
 
 def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
-    """Return the arguments for calls of an entry with OpenMP.
+    """Return the arguments for calls of an entry that use OpenMP itself.
 
-    They are flat buffers with the inputs if the job is timed, otherwise the guarded buffers.
+    If the job is timed, they are flat buffers with the inputs. Otherwise they are the guarded
+    buffers.
     """
     arena = checks.arena
     if entry.address not in checks.flat_scratch:
@@ -78,7 +81,7 @@ def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
 
 
 def _scratch_of(entry: Entry) -> FlatBuffers:
-    """Return workspace and packed memory for sequential calls of `entry`."""
+    """Return workspace and packed memory for calls of `entry`, one call at a time."""
     return flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
 
 
@@ -87,10 +90,10 @@ def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
 
 
 class FlatRun:
-    """The arguments of an entry that is called with OpenMP itself.
+    """An entry that is called with OpenMP itself, and its arguments.
 
-    `scratch` has the workspace and the packed memory, which is packed once. Concurrent calls must
-    not share it.
+    `scratch` has the workspace and the packed memory. The constant inputs are packed once.
+    Concurrent calls must not share `scratch`.
     """
 
     def __init__(
@@ -124,7 +127,8 @@ class FlatRun:
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
     def poison(self) -> None:
-        """Fill outputs and workspace with new numbers, to overwrite results of earlier calls."""
+        """Fill outputs and workspace with `numbers` that differ from the previous ones, so that no
+        result of an earlier call remains."""
         self._turn += 1
         for view in (*self.outputs(), self._workspace):
             numbers(self._turn).into(view)
@@ -136,7 +140,7 @@ class FlatRun:
     def warm(self) -> None:
         """Call the entry on poisoned outputs, and set `warm_secs` to the time of the fastest call.
 
-        A fast kernel is called two to four times, and its first call does not count.
+        A fast kernel is called two to four times, and the time of its first call is ignored.
         """
         self.poison()
         secs: list[float] = []
@@ -156,15 +160,17 @@ class FlatRun:
         `check` is called between the calls of this thread.
         """
         self.poison()
-        # the kernel is the same, and one time may be unknown
+        # The kernel is the same for both, and one time may be unknown.
         secs = max(self.warm_secs, other.warm_secs)
         call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
 
     def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if any output bit differs from `expected`, as after a single call."""
+        """Raise WrongError if any output bit differs from `expected`, the outputs of a single
+        call."""
         what = "is disturbed by a concurrent call"
         same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Raise WrongError if the outputs disagree with `expected`, as after the guarded run."""
+        """Raise WrongError if the outputs disagree with `expected`, the outputs of the guarded
+        run."""
         compare(self._arena, expected, self.outputs())

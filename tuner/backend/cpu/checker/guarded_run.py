@@ -1,4 +1,4 @@
-"""Guarded runs: calls on poisoned buffers between guard pages, and checks of their results."""
+"""Guarded runs: calls on poisoned buffers between guard pages, and checks of the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same
 from ..memory.line_offsets import line_offsets
 from . import races
 
-# Fills of outputs and workspace. In runs whose buffers end at a guard page, every byte is 0xFF: NaN
+# Fills of outputs and workspace. If buffers end at a guard page, every byte is 0xFF, which is NaN
 # in each float type. Other runs use finite numbers, because a maximum or a select would hide a NaN:
 # large numbers in the quick case, numbers of every magnitude in later cases.
 _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
@@ -31,24 +31,23 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 
 @dataclass(frozen=True)
 class Checks:
-    """The common state of a child's guarded runs.
-
-    `send` reports the buffers of a run. `flat_scratch` maps the address of an entry to the memory
-    of its `FlatRun`. `turn`, the number of the case, selects the `numbers` in unwritten memory.
-    `stores` observes single stores, or is None if the machine does not support it.
-    """
+    """The common state of a child's guarded runs."""
 
     arena: Arena
     openmp: races.SerialOpenMP
     send: Callable[[Frame], None]
+    """Reports the buffers of a run."""
     pool: GuardedPool
     flat_scratch: dict[int, FlatBuffers] = field(default_factory=dict)
+    """The memory of the `FlatRun` of each entry, by the entry's address."""
     turn: int = 0
+    """The number of the case. It selects the `numbers` in unwritten memory."""
     stores: StoreWatch | None = None
+    """Observes single stores. It is None if the machine does not support that."""
 
 
 class WrongError(Exception):
-    """The kernel is wrong. The text is one line for the user."""
+    """The kernel is wrong. The text is one line that is shown to the user."""
 
     def __init__(self, status: MeasureStatus, detail: str) -> None:
         super().__init__(detail)
@@ -56,12 +55,13 @@ class WrongError(Exception):
 
 
 class Guarded:
-    """The buffers of one guarded run: the arena's inputs, and separate outputs, workspace and
-    packed memory. The OpenMP stand-in `checks.openmp` makes the calls on its stacks.
+    """The buffers of one guarded run: the inputs of the arena, and new outputs, workspace and
+    packed memory. The OpenMP stand-in `checks.openmp` makes the calls, on its stacks.
 
-    Each buffer is adjacent to a guard page, except tensors in left placement if the arena has a
-    turn: these begin at its `line_offsets`. If `turn` is given, all tensors begin at its offsets
-    (inputs are copied), and unwritten memory contains its `numbers`.
+    Each buffer is adjacent to a guard page, with two exceptions. If the arena has a `turn`, tensors
+    with `Flush.LEFT` begin at the `line_offsets` of that turn. If the argument `turn` is given, all
+    tensors begin at the offsets of `turn`, inputs are copied, and unwritten memory contains the
+    `numbers` of `turn`.
     """
 
     def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
@@ -105,9 +105,9 @@ class Guarded:
             buffer.set_canary()
 
     def run(self, *, seal: bool = False) -> int:
-        """Pack if the entry is prepacked, then call it; return the first non-zero status, or 0.
+        """Pack if the entry is prepacked, then call it. Return the first non-zero status, or 0.
 
-        With `seal`, a call that writes to packed memory faults.
+        If `seal`, packed memory is read-only during the call, so that a write to it faults.
         """
         code = self.pack()
         if code:
@@ -117,7 +117,8 @@ class Guarded:
         return self.compute()
 
     def pack(self) -> int:
-        """Pack constant inputs if the entry is prepacked; return the status, or 0."""
+        """Pack constant inputs if the entry is prepacked. Return the status, or 0 without
+        packing."""
         entry = self.entry
         if entry.prepack is None:
             return 0
@@ -125,11 +126,11 @@ class Guarded:
         return self._openmp.call(entry.prepack_address, pointers)
 
     def compute(self) -> int:
-        """Call the entry without packing and return the status."""
+        """Call the entry without packing, and return the status."""
         return self._openmp.call(self.entry.address, self._pointers)
 
     def call_again(self) -> int:
-        """Call the entry again without refilling buffers or stacks; return the status."""
+        """Call the entry again without refilling buffers or stacks, and return the status."""
         return self._openmp.call(self.entry.address, self._pointers, fresh=False)
 
     @property
@@ -154,7 +155,7 @@ class Guarded:
             self._pool.release(buffer)
 
     def lies_as(self, other: Guarded) -> bool:
-        """Whether each array has the same offset in its cache line as in `other`.
+        """Return whether each array has the same offset in its cache line as in `other`.
 
         Kernels may divide their work among threads by these offsets.
         """
@@ -174,7 +175,7 @@ def guarded_run(
     observer: races.Observer | None = None,
     turn: int | None = None,
 ) -> Guarded:
-    """Call the entry once on poisoned, guarded memory. The caller frees the returned buffers.
+    """Call the entry once on poisoned, guarded memory. Return the buffers, which the caller frees.
 
     Raise WrongError if the call returns an error code or changes a canary.
     """
@@ -193,7 +194,8 @@ def guarded_run(
 
 
 def check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
-    """Raise WrongError if the outputs are not the expected outputs of the arena's case."""
+    """Raise WrongError if the outputs differ from the expected outputs of the arena's case by more
+    than the case permits."""
     problem = arena.case.check(arrays(arena, outputs))
     if problem is not None:
         raise WrongError(MeasureStatus.WRONG_RESULT, problem)
@@ -209,7 +211,8 @@ def same(
     second: Sequence[NDArray[np.uint8]],
     what: str,
 ) -> None:
-    """Raise WrongError if two runs differ in any bit; `what` explains the difference."""
+    """Raise WrongError if two runs differ in any bit. `what` ends the error text: "the kernel
+    WHAT"."""
     for tensor, a, b in zip(tensors, first, second, strict=True):
         if not same_bytes(a, b):
             at = int((a != b).argmax()) // tensor.dtype.bytes
@@ -227,8 +230,8 @@ def compare(
 ) -> None:
     """Raise WrongError if `outputs` disagree with `expected`, the outputs of the guarded run.
 
-    If the result is not exact, another team size may round differently, so the case's bounds
-    decide.
+    If the case is exact, all bits must be equal. Otherwise the error bounds of the case decide,
+    because another team size may round differently.
     """
     if arena.case.exact:
         same(arena.outputs, expected, outputs, "is not the same each time it runs")

@@ -1,8 +1,9 @@
-"""Detection of interference by other programs, so that disturbed samples are repeated.
+"""Detection of interference by other programs. Disturbed samples are repeated.
 
 A core of a shared machine may run at half its speed for a second or two, because another program
-uses the same physical core or a virtual core is migrated. A burst of arithmetic in registers on all
-threads then also takes longer, and the race waits until the burst is fast again.
+uses the same physical core or a virtual core is migrated. A burst of arithmetic in registers then
+also takes longer, on one thread or on all threads. The timing race waits until the burst is fast
+again.
 """
 
 from __future__ import annotations
@@ -17,36 +18,42 @@ from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
 DISTURBED_RATIO = 1.25
-"""A burst this many times longer than the session's reference is interference, not clock drift."""
+"""If a burst takes this many times as long as the reference burst, that is interference and no
+clock drift."""
 _AWAKE_SECS = 2e-3
-"""The duration of dense work before a burst: vector units reach full speed after 1 to 2 ms."""
+"""The duration of dense arithmetic before a burst. Vector units reach full speed after 1 to 2
+ms."""
 
 
 @dataclass
 class InterferenceGuard:
-    """Decides after each round of a timing race whether it counts, and waits while it is disturbed.
+    """A filter for the rounds of a timing race. It rejects disturbed rounds and waits until the
+    cores are undisturbed.
 
-    A reference burst of `burst_steps` takes `burst_secs`. `team_burst_secs` is the session's
-    fastest burst on all threads concurrently, or None before the first: cores that share units or a
-    clock are slower together than separately. `threads` > 1 requires OpenMP in the process.
-    `waited_secs` is the time lost until now.
+    If `threads` > 1, OpenMP must be loaded in the process.
     """
 
     helpers: Helpers
     burst_steps: int
+    """The number of steps of a reference burst."""
     burst_secs: float
+    """The time of a reference burst on an undisturbed core."""
     threads: int
     team_burst_secs: float | None = None
+    """The fastest burst on all threads concurrently, or None before the first one. Cores that share
+    units or a clock are slower together than one at a time."""
     patience_secs: float = timeouts.QUIET_WAIT_SECS
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     waited_secs: float = field(default=0.0, init=False)
+    """The time lost until now."""
 
     def counts(self, fastest_burst_secs: float, round_secs: float = 0.0) -> bool:
-        """Whether a round of `round_secs`, whose fastest reference burst is given, counts.
+        """Return whether a round counts. It took `round_secs`, and its fastest reference burst took
+        `fastest_burst_secs`.
 
-        If it does not, return once the cores are undisturbed again. After `patience_secs` of
-        waiting, every round counts.
+        If the round does not count, wait until the cores are undisturbed before returning. After
+        `patience_secs` of waiting, every round counts.
         """
         if self.waited_secs >= self.patience_secs or not self._disturbed(fastest_burst_secs):
             return True

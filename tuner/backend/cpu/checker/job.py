@@ -1,4 +1,5 @@
-"""The job of a child that checks a kernel, and the environment that the runner prepares for it."""
+"""The job of a child process that checks a kernel, and the environment that the runner prepares for
+the child."""
 
 from __future__ import annotations
 
@@ -13,41 +14,45 @@ from ..memory.stacks import Stacks
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """One kernel to check and time, which may use up to `threads` threads.
-
-    The kernel is verified on the OpenMP stand-in with each of `team_sizes`, and called once with
-    each of `further_team_sizes` within a time limit. `incumbent_secs` and `final_secs` are
-    parameters of the timing race. `timed=False` stops after verification. All `repeats` runs on
-    OpenMP itself must give the same result. `misaligned` adds runs with tensors at different
-    offsets in a cache line, aligned only to their elements. `together` adds two concurrent callers.
-    `case` is the number of the case: for a kernel that is too slow for two guarded runs, it selects
-    the placement. `thorough` also observes writes on random memory and repeats calls without
-    refilling memory. `settled` states that another case has passed a thorough check; because
-    addresses do not depend on values, writes are then observed only if that is cheap.
-
-    A kernel with `constants` is checked and timed by its prepacked entry. With `every_entry`, the
-    entry that packs inside the call is checked too.
-    """
+    """One kernel to check and time."""
 
     object_bytes: bytes
     symbol: str
     workspace_bytes: int
     threads: int = 1
+    """The greatest number of threads that the kernel may use."""
     team_sizes: tuple[int, ...] = ()
+    """The kernel is verified on the OpenMP stand-in with each of these numbers of threads."""
     further_team_sizes: tuple[int, ...] = ()
+    """Further numbers of threads, each with one call, within a time limit."""
     incumbent_secs: float | None = None
+    """The time of the incumbent, a parameter of the timing race (see `TimingRace`)."""
     final_secs: float = 0.05
+    """The greatest time of sampling after the last rung of the timing race."""
     timed: bool = True
+    """False ends the job after verification."""
     repeats: int = 1
+    """The number of runs on OpenMP itself. All must give the same result."""
     misaligned: bool = False
+    """Adds runs with tensors at different offsets in a cache line, aligned only to their
+    elements."""
     together: bool = False
+    """Adds two concurrent callers."""
     case: int = 0
+    """The number of the case. A kernel that is too slow for two guarded runs has one, whose
+    placement depends on this number."""
     thorough: bool = False
+    """Also observes writes on random memory, and repeats calls without refilling memory."""
     settled: bool = False
+    """Another case has passed a thorough check. Addresses do not depend on values, so writes are
+    observed only if that is cheap."""
     constants: tuple[int, ...] = ()
+    """The positions of constant inputs. A kernel that has some is checked and timed by its
+    prepacked entry."""
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
     every_entry: bool = False
+    """Also checks the entry that packs constant inputs inside the call."""
 
     @property
     def needs(self) -> Needs:
@@ -57,22 +62,21 @@ class CheckJob:
 
     @property
     def parallel(self) -> bool:
-        """Whether the object enters parallel regions."""
+        """Return whether the object enters parallel regions."""
         return loader.wants_openmp(self.object_bytes)
 
 
 @dataclass(frozen=True)
 class CheckerEnv:
-    """The environment of all children: native helpers, stacks and the reference burst.
-
-    A burst of `burst_steps` steps takes `burst_secs` on an undisturbed core, and `team_burst_secs`
-    on all threads concurrently (None until a parallel kernel was timed). The children of one check
-    reuse the shared memory `scratch`, one after the other.
-    """
+    """The environment of all children: native helpers, stacks and the reference burst."""
 
     helpers: Helpers
     stacks: Stacks
     burst_steps: int
+    """The number of steps of the reference burst."""
     burst_secs: float
+    """Its time on an undisturbed core."""
     team_burst_secs: float | None = None
+    """Its time on all threads concurrently, or None until a parallel kernel was timed."""
     scratch: tuple[GuardedBuffer, ...] = ()
+    """Shared memory that the children of one check reuse, one after the other."""

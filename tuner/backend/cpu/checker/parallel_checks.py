@@ -1,4 +1,8 @@
-"""Checks of parallel kernels: both orders of the threads' shares, and the bytes that they write."""
+"""Checks of parallel kernels. The threads' shares run in both orders, and the bytes that they write
+are observed.
+
+The share of a thread is the part of a parallel region that it executes.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,18 @@ from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
 from .job import CheckJob
 
-_SLOW_WATCH_SECS = 0.02  # CPU time of both orders that makes a kernel slow
-_SETTLED_WATCH_BYTES = 16 << 20  # observed bytes per call if another case observed the regions
+_SLOW_WATCH_SECS = 0.02  # a kernel is slow if both orders take more CPU time than this
+# bytes observed per call if the regions were observed in another case
+_SETTLED_WATCH_BYTES = 16 << 20
 
 
 def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     """Run the shares in both orders, observe their writes, and return the buffers of the first run.
 
     Shares then also run on random memory, which reveals writes of unchanged values. That takes
-    longer than all other checks. So one case suffices, and a slow kernel does it only with
-    `job.thorough`, or if it has more regions than could be observed.
+    longer than all other checks. Therefore a slow kernel does it only if `job.thorough`, or if it
+    has more regions than could be observed. A kernel that was checked in this way on another case
+    does not repeat it.
     """
     start = time.process_time()
     openmp = checks.openmp
@@ -44,7 +50,7 @@ def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
-        # The borders of shares are one formula of the team size, so two sizes suffice.
+        # The borders between shares are one formula of the team size, so two sizes suffice.
         closely = job.thorough and openmp.threads in (2, job.threads)
         _watch_on_noise(checks, entry, regions, checks.stores if closely else None)
     return run
@@ -55,7 +61,8 @@ def _watch_on_noise(
 ) -> None:
     """Raise WrongError if two shares, each run on random memory, write the same byte.
 
-    With `stores`, also raise it if one share stores to bytes of another share, whatever the value.
+    With `stores`, also raise it if a share stores to bytes of another share, even if the value
+    stays the same.
     """
     openmp = checks.openmp
     buffers = Guarded(checks, entry, Flush.RIGHT)
@@ -63,8 +70,8 @@ def _watch_on_noise(
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:
-        # Neither can write the other's memory: `compute` finds packed memory read-only, and `pack`
-        # has no pointer to outputs.
+        # Neither call can write the other's memory: `compute` finds packed memory read-only, and
+        # `pack` has no pointer to outputs.
         halves = (
             (buffers.pack, [buffers.packed]),
             (buffers.compute, [*buffers.outputs, buffers.workspace]),
@@ -83,7 +90,8 @@ def _refuse_conflict(
     regions: Sequence[races.ParallelRegion],
     stores: StoreWatch | None,
 ) -> None:
-    """Raise WrongError if two shares of a region that `call` enters write the same byte."""
+    """Raise WrongError if two shares of the same region write the same byte. `call` enters the
+    `regions`, and the kernel may write the buffers `written`."""
     if not regions:
         return
     writable = [(b.name, b.view()) for b in written]

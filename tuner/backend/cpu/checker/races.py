@@ -1,34 +1,35 @@
 """Deterministic detection of data races in parallel regions.
 
-The kernel is loaded against a stand-in for OpenMP. The stand-in runs the shares of a region, which
-are the parts of its threads, one after the other on one thread. There are four kinds of runs:
+The *share* of a thread is the part of a parallel region that it executes. The kernel is linked to a
+stand-in for OpenMP, which runs the shares of a region one after the other on one thread. There are
+four kinds of runs:
 
-1. forward: shares 0, 1, ..., n-1.
-2. reverse: shares n-1, ..., 0. Both orders must give the right result. If a share reads data that
-   another share of the region writes, it reads poison or a value that is too new in one of the two
-   orders. The bytes that each share changes are recorded (`Observer`). If two shares write
-   different values to a byte, both change it in one order. If they write the same value, the first
-   share of each order changes it, and these are two shares. A byte that already contains the value
-   is not detected, for example the target of adding zero. Because the two runs have different
-   poisons, such a byte was written before the region.
-3. write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions:
-   before every share, outputs and workspace are filled with 0x55; before further runs of the same
-   share, with 0xAA and with random bytes. A byte that changed in any run was written. The stack of
+1. Forward: shares 0, 1, ..., n-1.
+2. Reverse: shares n-1, ..., 0. Both orders must give the right result. If a share reads data that
+   another share of the region writes, then in one of the two orders it reads poison or a value that
+   is too new. The bytes that each share changes are recorded (`Observer`). If two shares write
+   different values to a byte, both change it in one order. If they write the same value, only the
+   first share of each order changes it, but the first shares of the two orders are different. A
+   byte that already contains the value is not detected, for example the target of adding zero.
+   Because the two runs have different poisons, such a byte was written before the region.
+3. Write sets, in the full check, for a fast kernel, and if runs 1 and 2 observed only some regions.
+   Before every share, outputs and workspace are filled with 0x55. The share runs again with fills
+   of 0xAA and of random bytes. A byte that changed in any of these runs was written. The stack of
    the region's caller is observed too, with its real content, because it contains return addresses.
-   A write is not detected only if the value depends on the old byte: a copy of it, or the maximum
+   A write is not detected only if its value depends on the old byte: a copy of it, or the maximum
    of it and a smaller value. Random bytes are needed because constant fills hide the maximum of two
    buffers. The write sets of two shares of a region must be disjoint. This finds races that no
    order reveals, such as two threads that add to one sum.
-4. stores, in the full check: a share that loads a value from bytes of another share and stores it
-   back changes nothing in the runs above, but overwrites the other share's write if both run
-   concurrently. Each share runs with up to 16 read-only pages or ranges of pages, at the borders to
-   bytes of other shares and where it has no bytes. Single stores to them are observed
+4. Stores, in the full check. A share may load bytes of another share and store them back unchanged.
+   That changes nothing in the runs above, but overwrites the other share's write if both run
+   concurrently. Therefore each share runs with up to 16 read-only pages or ranges of pages: at the
+   borders to bytes of other shares, and where it has no bytes. Single stores to them are observed
    (`loading.store_watch`).
 
-In runs of kind 3, values are garbage from the first region on. That is sound because no address in
-the loop IR depends on data. If observing all regions costs too much, the first and last call of
-every region function are observed, and further calls at even distances. A kernel can write only its
-arguments and stacks (`loader.refuse_state`).
+In runs of kind 3, values are garbage from the first region on. That is harmless, because no address
+in the loop IR depends on data. If observing all regions costs too much, the first and the last call
+of every region function are observed, and further calls at even distances. A kernel can write only
+its arguments and stacks (`loader.refuse_state`).
 """
 
 from __future__ import annotations
@@ -50,28 +51,32 @@ from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
 _NOISES = 6
-_SMALL_BYTES = 1 << 15  # larger memory gets one random fill: any write changes some bytes
-_NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
+# larger memory gets one random fill, because any write then changes some bytes
+_SMALL_BYTES = 1 << 15
+# length of the random fill, which repeats in larger buffers; a prime, so that rows differ
+_NOISE_BYTES = 65537
 WATCH_BYTES = 256 << 20  # bytes filled and compared per candidate: about 50 ms
 _MAX_SHARES = 254  # the owner of each byte is stored in one byte
-_CHUNK_BYTES = 1 << 16  # unit of comparing buffers with their copies, small enough for the cache
+# unit in which buffers are compared with their copies, small enough for the cache
+_CHUNK_BYTES = 1 << 16
 _WORD_BYTES = 8
-_STORES = 8000  # stores observed per call, about 5 us each
+_STORES = 8000  # number of stores observed per call, about 5 us each
 _MIN_STORES = 200
-_POISONED_SHARES = 512  # per call: filling a stack costs as much as entering ten regions
+_POISONED_SHARES = 512  # per call, because filling a stack costs as much as entering ten regions
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """The parallel region number `index` of a call, which runs `function`.
-
-    The stack frames of the region's caller are the `frame_bytes` bytes from address `frame` on.
-    """
+    """A parallel region that a call enters."""
 
     index: int
+    """Its number in the order of entry, from 0."""
     function: int
+    """The address of the function that the threads run."""
     frame: int = 0
+    """The lowest address of the stack frames of the region's caller."""
     frame_bytes: int = 0
+    """The size of these stack frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +97,11 @@ class Conflict:
 
 
 class SerialOpenMP:
-    """A caller of kernels that were loaded against the OpenMP stand-in, on dedicated stacks.
+    """A caller of kernels that are linked to the OpenMP stand-in, on dedicated stacks.
 
-    `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
-    `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with `fill`
-    before each call and before each share.
+    At the entry of each region, `on_region(region, shares, run)` is called, and `run(t)` runs share
+    t of `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with
+    `fill` before each call and before each share.
     """
 
     def __init__(self, native: StandIn, stacks: Stacks, threads: int = 1) -> None:
@@ -110,19 +115,20 @@ class SerialOpenMP:
 
     @property
     def stack_ranges(self) -> list[tuple[int, int]]:
-        """The inaccessible range below each stack, as (first address, start of the stack)."""
+        """The inaccessible range below each stack, as (its first address, start of the stack)."""
         stacks = (self._stacks.caller, self._stacks.thread)
         return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
 
     def watch(
         self, on_region: Callable[[ParallelRegion, int, Callable[[int], None]], None]
     ) -> None:
-        """Prepare for a new call of the kernel, with `on_region` for its regions."""
+        """Prepare a new call of the kernel. `on_region` is called for each of its regions."""
         self.regions = []
         self.on_region = on_region
 
     def call(self, function: int, pointers: Sequence[int], *, fresh: bool = True) -> int:
-        """Call `function(*pointers)` and return its status. Stacks are refilled only if `fresh`."""
+        """Call `function(*pointers)` and return its status. If `fresh`, stacks are refilled
+        first."""
         if fresh:
             self._stacks.poison(self.fill)
         caller = self._stacks.caller
@@ -134,9 +140,9 @@ class SerialOpenMP:
         return self._native.status
 
     def _region(self, fresh: int) -> int:
-        """Run the region at which the call stopped; return the number of stack fills that remain.
+        """Run the region at which the call stopped. Return the number of stack fills that remain.
 
-        The first `fresh` shares get a filled stack.
+        Only the first `fresh` shares get a filled stack.
         """
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
         team = min(self.threads, native.requested_threads or self.threads)
@@ -169,11 +175,12 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """Runs shares in `forward` or `reverse` order and records the bytes that each share changes.
+    """Runs the shares of each region in the given order, and records the bytes that each share
+    changes.
 
-    The values of the call are not affected. Regions are observed in the order of their entry until
-    `most_bytes` were compared; `complete` is true if all were observed. The memory of `other` is
-    reused.
+    The results of the kernel stay the same. Regions are observed in the order in which they start,
+    until `most_bytes` bytes were compared. `complete` is true if no region was left out. An
+    observer reuses the buffers of `other`, an earlier observer.
     """
 
     def __init__(
@@ -194,7 +201,8 @@ class Observer:
     def begin(
         self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
     ) -> None:
-        """Observe the next call of `openmp`'s kernel; `writable` are (name, bytes) it can write."""
+        """Observe the next call of the kernel of `openmp`. `writable` lists the memory that it can
+        write, as (name, bytes)."""
         self._writable = writable
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
@@ -224,7 +232,8 @@ class Observer:
         self._spare += [account.give_back() for account in accounts]
 
     def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return a copy of `view`, in memory of an earlier region if one has the same size."""
+        """Return a copy of `view`. It uses the memory of an earlier region if the size is the
+        same."""
         for n, spare in enumerate(self._spare):
             if spare.size == view.size:
                 del self._spare[n]
@@ -234,7 +243,8 @@ class Observer:
 
 
 class _Account:
-    """The bytes of `view` that each share changed: lists of (share, bit mask) by chunk number."""
+    """The bytes of `view` that each share changed, as a list of (share, bit mask) for each chunk
+    number."""
 
     def __init__(self, name: str, view: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> None:
         self.name = name
@@ -245,7 +255,8 @@ class _Account:
     def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
         """Record the bytes that changed since the last call as written by share `thread`.
 
-        Return the first byte that another share has also written, with both shares, or None.
+        Return the first byte that another share has also written, with both shares, or None if
+        there is none.
         """
         found = None
         for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
@@ -271,7 +282,10 @@ def _meeting(
     some: Sequence[tuple[int, NDArray[np.uint8]]],
     others: Sequence[tuple[int, NDArray[np.uint8]]],
 ) -> tuple[int, tuple[int, int]] | None:
-    """Return a byte of the chunk that two shares have written, with both shares, or None."""
+    """Return a byte of the chunk that is in both lists with different shares, and the two shares.
+
+    Return None if there is none.
+    """
     for first, one in some:
         for second, other in others:
             if first != second and (both := one & other).any():
@@ -281,10 +295,11 @@ def _meeting(
 
 
 def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
-    """Return a byte that two shares of a region changed, in one order or in both together, or None.
+    """Return a byte that two shares of a region changed, or None.
 
-    The two orders are compared only if `alike`: arrays have the same offsets in their cache lines
-    in both. A kernel may divide its work among threads by these offsets.
+    The changes of each order are compared separately. The changes of both orders are compared
+    together only if `alike`: arrays have the same offsets in their cache lines in both runs. A
+    kernel may divide its work among threads by these offsets.
     """
     for observer in (forward, reverse):
         if observer.conflict is not None:
@@ -303,9 +318,11 @@ def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) 
 def _claim(
     owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
 ) -> tuple[int, tuple[int, int]] | None:
-    """Record in `owners` (share + 1, 0 for none) that share `thread` wrote the bytes `hit`.
+    """Record in `owners` that share `thread` wrote the bytes `hit`, a mask. `owners` has the number
+    of the share + 1 for each byte, or 0.
 
-    Return the first byte that already had an owner, offset by `start`, with both shares, or None.
+    Return the first byte that already had an owner, with both shares, or None. `start` is added to
+    the position of the byte.
     """
     if owners.any():
         twice = hit & (owners != 0)
@@ -319,7 +336,8 @@ def _claim(
 def regions_to_watch(
     regions: Sequence[ParallelRegion], writable_bytes: int, shares: int
 ) -> frozenset[int]:
-    """Return the indices of the regions to observe: all, or an affordable sample."""
+    """Return the indices of the regions to observe: all regions, or a sample if all cost too
+    much."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
@@ -340,10 +358,10 @@ def find_conflict(
 ) -> Conflict | None:
     """Return the first byte that two shares of a watched region write, or None.
 
-    `call` runs the kernel, which was loaded against `openmp`. `writable` lists its outputs and
-    workspace as (name, bytes); they contain garbage afterwards. If one region costs too much, the
-    team size is reduced, down to two. With `stores`, each buffer of `writable` must have dedicated
-    pages, and a store to bytes of another share is found whatever its value.
+    `call` runs the kernel, which is linked to `openmp`. `writable` lists the outputs and the
+    workspace as (name, bytes), which contain garbage afterwards. If one region costs too much, the
+    team size is reduced, down to two. With `stores`, a store to bytes of another share is found
+    even if the value stays the same. Each buffer of `writable` must then have dedicated pages.
     """
     watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
@@ -357,12 +375,13 @@ def find_conflict(
 
 
 def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
-    """Return the fills of buffers before runs of a share; a fill is repeated over a buffer."""
+    """Return the fills for buffers before runs of a share. Larger buffers repeat a fill."""
     noises = []
     rng = np.random.default_rng(0)
     for _ in range(_NOISES // 2):
         noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
-        noises += [noise, noise ^ 0x80]  # opposite sign bits: reverses the order of any two numbers
+        # The opposite sign bits reverse the order of any two numbers.
+        noises += [noise, noise ^ 0x80]
     constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
     return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
 
@@ -405,7 +424,8 @@ class _Watcher:
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
     ) -> None:
-        """Run each share with watched pages at the borders to bytes of other shares."""
+        """Run each share with read-only pages at the borders to bytes of other shares, to observe
+        its stores."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
         most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
@@ -427,7 +447,7 @@ class _Watcher:
         thread: int,
         views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
     ) -> Conflict:
-        """Return the conflict of share `thread` with the owner of bytes at `address`."""
+        """Return the conflict of share `thread` with the owner of the bytes at `address`."""
         for (name, view), (_, owner) in zip(self._writable, views, strict=True):
             start = address - view.ctypes.data
             if -_WORD_BYTES < start < view.size:
@@ -439,9 +459,10 @@ class _Watcher:
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
     ) -> list[dict[int, NDArray[np.bool_]]]:
-        """Return the bytes of each buffer, and last of `frame`, that share `thread` writes.
+        """Return the bytes that share `thread` writes: one dictionary for each buffer, and a last
+        one for `frame`.
 
-        Each dictionary maps the offset of a chunk to the chunk's mask.
+        A dictionary maps the offset of a chunk to a mask of the bytes in the chunk.
         """
         changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
         saved = frame.copy()
@@ -459,18 +480,20 @@ class _Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """Borders between bytes of two shares, as index arrays.
+    """The borders between bytes of different shares, as index arrays.
 
-    `left` is the last byte of one share and `right` the first byte of the next share; bytes without
-    an owner may be between them.
+    Bytes without an owner may be between `left` and `right`.
     """
 
     left: NDArray[np.int64]
+    """The last byte of one share."""
     right: NDArray[np.int64]
+    """The first byte of the next share."""
 
     @classmethod
     def of(cls, owner: NDArray[np.uint8]) -> Borders:
-        """Return the borders in a buffer whose bytes belong to share `owner` - 1 (0: no owner)."""
+        """Return the borders in a buffer. `owner` has the number of the share + 1 for each byte, or
+        0 if no share wrote it."""
         steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
         starts = np.concatenate([[0], steps]).astype(np.int64)
         ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
@@ -484,10 +507,10 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[WatchedPages]:
-        """Return up to `most` watched windows of `view` for share `thread`.
+        """Return up to `most` ranges of pages of `view` to observe while share `thread` runs.
 
-        The windows are pages at borders of the share, including the first and the last border, and
-        the longest ranges of pages that contain no byte of the share.
+        They are pages at borders of the share, which include the first and the last border, and the
+        longest ranges of pages that contain no byte of the share.
         """
         mark, size = thread + 1, linux.PAGE_BYTES
         neighbours = [self.right[owner[self.left] == mark], self.left[owner[self.right] == mark]]
@@ -507,16 +530,17 @@ class Borders:
     def _others_pages(
         self, start: int, owner: NDArray[np.uint8], mark: int
     ) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each range of whole pages that belong only to other shares.
+        """Yield the start and the end of each range of whole pages whose bytes all belong to other
+        shares.
 
-        The buffer begins at address `start`.
+        `start` is the address of the buffer, and `mark` is the number of this share + 1.
         """
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
         for first, last in zip(firsts, lasts, strict=True):
             if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
-            # The buffer's first and last page contain no other data.
+            # The first and the last page of the buffer contain no other data.
             low = start if first == 0 else start + first + size - 1
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
@@ -531,9 +555,9 @@ def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
 
 
 def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArray[np.uint8]:
-    """Return a mask of the page at `page`, 0xFF for each byte that other shares write.
+    """Return a mask of the page at address `page`: 0xFF for each byte that other shares write.
 
-    The buffer begins at address `start`.
+    `start` is the address of the buffer, and `mark` is the number of this share + 1.
     """
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
@@ -547,9 +571,10 @@ def _note_changes(
 ) -> None:
     """Record in `hits` the bytes of `view` that differ from `fill`, which is repeated over `view`.
 
-    `hits` maps the offset of each chunk with differences to a mask of its bytes; masks accumulate.
+    `hits` maps the offset of each chunk that has differences to a mask of its bytes. New
+    differences are added to existing masks.
     """
-    # A chunk is as long as the noise, so each chunk begins at the start of the noise.
+    # A chunk is as long as the random fill, so each chunk begins with the start of the fill.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]
         before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]

@@ -1,8 +1,9 @@
-"""The runner: a long-lived process that forks a child for each candidate and runs none itself.
+"""The runner: a long-lived process that forks a child for each candidate. The process itself runs
+no candidate.
 
-It imports NumPy and LLVM once, builds the buffers of a workload once, and has a single thread: it
-loads neither OpenMP (children load it) nor xgboost (which loads another OpenMP runtime). It ends
-with its parent, and its children end with it.
+It imports NumPy and LLVM once, and builds the buffers of a workload once. It has a single thread.
+Therefore it loads neither OpenMP (children load it) nor xgboost (which loads another OpenMP
+runtime). It ends when its parent ends, and its children end with it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # upper estimate for small workloads, which have many cases
 _MAX_CASES = 200  # upper limit for any workload
-_TOGETHER_BYTES = 64 << 20  # of all tensors; up to this, one child runs all later cases
+_TOGETHER_BYTES = 64 << 20  # size of all tensors up to which one child runs all later cases
 _KEPT_BYTES = 256 << 20
-_GUARDED_SETS = 4  # sets of buffers per child: two entries, each with a run and a misaligned run
+_GUARDED_SETS = 4  # sets of buffers per child: for each of two entries, a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
 _RUNS_COMPARED = 2  # runs of a child that are compared, each with separate outputs and workspace
 _USABLE = 0.8  # fraction of the free memory that a candidate may use
@@ -56,7 +57,8 @@ _USABLE = 0.8  # fraction of the free memory that a candidate may use
 
 @dataclass(slots=True)
 class _Judge:
-    """The cases and arenas for kernels of one form of the workload, original or rewritten."""
+    """The cases and arenas for kernels of one form of the workload: the original, or one after
+    rewrites."""
 
     cases: Cases
     quick: Arena
@@ -66,12 +68,13 @@ class _Judge:
 
     @property
     def planned(self) -> int:
-        """The planned number of cases of a full check, or 0 if unknown."""
+        """The planned number of cases of a full check, or 0 if it is unknown."""
         return int(getattr(self.cases, "planned", 0))
 
     @property
     def keeps_arenas(self) -> bool:
-        """Whether arenas are cached: if they are small, and from the second full check on."""
+        """Return whether arenas are cached. They are cached if they are small, and only from the
+        second full check on."""
         is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         return is_small and self.checks > 1
 
@@ -91,7 +94,7 @@ class _Judge:
     def full(self) -> Iterator[Arena]:
         """Yield the arenas of a full check, `quick` first.
 
-        Unless the arenas are cached, each is valid until the next one is requested.
+        Cached arenas remain valid. Other arenas are valid until the next one is requested.
         """
         yield self.quick
         yield from (
@@ -99,7 +102,8 @@ class _Judge:
         )
 
     def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
-        """Yield the arenas of `full`, with cases from `builder`."""
+        """Yield the arenas of a full check, `quick` first. The further cases come from
+        `builder`."""
         yield self.quick
         yield from self._one_by_one(iter(builder.take, None))
 
@@ -113,15 +117,15 @@ class _Judge:
 
 
 def _turn(case: int) -> int:
-    """Return the turn of a case's `line_offsets`: 31, 15, 30, ..., which the first case checks
-    last."""
+    """Return the `turn` of the `line_offsets` for a case: 31, 15, 30, 14, ... for cases 1, 2, 3,
+    ... The first case checks these turns last."""
     half = TURNS // 2
     return -((case + 1) // 2) % half + case % 2 * half
 
 
 @dataclass(slots=True)
 class _Session:
-    """An open workload: its judges by rewrites, and the environment of children."""
+    """An open workload, the judges of its forms, and the environment of children."""
 
     document: dict[str, Any]
     env: CheckerEnv
@@ -133,7 +137,8 @@ class _Session:
     rewritten: dict[str, _Judge] = field(default_factory=dict)
 
     def judge(self, rewrites: list[Any]) -> _Judge:
-        """Return the judge of kernels whose traces begin with `rewrites`, created on first use."""
+        """Return the judge of kernels whose traces begin with `rewrites`. It is created on first
+        use."""
         if not rewrites:
             return self.plain
         key = json.dumps(rewrites, sort_keys=True)
@@ -154,7 +159,7 @@ def _cases(document: dict[str, Any]) -> Cases:
 
 
 def _like(arena: Arena, cases: Cases) -> Arena:
-    """Return the quick arena of `cases`, in the memory of `arena` if the inputs are equal."""
+    """Return the quick arena of `cases`. It uses the memory of `arena` if the inputs are equal."""
     case = cases.quick
     pairs = zip(arena.case.inputs, case.inputs, strict=True)
     if all(np.array_equal(a, b) for a, b in pairs):
@@ -185,17 +190,17 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         quick_secs=quick_secs,
     )
     gc.collect()
-    gc.freeze()  # children then share these pages instead of copying them
+    gc.freeze()  # children then share these pages with this process instead of copying them
     return session
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
-    """Return steps and seconds of the reference burst, measured on a core at its full clock."""
+    """Return the steps and the seconds of the reference burst, measured at full clock."""
     everywhere = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    # Short bursts with Python code between them do not work: vector units reach full speed only
-    # after a millisecond of dense work, and are a third slower before.
+    # Short bursts with Python code between them would be a third slower, because vector units reach
+    # full speed only after a millisecond of dense arithmetic.
     probe, secs = 1000, 0.0
     while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
         probe *= 2
@@ -232,10 +237,10 @@ def _run(
     *,
     cases: int = 1,
 ) -> dict[str, Any]:
-    """Run a kernel in a child on up to `cases` arenas.
+    """Run a kernel in a child on up to `cases` arenas, and return the result document.
 
     The deadline applies to each case. The status is OUT_OF_MEMORY if the workspace is too large.
-    `is_alone` is passed to the sandbox.
+    `is_alone` returns whether no other work of this program runs (see `Sandbox.run`).
     """
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
@@ -271,14 +276,14 @@ def _check(
     deadline_secs: float,
     before: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Run a kernel on every case.
+    """Run a kernel on every case of a full check, and return the result document.
 
     The result has the times of the first (quick) case, the largest error, and the `evidence`.
-    `before` is called with the number, from 0, of each case that starts a child.
+    `before` is called for each case that starts a child, with the number of the case from 0.
 
-    If memory allows, another process builds the next case meanwhile. Unless cases are large, one
-    child runs all cases after the first: starting a child takes as long as the runs of a small
-    kernel.
+    If memory allows, another process builds the next case while a case runs. Unless cases are
+    large, one child runs all cases after the first. Starting a child takes as long as the runs of a
+    small kernel.
     """
     judge.checks += 1
     spare_bytes = available_memory_bytes() - _CASES_AHEAD * linux.resident_bytes(os.getpid())
@@ -287,7 +292,7 @@ def _check(
             iter([judge.quick, *judge.further_arenas()]) if judge.keeps_arenas else judge.full()
         )
         return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps_arenas)
-    # All children share these buffers, so that new pages are touched only once.
+    # All children share these buffers, so that each new page is touched only once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
     scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
@@ -315,14 +320,15 @@ def _check_each(
     *,
     together: bool = False,
 ) -> dict[str, Any]:
-    """Run a kernel on each of `arenas` and merge the results.
+    """Run a kernel on each of `arenas`, and return the merged results.
 
-    Each case has a separate child; with `together`, one child runs all cases after the first.
+    Each case has a separate child. If `together`, one child runs all cases after the first.
     """
     job = replace(job, misaligned=True, together=True, thorough=True)
     before(0)
     result = _run(session, job, [next(arenas)], deadline_secs, is_alone)
-    # Team sizes, alignments and concurrent calls do not depend on values: the first case suffices.
+    # Team sizes, alignments and concurrent calls do not depend on values, so the first case
+    # suffices.
     job = replace(
         job,
         timed=False,
@@ -350,7 +356,8 @@ def _check_each(
 
 
 def _await_permission(reader: FrameReader, answers: int, planned: int, number: int) -> None:
-    """Report the next case and wait for permission: another run may need the machine first."""
+    """Report the next case and wait for permission, because another run may need the machine
+    first."""
     write_frame(answers, Frame({"case": number, "of": max(planned, number + 1)}))
     if reader.read_frame() is None:
         raise ParentGoneError
@@ -402,10 +409,10 @@ def _answer(
 
 
 def main() -> None:
-    """Serve requests on the pipes; the argument is the parent's process id.
+    """Serve requests from the parent process, whose process id is the argument.
 
-    Usage: `python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`. With 0, the process
-    does not end with the parent.
+    Usage: `python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`. If PARENT_PID is 0,
+    the process does not end with its parent.
     """
     requests, answers = take_over_pipes()
     parent = int(sys.argv[1])

@@ -35,7 +35,7 @@ Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
 
 
 class ChildExit(StrEnum):
-    """The kinds of endings of a child."""
+    """The ways in which a child ends."""
 
     DONE = "done"
     SIGNAL = "signal"
@@ -45,40 +45,39 @@ class ChildExit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Resource limits of a child.
-
-    `memory_bytes` limits the resident memory beyond the inherited memory. The child may reserve
-    four times as much address space, and `reserved_bytes` more. It runs on `cpus`, or on any CPU if
-    `cpus` is empty. `deadline_secs` restarts with each frame `{"case": ...}` of the child.
-    Processor time is limited to `deadline_secs` on `threads` cores for each of `cases`.
-    """
+    """Resource limits of a child."""
 
     deadline_secs: float
+    """The wall time until the next frame `{"case": ...}` of the child. CPU time is limited to this
+    on `threads` cores for each of `cases`."""
     memory_bytes: int
+    """The limit of resident memory in addition to the inherited memory. The child may reserve four
+    times as much address space."""
     reserved_bytes: int = 0
+    """Further address space that the child may reserve."""
     threads: int = 1
     cpus: tuple[int, ...] = ()
+    """The CPUs that it may use. Empty means any CPU."""
     cases: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The ending of a child and the frames that it sent.
-
-    For `ChildExit.SIGNAL`, `signal_name` is "SIGSEGV" or similar, and `fault_address` is the
-    address of the access, or None if unknown. `secs` is the wall time from fork to exit.
-    """
+    """The way in which a child ended, and the frames that it sent."""
 
     ending: ChildExit
     frames: tuple[Frame, ...]
     secs: float
+    """The wall time from fork to exit."""
     fork_secs: float
     signal_name: str = ""
+    """"SIGSEGV" or similar for `ChildExit.SIGNAL`."""
     fault_address: int | None = None
+    """For `ChildExit.SIGNAL`, the address of the access, or None if it is unknown."""
 
 
 class ParentGoneError(Exception):
-    """The client process has ended, so that no process reads the result."""
+    """The client process has ended, so no process reads the result."""
 
 
 class FaultPage:
@@ -102,7 +101,8 @@ class FaultPage:
 
     @property
     def fault_address(self) -> int | None:
-        """The address of the access, or None if `kill` or similar sent the signal (code <= 0)."""
+        """The address of the access. It is None if `kill` or similar sent the signal (code <=
+        0)."""
         return self._words[2] % (1 << 64) if self._words[1] > 0 else None
 
     @property
@@ -113,8 +113,8 @@ class FaultPage:
 class Sandbox:
     """Runs functions in forked children, one at a time. The process must have a single thread.
 
-    `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
-    descriptor that closes when the client process ends, or -1.
+    `fault_handler` is the address of the native handler, which reports faults in `page`.
+    `lifeline` is a descriptor that closes when the client process ends, or -1.
     """
 
     def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
@@ -128,13 +128,13 @@ class Sandbox:
     ) -> Outcome:
         """Run `body(send, be_alone)` in a child and wait for its end, at most until the deadline.
 
-        `be_alone` waits in the child until `is_alone` returns true: other work of this program has
-        ended. That time does not count towards the deadline. If `is_alone` is None, there is no
-        other work.
+        In the child, `be_alone` waits until `is_alone` returns true: other work of this program has
+        ended. The time of waiting does not count towards the deadline. If `is_alone` is None, there
+        is no other work.
 
-        Frames that the child sent before a crash are returned. Raise RuntimeError if `body` raised
-        an error, which is a bug of this program and never a fault of the candidate. Raise
-        ParentGoneError if the lifeline closed.
+        The frames that the child sent before a crash are returned too. Raise RuntimeError if `body`
+        raised an error, which is a bug of this program and never a fault of the candidate. Raise
+        ParentGoneError if the client process has ended.
         """
         self._page.clear()
         receive, send = os.pipe()
@@ -247,7 +247,7 @@ class Sandbox:
         return self._outcome(partial, ending, exit_code)
 
     def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
-        """Return `done`, or a copy of it with the real ending of the child."""
+        """Return `done`, or a copy of it with another `ending` if the child ended differently."""
         if ending is not None:
             return replace(done, ending=ending)
         if exit_code == 0:
@@ -256,7 +256,7 @@ class Sandbox:
         number = self._page.signal if faulted else -exit_code
         exhausted = faulted and self._page.memory_exhausted
         if exit_code == _MEMORY_EXIT_CODE or exhausted or number == signal.SIGKILL:
-            # A SIGKILL that this process did not send comes from the kernel's out-of-memory killer.
+            # If this process did not send the SIGKILL, the kernel's out-of-memory killer sent it.
             return replace(done, ending=ChildExit.MEMORY)
         if number == signal.SIGXCPU:
             return replace(done, ending=ChildExit.DEADLINE)
@@ -285,7 +285,7 @@ def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
 
 
 def _kill_and_reap(pid: int) -> int:
-    """Kill a child and its process group; return its exit code as `subprocess` defines it."""
+    """Kill a child and its process group. Return its exit code as `subprocess` defines it."""
     for kill in (os.killpg, os.kill):
         # The group does not exist yet if the child was stopped before it created the group.
         with suppress(ProcessLookupError):

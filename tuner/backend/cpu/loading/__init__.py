@@ -1,1 +1,1 @@
-"""From an object file to code in this process that can be called."""
+"""Loading of an object file into this process, as code that can be called."""

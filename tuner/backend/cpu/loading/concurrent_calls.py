@@ -1,4 +1,4 @@
-"""Two concurrent callers of one kernel, each with separate arguments."""
+"""Concurrent calls of one kernel by two threads, each with separate arguments."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def call_beside(
 ) -> None:
     """Call `entry` on `pointers` while another thread calls it on `argv` without a pause.
 
-    A call takes about `secs`. At least two calls are made, and enough to overlap at many points.
-    Between them, `check` raises an error if the result is wrong.
+    A call takes about `secs`. At least two calls are made, and enough calls to overlap at many
+    points. Between calls, `check` raises an error if the result is wrong.
     """
-    words = (ctypes.c_int64 * 2)()  # the other thread's number of calls; 1 if it must stop
+    words = (ctypes.c_int64 * 2)()  # number of calls of the other thread; and 1 if it must stop
     other = threading.Thread(target=helpers.call_until, args=(entry.address, argv, words))
     calls = min(max(2, int(_OVERLAP_SECS / max(secs, 1e-9))), _MAX_CALLS)
     checks = min(_CHECKS, calls)
@@ -53,7 +53,8 @@ def call_beside(
 
 @contextmanager
 def _on_all_cpus() -> Iterator[None]:
-    """Allow threads on all CPUs during the block; a serial kernel's process uses one CPU."""
+    """Allow threads on all CPUs during the block, because the process of a serial kernel is bound
+    to one CPU."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     try:

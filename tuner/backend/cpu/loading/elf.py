@@ -38,7 +38,8 @@ class _Symbol:
 
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """Return the undefined symbols of an object, sorted; raise LoadError if it is malformed."""
+    """Return the undefined symbols of an object, sorted. Raise LoadError if the object is
+    malformed."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         symbols = _symbols(object_bytes, sections)
@@ -46,9 +47,9 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
 
 
 def writable_memory(object_bytes: bytes) -> str | None:
-    """Describe the writable memory of an object, or return None if it has none.
+    """Return a description of the writable memory of an object, or None if it has none.
 
-    Writable memory is data, thread-local data or a symbol that a function resolves at run time.
+    Writable memory is data, thread-local data, or a symbol that a function resolves at run time.
     """
     with _broken_is_refused():
         sections = _sections(object_bytes)

@@ -1,4 +1,4 @@
-"""The entries of a loaded kernel: one packs constant inputs inside the call, one is prepacked.
+"""The entries of a loaded kernel. One packs constant inputs inside the call, and one is prepacked.
 
 A kernel without constant inputs has only the first (`tilewright.tuner.codegen.prepack`).
 """
@@ -16,26 +16,28 @@ from .loader import LoadedKernel
 
 @dataclass(frozen=True)
 class Entry:
-    """One way to run a kernel on its arguments, inputs first, then outputs.
+    """One way to run a kernel on its arguments: inputs first, then outputs.
 
-    If `prepack` is not None, it is called first, with the arguments `constants` and the packed
-    memory. Then `call` is called with the arguments at `argument_positions`, the packed memory and
-    the workspace (`pointers`). Both functions return a status. `address` and `prepack_address` are
-    their addresses in the code of `kernel`.
+    If `prepack` is not None, it must be called first, with the arguments at `constants` and the
+    packed memory. Then `call` is called with `pointers`: the arguments at `argument_positions`, the
+    packed memory and the workspace. Both functions return a status.
     """
 
     kernel: LoadedKernel
     address: int
+    """The address of `call` in the code of `kernel`."""
     call: Callable[..., int]
     argument_positions: tuple[int, ...]
     workspace_bytes: int
     prepack: Callable[..., int] | None = None
     prepack_address: int = 0
+    """The address of `prepack`."""
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this entry needs packed inputs; return the status."""
+        """Pack constant inputs if this entry needs packed inputs. Return the status, or 0 without
+        packing."""
         if self.prepack is None:
             return 0
         return self.prepack(*self.packing_pointers(arguments, packed))
@@ -44,7 +46,7 @@ class Entry:
         return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """Return the arguments of `call`; memory of zero bytes is passed as NULL."""
+        """Return the arguments of `call`. Memory of zero bytes is passed as NULL."""
         given = [arguments[n] for n in self.argument_positions]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
@@ -54,7 +56,7 @@ class Entry:
 def argument_vector(pointers: Sequence[int], length: int) -> Any:
     """Return `pointers` as an array of `length` pointers for the timing helper.
 
-    The helper always passes `length` arguments. Functions ignore the extra null pointers.
+    The helper always passes `length` arguments. Kernels ignore the additional null pointers.
     """
     return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
 
@@ -65,9 +67,10 @@ def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
 
 
 def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int) -> Entry:
-    """Return the entry whose time counts: the prepacked entry if the kernel has constant inputs.
+    """Return the entry that is timed: the prepacked entry if the kernel has constant inputs,
+    otherwise the only entry.
 
-    Raise LoadError if the object lacks this entry.
+    Raise LoadError if the object lacks it.
     """
     if not needs.constants:
         return whole_entry(kernel, needs, arguments)

@@ -1,6 +1,6 @@
 """Loading an object file into this process."""
 
-# Start-up: the functions that load an object import LLVM.
+# Start-up: only the functions that load an object import LLVM.
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 OPENMP_LIBRARY = "libgomp.so.1"
 _VECTOR_MATH_LIBRARY = "libmvec.so.1"
 _VECTOR_MATH_PREFIX = "_ZGV"
-# LLVM emits calls of these functions for loops that copy or fill, and position-independent code
-# uses the table. They have no state that outlives a call.
+# LLVM emits calls of these functions for loops that copy or fill. Position-independent code uses
+# the table. They have no state that outlives a call.
 _STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET_TABLE_"})
 
 
 class MissingLibraryError(LoadError):
-    """A runtime library is not installed. This is not a fault of the candidate."""
+    """A runtime library is not installed. The candidate is not wrong."""
 
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """A kernel in memory, callable at `address` as long as this value lives."""
+    """A kernel in memory. It can be called at `address` as long as this value lives."""
 
     address: int
     engine: Any
 
     def caller(self, arguments: int) -> Callable[..., int]:
-        """Return a Python callable of `arguments` addresses that returns the kernel's status."""
+        """Return a Python function that calls the kernel with `arguments` addresses and returns its
+        status."""
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
     def function(self, name: str) -> int:
-        """Return the address of another function; raise LoadError if the object lacks it."""
+        """Return the address of another function of the object. Raise LoadError if the object lacks
+        it."""
         address = int(self.engine.get_function_address(name))
         if not address:
             raise LoadError(f"the object has no function {name!r}")
@@ -47,7 +49,8 @@ class LoadedKernel:
 
 
 def load_openmp() -> None:
-    """Load libgomp into this process; raise MissingLibraryError, which states what to install."""
+    """Load libgomp into this process. Raise MissingLibraryError, whose text says what to install,
+    if it is missing."""
     import llvmlite.binding as llvm
 
     try:
@@ -62,7 +65,7 @@ def load_openmp() -> None:
 
 @cache
 def serial_after_fork() -> None:
-    """Make every child that is forked from now on run OpenMP regions with one thread.
+    """Make children that are forked from now on run OpenMP regions with one thread.
 
     A child has none of the threads of its parent's libgomp pool, and its first region would wait
     for them forever. Call this function before this process enters its first region.
@@ -72,7 +75,8 @@ def serial_after_fork() -> None:
 
 
 def use_openmp(addresses: dict[str, int] | None = None) -> None:
-    """Bind the OpenMP symbols of objects that are loaded later to `addresses`, else to libgomp.
+    """Bind the OpenMP symbols of objects that are loaded later to `addresses`, or to libgomp if it
+    is None.
 
     `addresses` has an entry for each of `OPENMP_SYMBOLS`.
     """
@@ -89,7 +93,8 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
 
 
 def wants_openmp(object_bytes: bytes) -> bool:
-    """Whether an object enters parallel regions; if so, call `use_openmp` before loading it."""
+    """Return whether an object enters parallel regions. If so, call `use_openmp` before loading
+    it."""
     wanted = undefined_symbols(object_bytes)
     return any(name in wanted for name in OPENMP_SYMBOLS)
 
@@ -98,7 +103,7 @@ def refuse_state(object_bytes: bytes) -> None:
     """Raise LoadError if the object has state that outlives a call or is shared between calls.
 
     Such state is writable memory of the object, or a call of a function that may have such memory.
-    A kernel without it writes only its arguments and its stack. It is therefore re-entrant, and
+    A kernel without state writes only its arguments and its stack. Therefore it is re-entrant, and
     checks of that memory find every data race.
     """
     kept = writable_memory(object_bytes)
@@ -118,8 +123,9 @@ def refuse_state(object_bytes: bytes) -> None:
 def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
     """Load an object and return its kernel `symbol`.
 
-    An object with OpenMP symbols needs a call of `use_openmp` first. Raise LoadError if symbols are
-    missing (LLVM would abort the process) or if the object has state: see `refuse_state`.
+    For an object with OpenMP symbols, `use_openmp` must have been called. Raise LoadError if
+    symbols are missing (LLVM would abort the process) or if the object has state (see
+    `refuse_state`).
     """
     import llvmlite.binding as llvm
 
@@ -133,8 +139,8 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
         except RuntimeError as error:
             what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
             raise MissingLibraryError(what) from error
-    # An engine owns its target machine: if two engines shared one, it would be freed twice. The
-    # first engine lets LLVM find functions of the C library, so it is created before the check.
+    # An engine owns its target machine, which would be freed twice if two engines shared it. The
+    # first engine makes LLVM find functions of the C library, so it is created before the check.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:

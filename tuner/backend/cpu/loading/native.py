@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .stand_in import StandIn, stand_in, stand_in_ir
 from .store_watch import STORE_WATCH_IR, SUPPORTED, StoreWatch
 
-# independent chains: two FMA pipes x five cycles of latency, which saturates current cores
+# number of independent chains, two FMA pipes x five cycles of latency: enough for current cores
 _CHAINS = 10
 
 _CLOCK = """
@@ -66,7 +66,8 @@ _PROBE_FLAGS = 0x02 | 0x20 | 0x4000  # private, anonymous, no reserve
 
 
 def _burst_ir(lanes: int) -> str:
-    """Return the IR of `clock_burst(n)`: n rounds of independent multiply-adds in registers."""
+    """Return the IR of `clock_burst(n)`, which executes n rounds of independent multiply-adds in
+    registers."""
     vector = f"<{lanes} x float>"
     phis, steps = [], []
     for i in range(_CHAINS):
@@ -95,7 +96,7 @@ def _burst_ir(lanes: int) -> str:
             f"  %r = extractelement {vector} {last}, i32 0",
             "  ret float %r",
             "}",
-            # One thread's part of a parallel region. `data` points to the number of rounds.
+            # The share of one thread of a parallel region. `data` points to the number of rounds.
             "define void @team_burst(ptr %data) {",
             "  %n = load i64, ptr %data",
             "  call float @clock_burst(i64 %n)",
@@ -106,7 +107,8 @@ def _burst_ir(lanes: int) -> str:
 
 
 def _arguments_ir(arguments: int) -> tuple[str, str]:
-    """Return the lines that load `arguments` pointers from `%argv`, and the argument list."""
+    """Return the lines that load `arguments` pointers from `%argv`, and the text of the argument
+    list."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %argv, i64 {i}")
@@ -115,7 +117,8 @@ def _arguments_ir(arguments: int) -> tuple[str, str]:
 
 
 def _together_ir(arguments: int) -> str:
-    """Return the IR of `call_until`: count calls in the first word until the second is not zero."""
+    """Return the IR of `call_until`. It counts its calls in the first word until the second word is
+    not zero."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @call_until(ptr %fn, ptr %argv, ptr %words) {{
@@ -209,7 +212,7 @@ class Helpers:
 
 
 def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
-    """Compile the helpers for kernels of `arguments` pointers.
+    """Compile the helpers for kernels with `arguments` pointers.
 
     `lanes` is the f32 vector width of the clock burst. The fault handler stores four int64 at the
     address `fault_page`: signal, code, address, memory exhausted.

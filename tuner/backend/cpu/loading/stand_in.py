@@ -1,10 +1,11 @@
 """A replacement of OpenMP (stand-in) that runs the threads of a region one after the other.
 
 A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`). `begin` starts it and
-returns at its first parallel region or at its end. Until `resume`, the caller runs the shares of
-the region: a share is the part of one thread. Kernel and shares use dedicated stacks, which contain
-no frames of this program. So their content is known: a kernel that reads stack memory that it has
-not written reads the fill. A nested region has one share, as in OpenMP by default.
+returns at its first parallel region or at its end. Before `resume`, the caller runs the shares of
+the region. A share is the part of the region that one thread executes. Kernel and shares use
+dedicated stacks, which contain no frames of this program. Their content is known: a kernel that
+reads stack memory before writing it reads the fill. A nested region has one share, as in OpenMP by
+default.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SYMBOLS = {
 
 
 def stand_in_ir(arguments: int) -> str:
-    """Return the IR for kernels with at most `arguments` pointers; extra pointers are ignored."""
+    """Return the IR for kernels with at most `arguments` pointers. Kernels ignore additional
+    pointers."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %arguments, i64 {i}")
@@ -149,36 +151,36 @@ define i32 @stand_in_team() {{
 
 @dataclass(frozen=True)
 class StandIn:
-    """The compiled module of `stand_in_ir`; `engine` owns the code.
-
-    `addresses` is the argument for `loader.use_openmp`. Only one call may run at a time.
-    """
+    """The compiled module of `stand_in_ir`. Only one call may run at a time."""
 
     engine: Any
+    """The owner of the code."""
     arguments: int
     addresses: dict[str, int]
+    """The argument for `loader.use_openmp`."""
     _words: dict[str, ctypes.c_int64]
     _begin: Any
     _resume: Any
     _share: Any
 
     def begin(self, function: int, pointers: Sequence[int], stack: int, size_bytes: int) -> bool:
-        """Start `function(*pointers)` on the stack at `stack`; return whether it has ended."""
+        """Start `function(*pointers)` on the stack at `stack`. Return whether the call has
+        ended."""
         padding = [None] * (self.arguments - len(pointers))
         argv = (ctypes.c_void_p * self.arguments)(*pointers, *padding)
         return bool(self._begin(function, argv, stack, size_bytes))
 
     def resume(self) -> bool:
-        """Continue the call after a region; return whether the call has ended."""
+        """Continue the call after a region. Return whether the call has ended."""
         return bool(self._resume())
 
     def share(self, thread: int, team: int, stack: int, size_bytes: int) -> None:
-        """Run one thread's share of the region on the stack at `stack`."""
+        """Run the share of one thread of the region on the stack at `stack`."""
         self._share(thread, team, stack, size_bytes)
 
     @property
     def status(self) -> int:
-        """The return value of the call, once it has ended."""
+        """The return value of the call after it has ended."""
         return self._words["status"].value
 
     @property

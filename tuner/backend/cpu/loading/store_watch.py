@@ -1,14 +1,14 @@
-"""Detection of the bytes that single store instructions write, even if the value is unchanged.
+"""Detection of the bytes that single store instructions write, even if their value stays the same.
 
-If a thread loads a vector, changes its own part and stores the whole vector, it writes the old
-values of its neighbour back. A comparison of memory does not reveal that. Therefore pages are made
+A thread may load a vector, change its own part and store the whole vector. It then writes the old
+values of its neighbour back, which a comparison of memory does not reveal. Therefore pages are made
 read-only, so that a store faults. The fault handler inverts the bytes of the page that belong to
-other threads' shares, allows the access and sets the trap flag, so that the processor stops after
-this instruction. Bytes that are no longer inverted were written by the store. Then the bytes of
-other shares are restored, and the page becomes read-only again. Lanes that a mask excludes write
+other threads, allows the access and sets the trap flag, so that the processor stops after this
+instruction. The store wrote those bytes that are no longer inverted. Then the bytes of other
+threads are restored, and the page becomes read-only again. Lanes that a mask excludes write
 nothing, so there are no false reports.
 
-Only x86 has the trap flag; a signal handler may set it in the context to which it returns. On other
+Only x86 has the trap flag. A signal handler may set it in the context to which it returns. On other
 machines nothing is observed. Sources: Intel's manual, volume 1, 6.5.1, and `sigreturn(2)`.
 """
 
@@ -28,7 +28,8 @@ from ....process import linux
 
 MAX_WINDOWS = 16
 SUPPORTED = platform.machine() == "x86_64"
-# Offsets in `ucontext_t` on x86-64 Linux: flags and link, stack, then 23 registers of 8 bytes.
+# Offsets in `ucontext_t` on x86-64 Linux. Before the registers are flags and link, and the stack.
+# There are 23 registers of 8 bytes.
 _FLAGS_AT, _ERROR_AT = 40 + 17 * 8, 40 + 19 * 8
 _TRAP, _WRITE = 0x100, 2
 
@@ -185,15 +186,13 @@ done:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPages:
-    """A range of whole pages: `size_bytes` bytes from `start` on.
-
-    Bytes for which `others` is 0xFF must not be written; if `others` is None, no byte may be
-    written.
-    """
+    """A range of whole pages whose stores are observed: `size_bytes` bytes from `start` on."""
 
     start: int
     size_bytes: int
     others: NDArray[np.uint8] | None = None
+    """A mask with 0xFF for each byte that must not be written, or None if no byte may be
+    written."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +204,11 @@ class StoreWatch:
     def foreign_store(
         self, run: Callable[[], None], windows: Sequence[WatchedPages], most_stores: int
     ) -> int | None:
-        """Call `run` and return the address of a forbidden store to `windows`, or None.
+        """Call `run`. Return the address of a word of eight bytes with a forbidden store, or None
+        if there is none.
 
-        It is the address of a word of eight bytes. The windows must not overlap. At most
-        `most_stores` stores to windows with `others` are observed. Raise ValueError for more than
-        `MAX_WINDOWS` windows.
+        `windows` are the observed pages, which must not overlap. At most `most_stores` stores to
+        windows with `others` are observed. Raise ValueError for more than `MAX_WINDOWS` windows.
         """
         if len(windows) > MAX_WINDOWS:
             raise ValueError(f"at most {MAX_WINDOWS} windows are watched, got {len(windows)}")
@@ -235,7 +234,8 @@ class StoreWatch:
         return found.value or None
 
     def _handle(self) -> None:
-        """Install the handlers; a fault that is not a watched store ends the process as before."""
+        """Install the handlers. A fault that is not a store to an observed page ends the process as
+        usual."""
         address = self.engine.get_function_address
         linux.handle_faults(address("sw_on_fault"), (signal.SIGSEGV,))
         linux.handle_faults(address("sw_on_step"), (signal.SIGTRAP,))

@@ -1,4 +1,5 @@
-"""The buffers of one case, created and filled once and used by the child of every candidate."""
+"""The buffers of one case. They are created and filled once, and the children of all candidates use
+them."""
 
 from __future__ import annotations
 
@@ -22,11 +23,8 @@ class Arena:
     """The tensors of a case in memory.
 
     Inputs have read-only guarded buffers for both values of `Flush`, and flat buffers for timing.
-    An input that fills whole pages has one guarded buffer for both. If `turn` is given, tensors in
-    the left placement begin at the `line_offsets` of that turn.
-
-    The child that times touches the flat outputs first, as its private copy. Unless
-    `flat_is_filled`, the flat inputs contain the values of another case.
+    An input that fills whole pages has one guarded buffer for both. The child that times the kernel
+    writes the flat outputs first, so it has a private copy of them.
     """
 
     tensors: tuple[Tensor, ...]
@@ -34,10 +32,14 @@ class Arena:
     guarded_inputs: dict[Flush, tuple[GuardedBuffer, ...]]
     flat: FlatBuffers
     flat_is_filled: bool = True
+    """Whether the flat inputs have the values of this case. Otherwise they have the values of
+    another case."""
     turn: int | None = None
+    """If it is not None, tensors with `Flush.LEFT` begin at the `line_offsets` of this turn."""
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """Return each tensor's offset in a cache line, or None if it is next to a guard page."""
+        """Return the offset in a cache line for each tensor, or None for a tensor next to a guard
+        page."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)
@@ -64,8 +66,9 @@ def build_arena(
 ) -> Arena:
     """Place `case` in memory. `tensors` are the arguments of a call, inputs first.
 
-    `flat` is the flat memory of another arena, to be used without filling it. Guarded inputs are
-    taken from `pool`. `turn` as in `Arena`.
+    `flat` is the flat memory of another arena. It is used without filling it. Guarded inputs are
+    taken from `pool`. If `turn` is given, tensors with `Flush.LEFT` begin at the `line_offsets` of
+    this turn.
     """
     own = flat is None
     pool = GuardedPool() if pool is None else pool
@@ -74,7 +77,7 @@ def build_arena(
     placed: dict[Flush, tuple[GuardedBuffer, ...]] = {Flush.RIGHT: (), Flush.LEFT: ()}
     for tensor, array, place in zip(tensors[:count], case.inputs, at, strict=True):
         one = _guarded_input(tensor, array, Flush.LEFT, place, pool)
-        # A buffer of whole pages is adjacent to both guard pages.
+        # A buffer of whole pages is adjacent to guard pages at both ends.
         whole = tensor.bytes % linux.PAGE_BYTES == 0 and tensor.bytes > 0
         other = one if whole else _guarded_input(tensor, array, Flush.RIGHT, None, pool)
         placed[Flush.LEFT] += (one,)

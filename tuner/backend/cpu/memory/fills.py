@@ -1,4 +1,4 @@
-"""Fills of unwritten memory, chosen so that a kernel that reads it gives a wrong result."""
+"""Fills of unwritten memory. A kernel that reads them gives a wrong result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 _WORD_BYTES = 8
 _BLOCK_WORDS = 8 * 1024
 _NUMBER_BYTES = (0x7B, 0xFB, 0x00, 0x3B, 0x80, 0xBB, 0x55)
-"""Bytes that, if repeated, form a number in every type.
+"""Bytes that form a number in every type if they are repeated.
 
-As floats they are large, very negative, zero, small positive, tiny negative, small negative and
-large; as integers they differ as much. For every accumulation some of these values change the
-result, because no operation absorbs all of them.
+As floats the numbers are large, very negative, zero, small positive, tiny negative, small negative
+and large. As integers they differ as much. Some of them change the result of every accumulation,
+because no operation ignores all of them.
 """
 
 
@@ -34,7 +34,7 @@ class Fill:
 
 @cache
 def constant(byte: int) -> Fill:
-    """Return a fill of equal bytes; 0xFF makes each float a NaN."""
+    """Return a fill of equal bytes. 0xFF makes each float a NaN."""
     return Fill(np.full(_WORD_BYTES * _BLOCK_WORDS, byte, np.uint8))
 
 
@@ -48,6 +48,6 @@ def _numbers(turn: int) -> Fill:
 def numbers(turn: int) -> Fill:
     """Return a fill of numbers of all magnitudes and both signs.
 
-    Neighbouring words of eight bytes differ; each turn shifts the numbers by one word.
+    Neighbouring words of eight bytes differ. Each value of `turn` shifts the numbers by one word.
     """
     return _numbers(turn % len(_NUMBER_BYTES))

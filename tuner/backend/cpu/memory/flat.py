@@ -12,7 +12,7 @@ from ....process import linux
 from .guarded import view_bytes
 
 # Arrays that begin at the same offset in a page compete for the same cache sets, and loads wait for
-# stores 4096 bytes away. A shift of 17 cache lines from one array to the next avoids both.
+# stores that are 4096 bytes away. A shift of 17 cache lines from one array to the next avoids both.
 _STAGGER_BYTES = 17 * 64
 _HUGE_PAGE_BYTES = 2 << 20
 

@@ -1,8 +1,8 @@
-"""Buffers between inaccessible guard pages: an access out of bounds faults immediately.
+"""Buffers between inaccessible guard pages. An access out of bounds faults immediately.
 
 A buffer ends directly before a guard page (`RIGHT`) or begins directly after one (`LEFT`). The
 bytes between its other end and the page boundary contain a canary value, which is compared after
-the run. Verification uses both placements, so that an overrun at either end faults.
+the run. Verification uses both placements, so that an access beyond either end faults.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuffer:
-    """A buffer of `size_bytes` bytes at `address`, on dedicated pages between two guard areas.
-
-    `start` and `pages_bytes` describe the accessible pages; `guard_bytes` is the size of a guard
-    area.
-    """
+    """A buffer of `size_bytes` bytes at `address`, on dedicated pages between two guard areas."""
 
     name: str
     address: int
     size_bytes: int
     start: int
+    """The address of the first accessible page."""
     pages_bytes: int
+    """The size of the accessible pages."""
     guard_bytes: int
+    """The size of each guard area."""
 
     def view(self) -> NDArray[np.uint8]:
         """Return the bytes of the buffer as a writable array that does not own its memory."""
@@ -60,7 +59,8 @@ class GuardedBuffer:
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """Describe the bytes next to the buffer that changed since `set_canary`, or return None."""
+        """Return a description of the bytes next to the buffer that changed since `set_canary`, or
+        None."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:
@@ -71,7 +71,7 @@ class GuardedBuffer:
         return None
 
     def describe(self, address: int) -> str | None:
-        """Describe an access at `address` relative to this buffer, or return None if it is
+        """Return a description of an access at `address` relative to this buffer, or None if it is
         elsewhere."""
         end = self.address + self.size_bytes
         if self.start - self.guard_bytes <= address < self.start:
@@ -105,9 +105,9 @@ def guarded(
 ) -> GuardedBuffer:
     """Return a new buffer.
 
-    `align_bytes` (a power of two up to a page) takes precedence over `flush`. `skip_bytes` bytes
-    remain unused between the buffer and its guard. If `shared`, children share the pages; otherwise
-    they get copies.
+    An alignment to `align_bytes` (a power of two up to a page) takes precedence over `flush`.
+    `skip_bytes` bytes remain unused between the buffer and its guard. If `shared`, forked children
+    share the pages. Otherwise they get copies.
     """
     pages_bytes = _pages_bytes(size_bytes + skip_bytes)
     start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
@@ -119,7 +119,7 @@ def guarded(
 
 
 class GuardedPool:
-    """A pool of guarded buffers for reuse, because a new page costs more than filling it.
+    """A pool of guarded buffers, which are reused because a new page costs more than filling it.
 
     Forked children inherit the unused buffers only if `inherited`. `buffers` are the initial
     content of the pool.
@@ -139,8 +139,8 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """Return a writable buffer as from `guarded`. It contains zeros or the bytes of an earlier
-        use."""
+        """Return a writable buffer, placed as by `guarded`. It contains zeros or the bytes of an
+        earlier use."""
         free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
@@ -151,10 +151,10 @@ class GuardedPool:
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
-        """Return a buffer for `tensor`, adjacent to a guard page if `place` is None.
+        """Return a buffer for `tensor`.
 
-        Otherwise it begins `place` bytes after the start of a cache line, less than a line from the
-        guard page.
+        If `place` is None, the buffer is adjacent to a guard page. Otherwise it begins `place`
+        bytes after the start of a cache line, less than a line from the guard page.
         """
         skip = place or 0
         if place is not None and flush is Flush.RIGHT:
@@ -201,7 +201,8 @@ def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 
 def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
-    """Whether two contiguous byte arrays are equal; several times as fast as NumPy's comparison."""
+    """Return whether two contiguous byte arrays are equal. This is several times as fast as NumPy's
+    comparison."""
     if a.size != b.size:
         return False
     return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0

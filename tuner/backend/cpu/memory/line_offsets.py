@@ -1,4 +1,5 @@
-"""Offsets of arrays in their cache lines, different in each checked call."""
+"""Offsets of arrays in their cache lines. Each checked call has a different pattern of offsets, its
+*turn*."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ _QUARTERS = 4
 def line_offsets(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
     """Return the offset in bytes of each array in its cache line, a multiple of its element size.
 
-    Turns 0 to 15: each array begins once at each four-byte word of a line. The word is `a * turn +
-    c` in the field of 16 elements, with a different `a` for each array. So the exclusive or of the
-    words of two arrays (of up to 15) has each of the 16 values once. Turns 16 to 31: arrays begin
-    at quarters of a line. The quarter is `a * x + y` in the field of four elements, so two arrays
-    (of up to four) have each of the 16 combinations once. Elements of eight bytes have half as many
-    offsets. Elements smaller than a word also begin at different bytes of a word.
+    In turns 0 to 15, each array begins once at each four-byte word of a line. The word is `a * turn
+    + c` in the field of 16 elements, with a different `a` for each array. So the exclusive or of
+    the words of two arrays (of up to 15) has each of the 16 values once. In turns 16 to 31, arrays
+    begin at quarters of a line. The quarter is `a * x + y` in the field of four elements, so two
+    arrays (of up to four) have each of the 16 combinations once. Elements of eight bytes have half
+    as many offsets. Elements smaller than a word also begin at different bytes of a word.
     """
     turn %= TURNS
     found = []
@@ -43,7 +44,8 @@ def _bytes(word: int, tensor: Tensor, turn: int) -> int:
 
 
 def _times(a: int, b: int, bits: int) -> int:
-    """Return the product in the field of 2^bits elements: polynomials modulo x^bits + x + 1."""
+    """Return a * b in the field of 2^bits elements, whose elements are polynomials modulo x^bits +
+    x + 1."""
     product = 0
     for bit in range(bits):
         product ^= (a << bit) * (b >> bit & 1)

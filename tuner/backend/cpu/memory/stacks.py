@@ -1,4 +1,4 @@
-"""Stacks of checked calls, between guard pages and filled before each use."""
+"""Stacks for checked calls. They are between guard pages and are filled before each use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .fills import Fill
 from .guarded import Flush, GuardedBuffer, guarded
 
 STACK_BYTES = 256 << 10
-"""The stack that a kernel may use, as promised in `docs/c_abi.md`.
+"""The size in bytes of the stack that a kernel may use, as promised in `docs/c_abi.md`.
 
 It is enough for a few buffers of up to 16 KiB and spilled registers. All other buffers are in the
 workspace.
@@ -17,7 +17,8 @@ workspace.
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The caller's stack, and one on which the threads' parts of a region run in sequence."""
+    """The stack of the caller, and one stack on which the threads' shares of a region run in
+    sequence."""
 
     caller: GuardedBuffer
     thread: GuardedBuffer

@@ -18,7 +18,7 @@ DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
 CHAIN_STEPS = 64
-"""Operations per iteration of `chain_kernel`, without those of the loop counter."""
+"""The number of operations per iteration of `chain_kernel`, without those of the loop counter."""
 _STREAMS = 4
 _LOADS_PER_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
@@ -26,7 +26,8 @@ _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
 
 @dataclass(frozen=True, slots=True)
 class ProbeKernel:
-    """A kernel and its number of operations per iteration, 0 for a kernel that only reads."""
+    """A kernel and its number of operations per iteration, which is 0 for a kernel that only
+    reads."""
 
     text: str
     symbol: str
@@ -34,7 +35,8 @@ class ProbeKernel:
 
 
 def accumulators(target: Target) -> int:
-    """Return the number of chains: more than latency x pipes (4 x 2), without spilling."""
+    """Return the number of independent chains: more than latency x pipes (4 x 2), but few enough
+    for the registers."""
     return 24 if target.vector_registers >= 32 else 12
 
 
@@ -65,11 +67,11 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """Return a kernel of `acc = acc + dot(m, c)` on full vectors, with the instruction `row` for
+    """Return a kernel of `acc = acc + dot(m, c)` on full vectors. `row` is the instruction for
     `dot`.
 
     Return None if the target lacks the instruction at its vector width. The factors are small
-    numbers, read from memory as in `arithmetic_kernel`. Integer sums wrap around.
+    numbers, read from `data` by volatile accesses. Integer sums wrap around.
     """
     lanes, chains = target.vector_bits // row.sums.bits, accumulators(target)
     form = row.form_for(lanes)
@@ -100,8 +102,8 @@ def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | N
 def chain_kernel(symbol: str) -> ProbeKernel:
     """Return a kernel of dependent additions and exclusive ors on one integer register.
 
-    Every core executes one such operation per cycle, so operations per second equal cycles per
-    second. The operands are read from `data`, so that the compiler cannot simplify the chain.
+    Every core executes one such operation per cycle. So the operations per second equal the clock
+    frequency. The operands are read from `data`, so that the compiler cannot simplify the chain.
     """
     steps, last = [], "%x"
     for i in range(CHAIN_STEPS):
@@ -118,7 +120,8 @@ def chain_kernel(symbol: str) -> ProbeKernel:
 
 
 def _looped(symbol: str, before: list[str], body: list[str], after: list[str]) -> str:
-    """Return a kernel that runs `body` `iterations` times. `body` begins with its phis."""
+    """Return a kernel that runs the code `body` `iterations` times. `body` begins with its phi
+    instructions."""
     lines = [
         f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
         "entry:",
@@ -170,15 +173,16 @@ def _fold(op: str, vector: str, values: list[str]) -> list[str]:
 
 
 def read_step_bytes(target: Target) -> int:
-    """Return the size of one read step: `bytes` of a reading kernel must be a multiple of it."""
+    """Return the size in bytes of one read step. `bytes` of a reading kernel must be a multiple of
+    it."""
     return _STREAMS * _LOADS_PER_STREAM * target.vector_bits // 8
 
 
 def read_kernel(target: Target, symbol: str) -> ProbeKernel:
     """Return a kernel that reads `bytes` at `data` from front to back, `iterations` times.
 
-    It reads four parallel streams, because one does not use all prefetchers and miss buffers of
-    some cores. It combines the vectors by OR in eight accumulators, which costs less than the
+    It reads four parallel streams, because one stream does not use all prefetchers and miss buffers
+    of some cores. It combines the vectors by OR in eight accumulators, which costs less than the
     loads.
     """
     step = _LOADS_PER_STREAM * target.vector_bits // 8
@@ -234,11 +238,11 @@ def read_kernel(target: Target, symbol: str) -> ProbeKernel:
 def driver_text() -> str:
     """Return the IR of `tw_probe_run(kernel, iterations, data, bytes, arrived, threads, times)`.
 
-    The function waits until `threads` callers have arrived (`arrived` points to a shared i64,
-    initially zero), then runs the kernel. It spins, so that all threads start within the time of a
-    cache miss; a lock would delay them by a time slice of the scheduler. `times` receives four
-    pairs of i64 (seconds, nanoseconds): monotonic clock and CPU time of the thread before the run,
-    CPU time and clock after it.
+    The function waits until `threads` callers have arrived, then runs the kernel. `arrived` points
+    to a shared i64, initially zero. The function spins, so that all threads start within the time
+    of a cache miss. A lock would delay them by a time slice of the scheduler. `times` receives four
+    pairs of i64 (seconds, nanoseconds): the monotonic clock and the CPU time of the thread before
+    the run, then the CPU time and the clock after it.
     """
     wall, cpu = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
     return f"""
@@ -268,8 +272,8 @@ go:
 
 
 def regions_text() -> str:
-    """Return the IR of `tw_probe_regions(gomp_parallel, count, threads)`: enter `count` empty
-    regions."""
+    """Return the IR of `tw_probe_regions(gomp_parallel, count, threads)`, which enters `count`
+    empty regions."""
     return f"""
 define void @{EMPTY_REGION}(ptr %data) nounwind {{
   ret void

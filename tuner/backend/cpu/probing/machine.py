@@ -1,4 +1,4 @@
-"""Short runs of probe kernels (bursts) on threads of this process, and their rates."""
+"""Execution of probe kernels in short runs (bursts) on threads of this process, and their rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GOMP = "libgomp.so.1"
 
 
 def probed_dots(target: Target) -> dict[str, ProbeKernel]:
-    """Return the probes of `target`'s dot-product instructions for narrow operands, by name."""
+    """Return the probes of `target`'s dot-product instructions, by the name of the instruction."""
     dots = (fastest_for(dtype, target) for dtype in (DType.I8, DType.BF16))
     made = {
         dot.name: kernels.dot_kernel(target, dot, f"tw_probe_{dot.name}")
@@ -41,8 +41,8 @@ def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool
     """Return the data that the bandwidth probe of each level reads: `{level: (bytes, is shared)}`.
 
     The size is half of a private cache or a quarter of a shared cache, which leaves space for other
-    data. For memory it is four times the last cache level, clamped to 64..512 MiB, and at most an
-    eighth of the free memory.
+    data. For memory it is four times the last cache level, clamped to 64..512 MiB, but at most an
+    eighth of `memory_bytes`.
     """
     step = 16 * kernels.read_step_bytes(target)
     sets = {}
@@ -65,26 +65,24 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One run of a kernel with `iterations` on each of several threads.
-
-    `wall_secs` is the time from the first start to the last end, `cpu_secs` the CPU time of each
-    thread.
-    """
+    """One run of a kernel with `iterations` on each of several threads."""
 
     iterations: int
     wall_secs: float
+    """The time from the first start to the last end."""
     cpu_secs: tuple[float, ...]
+    """The CPU time of each thread."""
 
     @property
     def clean(self) -> bool:
-        """Whether every thread had a dedicated core from start to end."""
+        """Return whether every thread had a dedicated core from start to end."""
         return self.wall_secs <= 1.05 * max(self.cpu_secs)
 
     def rate(self, shared: bool) -> float:
         """Return the iterations per second of all threads together.
 
-        Rates of resources of one core use the CPU time, which excludes other processes. Rates of
-        shared resources use the wall time.
+        If the resource is not `shared`, the rate uses the CPU time, which excludes other processes.
+        Rates of shared resources use the wall time.
         """
         if shared:
             return self.iterations * len(self.cpu_secs) / self.wall_secs
@@ -136,11 +134,12 @@ class ProbedMachine:
 
     @property
     def arithmetic(self) -> tuple[str, ...]:
-        """The names of the types and dot-product instructions whose peaks can be measured here."""
+        """The names of the types and dot-product instructions whose peaks can be measured on this
+        machine."""
         return tuple(self._arithmetic)
 
     def gigaops(self, name: str, threads: int) -> float:
-        """Return the peak of `threads` threads in 1e9 operations per second.
+        """Return the peak of `threads` threads together in 1e9 operations per second.
 
         A multiply-add counts as two operations. `name` is one of `arithmetic`.
         """
@@ -150,8 +149,8 @@ class ProbedMachine:
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigahertz(self) -> float:
-        """Return the clock frequency of one core in GHz, measured by a chain with one step per
-        cycle."""
+        """Return the clock frequency of one core in GHz. It is measured by a chain with one step
+        per cycle."""
         self._reserve(4096)
         jobs = [_Job(self._chain.symbol, self._address, 0)]
         return self._chain.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
@@ -159,19 +158,19 @@ class ProbedMachine:
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
         """Return the best read rate of `threads` threads together, in 1e9 bytes per second.
 
-        Each thread reads `size` separate bytes. If the level is `shared`, `size` is divided among
-        them.
+        Each thread reads `size` bytes that no other thread reads. If the level is `shared`, `size`
+        is divided among the threads.
         """
         step = kernels.read_step_bytes(self._target)
         part = max(size // threads // step, 1) * step if shared else size
-        # An odd number of lines, so that threads use different sets of a shared cache.
+        # A stride of an odd number of lines makes threads use different sets of a shared cache.
         stride = part + (-part) % 4096 + 4096 + 64
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
         return part * self._best_rate(jobs, shared) / 1e9
 
     def region_secs(self, threads: int) -> float:
-        """Return the seconds of an empty, warm OpenMP region of `threads` threads, the best of many
+        """Return the seconds of an empty, warm OpenMP region of `threads` threads: the best of many
         batches.
 
         Return the default if libgomp is missing, or if cores were too busy for every batch.
@@ -198,7 +197,8 @@ class ProbedMachine:
     def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
         """Return the iterations per second of all `jobs` in parallel: the best of many bursts.
 
-        The bursts take three times as long if the machine is too busy for three clean bursts.
+        If the machine is too busy for three clean bursts, measuring takes up to three times as
+        long.
         """
         iterations, bursts = 1, list[Burst]()
         start = time.perf_counter()
@@ -219,7 +219,7 @@ class ProbedMachine:
         pins = self._cpus if len(jobs) > 1 else []
 
         def work(i: int) -> None:
-            if hasattr(os, "sched_setaffinity"):  # of this thread only
+            if hasattr(os, "sched_setaffinity"):  # affects this thread only
                 os.sched_setaffinity(0, {pins[i]} if i < len(pins) else set(self._cpus))
             self._driver(
                 self._engine.get_function_address(jobs[i].symbol), iterations, jobs[i].data,
@@ -234,14 +234,14 @@ class ProbedMachine:
         return Burst(iterations, max(wall, 1) / 1e9, tuple(cpu))
 
     def _reserve(self, size: int) -> None:
-        """Provide at least `size` bytes at `self._address`, each page written once.
+        """Provide at least `size` bytes at `self._address`, and write each page once.
 
-        Unwritten pages would all map to one zero page. All cores write, because allocating pages is
+        Otherwise all pages would map to one zero page. All cores write, because allocating pages is
         slow.
         """
         if size <= self._filled:
             return
-        # Private memory, as NumPy uses: shared memory has no huge pages on most systems.
+        # Private memory, as NumPy uses it. Shared memory has no huge pages on most systems.
         self._buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._buffer.madvise(mmap.MADV_HUGEPAGE)
@@ -260,7 +260,8 @@ class ProbedMachine:
 
 
 def _load(text: str, target: Target) -> Any:
-    """Return an execution engine with the code of `text` for `target`, without IR passes."""
+    """Return an execution engine with the code of `text` for `target`. No optimisation passes
+    run."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()

@@ -1,10 +1,11 @@
-"""Probing of a machine: arithmetic peaks, read bandwidths, clock, cost of a parallel region.
+"""Probing of a machine: arithmetic peaks, read bandwidths, clock, time of a parallel region.
 
 It runs as a separate process (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON
-on stdin, probes JSON on stdout), because it starts threads and OpenMP, and a process that forks
-later must not do that. Every figure is the best of short bursts in several rounds; CPU time reveals
-whether a burst shared its core with another process. If other programs use the cores, there are
-more rounds; if too few rounds are quiet, the probes are doubtful (`Probes.doubtful`).
+on stdin, probes JSON on stdout). The reason is that it starts threads and OpenMP, and a process
+that forks later must not do that. Every rate is the best of short bursts in several rounds. The CPU
+time of a burst reveals whether it shared its core with another process. If other programs use the
+cores, there are more rounds. If too few rounds are quiet, the probes are doubtful
+(`Probes.doubtful`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
-    # Read once, because OpenMP binds the thread that starts its first region to one core.
+    # The CPUs are read once, because OpenMP binds the thread that starts its first region to one
+    # core.
     others = ContentionMonitor(partial(cpu_times, cpu_affinity()))
     with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()
@@ -68,7 +70,7 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
         region_secs = float(f"{1 / found.rates[_REGIONS]:.3g}")
         clock_ghz = float(f"{found.rates[_CLOCK]:.4g}")
     curves = {name: spread(found, target.cores) for name, found in rates.items()}
-    # Narrow floats are computed in f32: their peak is the f32 peak.
+    # Narrow floats are computed in f32, so their peak is the f32 peak.
     peaks = {name: curves[name] for name in arithmetic}
     peaks |= {d.value: list(peaks[d.wide.value]) for d in FLOATS if d.is_narrow_float}
     bandwidths = {name: curves[name] for name in reading}

@@ -1,4 +1,5 @@
-"""Repetition of measurements in rounds: the best rates, and whether the machine was quiet.
+"""Repetition of measurements in rounds. The result is the best rates, and whether the machine was
+quiet.
 
 Interference only makes a burst slower, so the best of several rounds is closest to the true rate.
 Source of the estimator: Chen and Revels, arXiv:1608.04295.
@@ -16,15 +17,16 @@ STEADY_RATIO = 1.02
 EXTRA_LOOKS = 2
 
 Figure: TypeAlias = tuple[str, int]
-"""The name of a measured rate, and the number of threads."""
+"""The key of a measured rate: its name and the number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The best rate of each figure; `quiet` states that enough rounds were undisturbed."""
+    """The best rates."""
 
     rates: dict[Figure, float]
     quiet: bool
+    """Whether enough rounds were undisturbed."""
 
 
 def best_of_rounds(
@@ -32,11 +34,12 @@ def best_of_rounds(
     others_worked: Callable[[], bool],
     pause: Callable[[], None],
 ) -> Rounds:
-    """Repeat all measurements and return the best rate of each figure, also of busy rounds.
+    """Repeat all measurements and return the best rate of each figure. Disturbed rounds are
+    included.
 
     `others_worked` returns whether other programs used the cores since its last call. The
-    repetition ends after `QUIET_ROUNDS` quiet rounds if the last one improved no figure, or after
-    `MAX_ROUNDS`.
+    repetition ends after `QUIET_ROUNDS` quiet rounds if the last round improved no figure
+    noticeably, or after `MAX_ROUNDS`.
     """
     best: dict[Figure, float] = {}
     quiet = 0
@@ -59,10 +62,12 @@ def look_again(
     rates: dict[str, dict[int, float]],
     pause: Callable[[], None],
 ) -> None:
-    """Repeat measurements whose rates did not grow with the cores; store better rates in `rates`.
+    """Repeat measurements whose rates did not grow with the number of cores. Store better rates in
+    `rates`.
 
-    A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. With
-    a peak from then, correct kernels would be implausible.
+    A hypervisor may run two virtual CPUs on one core for a while, which a guest cannot detect. A
+    peak that was measured during that time is too low, and correct kernels would seem implausibly
+    fast.
     """
     for _ in range(EXTRA_LOOKS):
         short = [
@@ -79,12 +84,13 @@ def look_again(
 
 
 def thread_counts(cores: int) -> list[int]:
-    """Return the numbers of threads that are measured: 1, 2, 4, ... and all cores."""
+    """Return the numbers of threads to measure: 1, 2, 4, ... and all cores."""
     return sorted({1 << i for i in range(cores.bit_length()) if 1 << i <= cores} | {cores})
 
 
 def spread(measured: dict[int, float], cores: int) -> list[float]:
-    """Return a value for each thread count 1..cores, interpolated between measured counts."""
+    """Return a value for each thread count 1..cores. Values between measured counts are
+    interpolated."""
     known = sorted(measured)
     values = []
     for n in range(1, cores + 1):
