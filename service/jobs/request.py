@@ -51,7 +51,7 @@ class JobRequest:
         tasks = distinct_tasks(self.entries)
         budget = self.options.budget
         return {
-            "workload_summary": many_summary(self.workload, tasks),
+            "workload_summary": _many_summary(tasks),
             "budget": {**asdict(budget), "trials": budget.trials * len(tasks)},
             "many": {
                 "trials": budget.trials,
@@ -91,7 +91,7 @@ class JobRequest:
         }
         if self.entries:
             tasks = distinct_tasks(self.entries)
-            identity["workload"] = sorted([task.workload.key, task.weight] for task in tasks)
+            identity["workload"] = _list_key(tasks)
         return hashlib.sha256(canonical_bytes(identity)).hexdigest()
 
 
@@ -153,13 +153,19 @@ def _entries(body: JobIn, settings: Settings) -> tuple[ManyEntry, ...]:
         ) from error
 
 
-def many_summary(first: Workload, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
-    """Return the summary of several workloads: the key of the first one, a name that counts them,
-    and weighted sums of their operations and bytes."""
+def _list_key(tasks: Sequence[TaskSpec]) -> str:
+    """Return a hash of a list of workloads and weights that does not depend on order and names."""
+    pairs = sorted([task.workload.key, task.weight] for task in tasks)
+    return hashlib.sha256(canonical_bytes(pairs)).hexdigest()
+
+
+def _many_summary(tasks: Sequence[TaskSpec]) -> dict[str, Any]:
+    """Return the summary of a list of workloads: its key, a name that counts them, and weighted
+    sums of their operations and bytes."""
     names = ", ".join(task.name for task in tasks[:MOST_NAMED])
     more = ", ..." if len(tasks) > MOST_NAMED else ""
     return {
-        "key": first.key,
+        "key": _list_key(tasks),
         "name": f"{len(tasks)} workloads: {names}{more}",
         "flops": int(sum(task.weight * task.workload.flops for task in tasks)),
         "min_bytes": int(sum(task.weight * task.workload.min_bytes for task in tasks)),

@@ -113,9 +113,17 @@ def test_pages_show_a_job_of_many(api: TestClient, store: Store) -> None:
         page = api.get(f"/jobs/{job['id']}")
         assert page.status_code == 200
         assert "2 workloads: fc" in page.text
+        part = api.get(f"/jobs/{job['id']}/facts").text
         if job["state"] == "QUEUED":
+            assert "Left to gain" not in part
             work(store)
             job = api.get(f"/v1/jobs/{job['id']}").json()
+    for text in (page.text, part):
+        assert ">fc</a>" in text
+        assert f">{OTHER}</a>" in text
+        assert "Left to gain" in text
+    assert "every task has ended" in page.text
+    assert "drawings" not in page.text
 
 
 def test_a_check_creates_nothing(api: TestClient) -> None:
