@@ -209,6 +209,40 @@ def no_memory(request: MeasureRequest) -> MeasureResult:
     raise MemoryError
 
 
+def test_the_best_of_a_task_that_fails_later_is_confirmed() -> None:
+    machine = Machine({OTHER.key: bug})
+    report = run(machine, [ManyEntry(SMALL), ManyEntry(OTHER)], sink=MemorySink())
+    failed = report.tasks[1]
+    assert failed.best is not None
+    assert failed.trials == 2
+    assert failed.to_json()["error"]["code"] == "bug"
+
+
+def test_a_task_whose_check_fails_is_checked_once() -> None:
+    machine = Machine()
+
+    def factory(workload: Workload, target: Target, seed: int) -> Scripted:
+        measurer = machine(workload, target, seed)
+        if workload.key == OTHER.key:
+            measurer.confirmed = no_memory
+        return measurer
+
+    report = tune_many(
+        [ManyEntry(SMALL), ManyEntry(OTHER)],
+        TARGET,
+        measurer=factory,
+        budget=Budget(6),
+        strategy="random",
+        control=Control(now=machine.now),
+    )
+    failed = report.tasks[1]
+    assert failed.error is not None
+    assert failed.error.code == "out_of_memory"
+    assert len(machine.opened[OTHER.key].confirmations) == 1
+    assert (failed.trials, failed.to_json()["trials"]) == (6, {"total": 6})
+    assert report.tasks[0].best is not None
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [

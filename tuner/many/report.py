@@ -64,7 +64,8 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The result of one task. `entries` are the positions of its workload in the call, from 0.
+    """The result of one task. `entries` are the positions of its workload in the call, from 0, and
+    `trials` is the number of its trials.
 
     `report` is None if the task failed before its report, or never began.
     """
@@ -73,6 +74,7 @@ class TaskReport:
     workload_key: str
     weight: float
     entries: tuple[int, ...]
+    trials: int
     report: TuneReport | None
     stopped_because: str
     error: TaskError | None = None
@@ -100,7 +102,7 @@ class TaskReport:
             else {"code": self.error.code, "message": self.error.message},
         }
         if self.report is None:
-            return {**own, "trials": {"total": 0, "ok": 0, "measured_now": 0}, "best": None}
+            return {**own, "trials": {"total": self.trials}, "best": None}
         return {**self.report.to_json(), **own}
 
 

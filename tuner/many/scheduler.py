@@ -99,10 +99,11 @@ class Scheduler:
         task.control.others_reserve_secs = self._reserved_secs(but=task)
         try:
             act()
-        except MeasurementAborted as aborted:  # before there was a session
-            task.close()
-            task.end_unbegun(str(aborted))
         except Exception as error:
+            if isinstance(error, MeasurementAborted) and task.session is None:
+                task.close()
+                task.end_unbegun(str(error))
+                return
             if self.outside.has_raised(error):
                 raise
             task.fail(error)

@@ -9,7 +9,7 @@ from math import inf
 
 from tilewright.schedules.errors import TilewrightError
 
-from ..process.control import OutOfTime
+from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import PromisesTime
 from ..session.report import TuneReport
 from ..session.run import TuningSession
@@ -38,6 +38,8 @@ class Task:
     reason: str = ""
     error: TaskError | None = None
     state: str = WAITING
+    _is_finishing: bool = False
+    _trials: int = 0
     _closing: ExitStack = field(default_factory=ExitStack)
 
     # -- turns
@@ -60,6 +62,7 @@ class Task:
         if self.session is None:
             self.end_unbegun(reason or "")
             return
+        self._is_finishing = True
         with self.control.stopwatch.running():
             self.report = self.session.finish(reason)
         self.reason = self.report.stopped_because
@@ -79,8 +82,7 @@ class Task:
         """Report the error, and confirm the best that was measured before, if possible."""
         self.error = _described(error)
         self.reason = self.error.message
-        session = self.session
-        if session is not None and self.report is None and session.run.best_secs is not None:
+        if self.best_secs is not None and not self._is_finishing:
             try:
                 self.finish(f"stopped: {self.error.message}")
             except Exception as second:  # noqa: BLE001  # the first error is reported
@@ -92,6 +94,7 @@ class Task:
     def close(self) -> None:
         """End the processes of this task, and release its memory."""
         self.control.reserve_secs = 0.0
+        self._trials = self.trials
         self.session = None
         self._closing.close()
 
@@ -131,7 +134,7 @@ class Task:
     def trials(self) -> int:
         if self.report is not None:
             return int(self.report.trials["total"])
-        return 0 if self.session is None else len(self.session.run.trials)
+        return self._trials if self.session is None else len(self.session.run.trials)
 
     @property
     def eta_secs(self) -> float | None:
@@ -171,6 +174,7 @@ class Task:
             workload_key=self.spec.workload.key,
             weight=self.spec.weight,
             entries=self.spec.entries,
+            trials=self.trials,
             report=self.report,
             stopped_because=self.reason,
             error=self.error,
@@ -178,6 +182,8 @@ class Task:
 
 
 def _described(error: Exception) -> TaskError:
+    if isinstance(error, MeasurementAborted) and not isinstance(error, OutOfTime):
+        return TaskError("stopped", str(error))
     if isinstance(error, TilewrightError):
         return TaskError(error.code, str(error))
     if isinstance(error, MemoryError):
