@@ -27,6 +27,7 @@ from .whole.copying import CopyStore
 from .whole.prune import PruneStore
 from .whole.stats import StatsStore
 from .whole.transfer import TransferStore
+from .whole.upgraded import UpgradeStore
 
 
 class Store(
@@ -47,6 +48,7 @@ class Store(
     CopyStore,
     PruneStore,
     StatsStore,
+    UpgradeStore,
 ):
     """Workloads, targets, records, jobs, answers and keys, stored durably. It is a `RecordSink`.
 

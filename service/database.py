@@ -19,6 +19,7 @@ from tilewright.service.errors import UsageProblem
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.db.values.whole import Selection
+    from tilewright.schedules.record import TuningRecord
 
 DAY = timedelta(days=1)
 
@@ -125,6 +126,36 @@ def stats(flag: str | None) -> dict[str, Any]:
         for table in found["tables"].values():
             table["oldest"] = None if table["oldest"] is None else rfc3339(table["oldest"])
         return {"database": store.name, **found}
+
+
+def upgraded(flag: str | None) -> dict[str, Any]:
+    """Return the tasks whose schedule became slower with a newer toolchain, slowest ratio first."""
+    from tilewright.db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        slower = [
+            {
+                "workload": one.name or one.workload_key,
+                "workload_key": one.workload_key,
+                "target_key": one.target_key,
+                "cpu": one.target.get("cpu"),
+                "threads": one.threads,
+                "slower_by": one.ratio,
+                "before": _measured(one.before),
+                "after": _measured(one.after),
+                "best_run_secs": one.best_secs,
+            }
+            for one in store.slower_after_upgrade()
+        ]
+        return {"database": store.name, "slower": slower}
+
+
+def _measured(record: TuningRecord) -> dict[str, Any]:
+    return {
+        "run_secs": record.result.run_secs_estimate,
+        "record_key": record.key,
+        "toolchain": asdict(record.toolchain),
+    }
 
 
 def move(flag: str | None, url: str) -> dict[str, Any]:

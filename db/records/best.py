@@ -73,7 +73,7 @@ class BestStore(StorePart):
     @reading
     def best(self, session: Session, workload_key: str, target_key: str) -> TuningRecord | None:
         """Return the best record of exactly this task, or None if there is none."""
-        return _best_of(session, (workload_key, target_key))
+        return best_of(session, (workload_key, target_key))
 
     @reading
     def best_elsewhere(
@@ -161,7 +161,7 @@ def promote_record(session: Session, key: str, now: datetime) -> bool:
         seen = _pointer(session, work)
         if seen is not None and seen.record_key == key:
             return True
-        incumbent = _best_of(session, work)
+        incumbent = best_of(session, work)
         reason = reason_to_move(incumbent, challenger)
         if reason is None:
             return False
@@ -208,7 +208,7 @@ def _withdraw(session: Session, key: str, reason: str, now: datetime) -> TuningR
     for _ in range(_ATTEMPTS):
         seen = _pointer(session, work)
         if seen is None or seen.record_key != key:
-            return _best_of(session, work)
+            return best_of(session, work)
         successor = _runner_up(session, work, withdrawn=from_row(row))
         next_key = successor.key if successor else None
         if _move(session, work, seen, next_key, f"withdrawn: {reason}", now):
@@ -248,7 +248,7 @@ def _move(
     return True
 
 
-def _best_of(session: Session, work: Work) -> TuningRecord | None:
+def best_of(session: Session, work: Work) -> TuningRecord | None:
     """Return the record to which the pointer points, or None if it is damaged or missing."""
     workload_key, target_key = work
     statement = _bests(RecordRow).where(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
+
+from tilewright.schedules.canonical import canonical_bytes
 
 from ..core.engine import KEYS_PER_STATEMENT, changed, insert_ignore
 from ..core.hashes import ARTEFACT, row_hash
 from ..core.models import MAX_BLOB_BYTES, ArtefactRow, BlobRow, PreparedFileRow
 from ..core.parts import StorePart, reading, writing
 from ..errors import BlobTooLarge, NotRegistered
-from ..values.records import Artefact, ArtefactFile, Blob
+from ..values.records import EXPLANATION, Artefact, ArtefactFile, Blob
 from .records import record_row
 from .rows import artefacts_of
 
@@ -66,9 +70,40 @@ class FileStore(StorePart):
                 if file.sha256 in kept:
                     put_blob(session, file.data, file.media_type, now)
             return known
-        session.execute(delete(ArtefactRow).filter_by(record_key=record_key))
+        built = ArtefactRow.record_key == record_key, ArtefactRow.kind != EXPLANATION
+        session.execute(delete(ArtefactRow).where(*built))
         insert_files(session, ArtefactRow, ARTEFACT, record_key, files, now)
         return _artefacts(session, record_key)
+
+    @reading
+    def explanation(self, session: Session, record_key: str) -> dict[str, Any] | None:
+        """Return the document that `replace_explanation` stored, or None if there is none or it is
+        damaged."""
+        found = _explanations(session, record_key)
+        row = session.get(BlobRow, found[0]) if found else None
+        if row is None or not is_intact_blob(row):
+            return None
+        document: dict[str, Any] = json.loads(row.data)
+        return document
+
+    @writing
+    def replace_explanation(
+        self, session: Session, record_key: str, document: dict[str, Any]
+    ) -> None:
+        """Store the explanation of a record, which is JSON data, instead of an earlier one.
+
+        Raise NotRegistered if the record is not stored, BlobTooLarge if the document is too large.
+        """
+        self._database.serialise(session, "blobs")
+        if record_row(session, record_key, locked=True) is None:
+            raise NotRegistered(f"explanation of {record_key}: there is no such record")
+        old = _explanations(session, record_key)
+        session.execute(delete(ArtefactRow).filter_by(record_key=record_key, kind=EXPLANATION))
+        drop_blobs(session, old, built=False)
+        file = ArtefactFile(
+            EXPLANATION, "explanation.json", "application/json", canonical_bytes(document)
+        )
+        insert_files(session, ArtefactRow, ARTEFACT, record_key, [file], self._clock())
 
     @reading
     def artefacts(self, session: Session, record_key: str) -> list[Artefact]:
@@ -140,3 +175,8 @@ def is_intact_blob(row: BlobRow) -> bool:
 
 def _artefacts(session: Session, record_key: str) -> list[Artefact]:
     return artefacts_of(session.scalars(select(ArtefactRow).filter_by(record_key=record_key)))
+
+
+def _explanations(session: Session, record_key: str) -> list[str]:
+    """Return the SHA-256 of the explanation of a record, if there is one."""
+    return [one.sha256 for one in _artefacts(session, record_key) if one.kind == EXPLANATION]

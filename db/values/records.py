@@ -22,6 +22,10 @@ MAX_RECORDS = 256
 """Number of records per related workload, the fastest ones."""
 
 
+EXPLANATION = "explanation"
+"""The kind of the only file of a record that may be replaced: the latest result of `explain`."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadEntry:
     """A registered workload: `document` is its JSON, `flops` the useful operations per call."""
@@ -70,7 +74,8 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A stored file of a record. `kind` is "object", "header", "llvm"; `sha256` names the blob."""
+    """A stored file of a record. `kind` is "object", "header", "llvm" or EXPLANATION; `sha256`
+    names the blob."""
 
     kind: str
     name: str

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any
+
+from tilewright.schedules.record import TuningRecord
 
 from .job_states import JobState
 
@@ -86,6 +89,30 @@ class MoveReport:
     """The number of copied rows per table."""
 
     rows: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerTask:
+    """A task whose schedule became slower with a newer toolchain.
+
+    `before` and `after` are passed full checks of the same trace, `target` describes the machine.
+    `best_secs` is the time of the best record now, or None if there is none.
+    """
+
+    workload_key: str
+    name: str
+    target_key: str
+    target: dict[str, Any]
+    threads: int
+    before: TuningRecord
+    after: TuningRecord
+    best_secs: float | None
+
+    @property
+    def ratio(self) -> float:
+        """The time after the upgrade divided by the time before."""
+        before, after = self.before.result, self.after.result
+        return (after.run_secs_estimate or 0.0) / (before.run_secs_estimate or inf)
 
 
 # Statistics

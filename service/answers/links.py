@@ -18,7 +18,8 @@ Links = dict[str, dict[str, Any]]
 
 
 def links(known: Iterable[Artefact]) -> Links:
-    """Return the name, key, size and URL of each file, by kind."""
+    """Return the name, key, size and URL of each file, by kind. The explanation of a record is left
+    out: unlike the files of a build, it may be replaced."""
     return {
         artefact.kind: {
             "name": artefact.name,
@@ -27,4 +28,5 @@ def links(known: Iterable[Artefact]) -> Links:
             "url": f"/v1/blobs/sha256:{artefact.sha256}",
         }
         for artefact in known
+        if artefact.kind in MEDIA_TYPES
     }

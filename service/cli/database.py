@@ -209,6 +209,18 @@ def add_commands(app: typer.Typer) -> None:
         document = database.stats(common.db)
         common.output().result(document, database_stats(document))
 
+    @command(group, "upgraded")
+    def upgraded(common: Common = Common()) -> None:  # noqa: B008
+        """List what became more than 5 % slower with a newer version of Tilewright or LLVM.
+
+        Compares the full checks of the same schedule before and after. `tilewright verify --all`
+        makes the ones after.
+        """
+        from tilewright.service.cli.render import upgraded_table
+
+        document = database.upgraded(common.db)
+        common.output().result(document, lambda: upgraded_table(document))
+
     @command(group, "move")
     def move(
         url: Annotated[

@@ -348,6 +348,26 @@ def emitted_facts(document: Document) -> RenderableType:
     return facts([*variants, *files])
 
 
+def upgraded_table(document: Document) -> RenderableType:
+    """Render the tasks that became slower with a newer toolchain."""
+    if not document["slower"]:
+        return Text("nothing became slower by more than 5 % with a newer toolchain")
+    rows = [
+        [one["workload"], f"{one['cpu']}, {threads_text(one['threads'])}",
+         _toolchain_text(one["before"]), _toolchain_text(one["after"]),
+         duration(one["before"]["run_secs"]), duration(one["after"]["run_secs"]),
+         f"{one['slower_by']:.2f}x", duration(one["best_run_secs"])]
+        for one in document["slower"]
+    ]  # fmt: skip
+    head = ["workload", "target", "before", "after", "was", "is", "slower by", "best now"]
+    return grid(head, rows, words=4)
+
+
+def _toolchain_text(measured: Document) -> str:
+    made_by = measured["toolchain"]
+    return f"code generator {made_by['codegen_version']}, LLVM {made_by['llvm']}"
+
+
 def findings_table(findings: Sequence[Document]) -> RenderableType:
     """Render the findings of `doctor`, coloured by severity."""
     from rich import box

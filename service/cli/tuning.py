@@ -1,4 +1,4 @@
-"""`tune`, `best`, `bench`, `verify`: search, look up, compare, check."""
+"""`tune`, `best`, `bench`, `explain`, `verify`: search, look up, compare, explain, check."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from tilewright.service.answers import stored
 from tilewright.service.cli import bench as benchmark
 from tilewright.service.cli import best as best_command
+from tilewright.service.cli import explain as explain_command
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
@@ -137,6 +138,8 @@ def add_commands(app: typer.Typer) -> None:
             compile_secs=compile_secs,
         )
         common.output().result(document, bench_table(document, workloads.flops_of(workload)))
+
+    command(app, "explain")(explain_command.explain)
 
     @command(app, "verify")
     def verify(

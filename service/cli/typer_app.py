@@ -12,7 +12,7 @@ from typer import exceptions as typer_errors
 from tilewright.service.errors import ExitCode, UsageProblem
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "tuning": ("tune", "best", "bench", "verify"),
+    "tuning": ("tune", "best", "bench", "explain", "verify"),
     "show": ("show", "emit"),
     "serve": ("serve", "monitoring-dir"),
     "jobs": ("submit", "status", "watch", "cancel"),

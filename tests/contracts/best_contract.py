@@ -208,3 +208,37 @@ def answer_of(
     bests = evidence.best()
     files = [file for best in bests for file in evidence.artefacts(best.key)]
     return evidence.entry(), evidence.target_document(), [best.record for best in bests], files
+
+    def test_what_an_upgrade_made_slower_is_listed(self, store: Store) -> None:
+        """By the full checks of one trace before and after, whatever was tuned since."""
+        newer = replace(TOOLCHAIN, codegen_version=2)
+        newest = replace(TOOLCHAIN, codegen_version=3)
+        assert store.slower_after_upgrade() == []
+        before = [full(1, 1e-3), full(2, 2e-3)]
+        after = [full(1, 1.04e-3, toolchain=newer), full(2, 4e-3, toolchain=newer)]
+        store.add([*before, full(1, 1.1e-3, seed=1), *after])
+        assert store.slower_after_upgrade() == [], "the fastest one counts"
+        last = full(1, 1.5e-3, toolchain=newest)
+        store.add([last, full(3, 9e-3, toolchain=newest)])
+        store.add([a_record(1, 9e-3, toolchain=replace(TOOLCHAIN, codegen_version=4))])
+        mocked = replace(TOOLCHAIN, codegen_version=0)
+        store.add([full(1, 1e-4, toolchain=mocked)])
+        (found,) = store.slower_after_upgrade()
+        assert (found.before, found.after) == (after[0], last)
+        assert found.ratio == pytest.approx(1.5 / 1.04)
+        assert (found.workload_key, found.target_key) == (WORKLOAD, TARGET.key)
+        assert found.target["cpu"] == TARGET.cpu
+        assert found.best_secs is None
+        assert store.promote(last)
+        assert store.slower_after_upgrade()[0].best_secs == 1.5e-3
+        store.withdraw(last.key, "wrong")
+        assert store.slower_after_upgrade() == []
+
+    def test_the_largest_slowdown_is_first(self, store: Store) -> None:
+        register(store, OTHER_WORKLOAD)
+        newer = replace(TOOLCHAIN, llvmlite="0.51.0", llvm="23.1.0")
+        for workload, ratio in ((WORKLOAD, 1.2), (OTHER_WORKLOAD, 1.4)):
+            store.add([full(1, 1e-3, workload_key=workload)])
+            store.add([full(1, ratio * 1e-3, workload_key=workload, toolchain=newer)])
+        found = [one.workload_key for one in store.slower_after_upgrade()]
+        assert found == [OTHER_WORKLOAD, WORKLOAD]

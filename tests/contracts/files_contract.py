@@ -82,3 +82,23 @@ class FilesContract:
             store.add_artefacts(a_record(1).key, [*FILES, huge])
         assert store.artefacts(a_record(1).key) == []
         assert store.counts().blobs == 0
+
+    def test_an_explanation_is_replaced_and_does_not_touch_the_files(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        key = a_record(1).key
+        with pytest.raises(NotRegistered, match="there is no such record"):
+            store.replace_explanation(key, {})
+        store.add([a_record(1)])
+        assert store.explanation(key) is None
+        store.replace_explanation(key, {"steps": []})
+        kept = [*store.artefacts(key), *store.add_artefacts(key, FILES)]
+        assert [a.kind for a in store.artefacts(key)] == ["explanation", "header", "object"]
+        store.replace_explanation(key, {"steps": [1]})
+        assert store.explanation(key) == {"steps": [1]}
+        assert [a.kind for a in store.artefacts(key)] == ["explanation", "header", "object"]
+        assert len({a.sha256 for a in (*kept, *store.artefacts(key))}) == 4
+        assert store.check() == []
+        assert store.counts().blobs == 3, "the first explanation is deleted"
+        damage("UPDATE blob SET data = x'00'")
+        assert store.explanation(key) is None

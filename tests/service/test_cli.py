@@ -50,8 +50,8 @@ def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     promised = (
-        "tune best bench show emit verify serve submit status watch cancel export import db "
-        "doctor ops target keys worker fleet lock fetch cmake-dir monitoring-dir"
+        "tune best bench explain show emit verify serve submit status watch cancel export import "
+        "db doctor ops target keys worker fleet lock fetch cmake-dir monitoring-dir"
     )
     assert sorted(COMMANDS) == sorted(promised.split())
     assert run(["--help"]) == 0
@@ -63,7 +63,10 @@ def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     "words",
     [[name] for name in COMMANDS if name not in ("db", "keys")]
-    + [["db", name] for name in ("check", "upgrade", "backup", "prune", "stats", "move")]
+    + [
+        ["db", name]
+        for name in ("check", "upgrade", "backup", "prune", "stats", "upgraded", "move")
+    ]
     + [["keys", verb] for verb in ("create", "list", "rotate", "revoke")],
 )
 def test_every_command_has_help_and_the_general_options(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.postgres import PostgresServer
-from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.cli import run
@@ -60,6 +61,25 @@ def test_a_backup_is_a_database(
     assert told(["db", "check", "--db", file], capsys)["records"] == 1
     assert run(["db", "backup", file, "--db", db]) == 4
     assert "exists already" in capsys.readouterr().err
+
+
+def test_what_an_upgrade_made_slower_is_listed(
+    db: str, workload: Workload, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["db", "upgraded", "--db", db]) == 0
+    assert "nothing became slower" in capsys.readouterr().out
+    with open_store(db) as store:
+        keep_best(store, workload, secs=2e-3, toolchain=replace(TOOLCHAIN, codegen_version=10**6))
+    [slower] = told(["db", "upgraded", "--db", db], capsys)["slower"]
+    assert slower["workload"] == MATMUL
+    assert slower["slower_by"] == 2.0
+    assert (slower["before"]["run_secs"], slower["after"]["run_secs"]) == (1e-3, 2e-3)
+    assert slower["after"]["toolchain"]["codegen_version"] == 10**6
+    assert slower["best_run_secs"] == 2e-3
+    assert run(["db", "upgraded", "--db", db]) == 0
+    text = capsys.readouterr().out
+    assert "2.00x" in text
+    assert "1000000, LLVM" in " ".join(text.split())
 
 
 def test_a_database_is_not_moved_onto_itself(db: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.support.golden_text import Golden
 from tilewright.service import units
 from tilewright.service.cli import render
 from tilewright.service.cli.facts import answer_rows, plain
+from tilewright.service.cli.render_explanation import explanation_table
 
 
 def shown(thing: Any) -> str:
@@ -190,3 +192,33 @@ def test_names_with_brackets_are_printed_as_they_are() -> None:
     assert name in shown(render.facts(answer_rows(document)))
     job = {"id": "1", "state": "QUEUED", "done": False, "workload": {"name": name, "flops": 0}}
     assert name in shown(render.jobs_table([job]))
+
+
+def test_an_explanation(golden: Golden) -> None:
+    def step(name: str, undone: str, *ratios: float, **more: Any) -> dict[str, Any]:
+        by, low, high = ratios or (None, None, None)
+        return {
+            "step": name, "undone": undone, "also": [], "status": "ok", "detail": "",
+            "run_secs": by and by * 1.44e-4, "slower_by": by, "slower_low": low,
+            "slower_high": high, **more,
+        }  # fmt: skip
+
+    document = {
+        "workload": {"name": "matmul:M=256,N=256,K=256", "flops": 2 * 256**3},
+        "target": {"cpu": "znver5", "threads": 2},
+        "best": {"record_key": "sha256:0123", "run_secs": 1.44e-4},
+        "bound": {
+            "secs": 1.36e-4, "binds": "compute", "fraction": 0.94, "notes": [],
+            "predicted_secs": {"arithmetic": 1.36e-4, "L2 bandwidth": 7.6e-5, "load ports": 6e-5,
+                               "packing": 1e-6},
+        },
+        "steps": [
+            step("tile rows: 6", "1", 3.19, 2.98, 3.53, also=["tile vectors: 5 instead of 4"]),
+            step("pack columns: in each call", "no", 1.08, 1.01, 1.13),
+            step("unrolled reduction steps: 4", "1", 0.97, 0.95, 0.98),
+            step("threads: divide one loop", "one", status="run_timeout", detail="took 2 s"),
+        ],
+        "rounds": 8, "left_out": 3, "by_setting": True, "mocked": False,
+    }  # fmt: skip
+    text = shown(explanation_table(document))
+    assert "\n".join(line.rstrip() for line in text.splitlines()) == golden

@@ -78,21 +78,37 @@ def adapted(
     time are changed, at the smallest cost in log2 units of their values.
     """
     for grid in grids:
-        if grid.sketch.name != named.sketch:
-            continue
-        costs = [_costs(knob, named.knobs.get(knob.name)) for knob in grid.sketch.knobs]
-        setting = np.array([int(np.argmin(cost)) for cost in costs], np.int64)
-        for _ in range(REPAIR_ROUNDS):
-            if grid.sketch.feasible(setting[None])[0]:
+        if grid.sketch.name == named.sketch:
+            costs = [value_costs(knob, named.knobs.get(knob.name)) for knob in grid.sketch.knobs]
+            setting = nearest_feasible(grid, costs, rng)
+            if setting is not None:
                 return Candidate(grid.index, tuple(setting.tolist()))
-            near = neighbours(grid, setting, rng)
-            ok = near[grid.sketch.feasible(near)]
-            near = ok if len(ok) else near
-            setting = near[int(np.argmin(_total(costs, near)))]
     return None
 
 
-def _costs(knob: Knob, value: Any) -> FloatArray:
+def nearest_feasible(
+    grid: SettingGrid, costs: Sequence[FloatArray], rng: np.random.Generator
+) -> IntArray | None:
+    """Return a feasible setting (J,) of low total cost, or None if none was found.
+
+    `costs` has the cost of each value of each knob; a value of infinite cost is excluded. The
+    search starts at the setting of least cost and changes up to two knobs at a time.
+    """
+    setting = np.array([int(np.argmin(cost)) for cost in costs], np.int64)
+    for _ in range(REPAIR_ROUNDS):
+        if grid.sketch.feasible(setting[None])[0]:
+            return setting
+        near = neighbours(grid, setting, rng)
+        near = near[np.isfinite(_total(costs, near))]
+        if not len(near):
+            return None
+        ok = near[grid.sketch.feasible(near)]
+        near = ok if len(ok) else near
+        setting = near[int(np.argmin(_total(costs, near)))]
+    return setting if grid.sketch.feasible(setting[None])[0] else None
+
+
+def value_costs(knob: Knob, value: Any) -> FloatArray:
     """Return the cost of each value of a knob instead of `value`, shape (values,): the distance in
     log2 units between numbers."""
     if not isinstance(value, int | float) or isinstance(value, bool):

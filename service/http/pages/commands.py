@@ -30,8 +30,9 @@ def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
     """Return the commands that show a record. If the record is the best of this service, also
-    return commands that emit and verify it. With `native`, the record's target is the machine of
-    this service; otherwise the commands read the target from the file `target.json`."""
+    return commands that emit, verify, bench and explain it. With `native`, the record's target is
+    the machine of this service; otherwise the commands read the target from the file
+    `target.json`."""
     found = spelling(name, workload_key)
     where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"
     commands: list[Command] = []
@@ -43,5 +44,6 @@ def record_commands(
                 Command(f"tilewright emit {found}{where} -o kernels", "object and header, for C"),
                 Command(f"tilewright verify {found}{where}", "rebuild it and check it again"),
                 Command(f"tilewright bench {found}{where}", "compare it with libraries"),
+                Command(f"tilewright explain {found}{where}", "what each of its choices saves"),
             ]
     return tuple(commands)

@@ -57,6 +57,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
             for best in state.store.best_elsewhere(record.workload_key, record.target_key)
             if best.record.key != view.key
         ][:OTHERS],
+        explanation=state.store.explanation(view.key),
         history=state.store.best_history(record.workload_key, record.target_key),
         commands=record_commands(
             view.name,
