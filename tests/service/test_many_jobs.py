@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
 from tilewright.service.answers.publish import Published
+from tilewright.service.client.core import ClientCore, resume
+from tilewright.service.client.messages import Request
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs.request import read_job, stored_job
 from tilewright.service.jobs.run import JobContext
@@ -155,3 +157,15 @@ def test_a_bad_list_is_refused_with_a_pointer(
     problem = answer.json()
     assert problem["errors"][0]["pointer"].startswith(pointer)
     assert says in problem["detail"]
+
+
+def test_the_client_submits_a_list() -> None:
+    core = ClientCore("http://service", timeout_secs=30.0, retries=1)
+    request = resume(core.submit(BODY["workloads"], trials=5))
+    assert isinstance(request, Request)
+    assert request.path == "/v1/jobs"
+    assert request.body == {
+        "workloads": BODY["workloads"],
+        "target": "native",
+        "budget": {"trials": 5},
+    }
