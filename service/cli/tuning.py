@@ -30,7 +30,7 @@ def add_commands(app: typer.Typer) -> None:
         more: Annotated[
             list[str] | None,
             typer.Argument(
-                metavar="[WORKLOAD]...",
+                metavar="WORKLOAD",
                 help="More workloads, tuned under the same budget.",
                 show_default=False,
             ),
