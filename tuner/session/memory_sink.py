@@ -28,7 +28,9 @@ class MemorySink:
             if (record.workload_key, record.target_key) == (workload_key, target_key)
         ]
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         """Return an empty list: workloads are not stored in memory."""
         return []
 

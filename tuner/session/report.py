@@ -80,9 +80,12 @@ class RecordSink(Protocol):
         """Return every record of exactly this workload and target, oldest first."""
         ...
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         """Return the successful records of the `count` nearest workloads of the same structure on
-        this target, nearest first."""
+        this target, nearest first. Records created at the time `before` (RFC 3339) or later are
+        left out, if it is given."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
