@@ -1,24 +1,22 @@
-"""How a fleet scales: simulated hosts, each a Dask worker in a process of its own.
+"""Measure how a fleet scales, with simulated hosts: each is a Dask worker in a separate process.
 
     python benchmarks/fleet.py [--hosts 1,2,4,8] [--latency-secs 0.3] [--trials 64] [--json]
                                [--figures measure,tune,jobs] [--strategy random]
 
-Each host really waits `--latency-secs` a candidate, as if it measured; a candidate of a small
-matrix product takes 0.2 to 0.5 s on a real one. Three figures a number of hosts, best of
-`--rounds`:
+Each host waits `--latency-secs` per candidate instead of measuring it. (A real host needs 0.2 to
+0.5 s for a candidate of a small matrix product.) For each number of hosts, the program reports
+three figures, each the best of `--rounds`:
 
-- `measure`: candidates in batches of 16, as a search asks for them;
-- `tune`: one whole run alone, with its search, its store in memory, final race and full check.
-  What one machine does is in the way of all others here;
-- `jobs`: whole jobs of a service, `--jobs` for each host, in its queue at the start: the worker
-  opens as many at once as there are hosts, each with its search, trials in a database on disk,
-  final race, full check and result.
+- `measure`: seconds for `--trials` candidates in batches of 16;
+- `tune`: seconds for one run, with its search, final race and full check;
+- `jobs`: seconds for the jobs of a service, divided by `--jobs`. At the start, `--jobs` jobs per
+  host are queued. The worker runs as many jobs concurrently as there are hosts, and stores their
+  trials in a database on disk.
 
-`linear` is the time of the least number of hosts for the same work, divided by the time it took
-and by how many times as many hosts there were; of `jobs` it contains the start and the end, when
-there are too few. `busy` is the share of their time in which hosts measured, from 5 s on and as
-long as jobs waited. Beside the hosts, which sleep, everything computes
-on this machine's own cores: `cpu_secs` of the coordinator says how far it is from what bounds it.
+`linear` is the parallel efficiency, relative to the smallest number of hosts. For `jobs` it
+includes the start and the end, when there are fewer jobs than hosts. `busy` is the fraction of
+the time in which hosts measured, counted from 5 s after the start for as long as jobs waited. The
+coordinator and the searches compute on the cores of this machine; `cpu_secs` is their CPU time.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ RAMP_SECS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What each figure is taken with; `jobs` are so many a host."""
+    """The settings of a measurement. `jobs` is the number of jobs per host."""
 
     trials: int
     strategy: str
@@ -69,10 +67,10 @@ Figures = dict[str, float]
 
 
 def measure(fleet: LocalFleet, asked: Asked) -> Figures:
-    """Seconds for candidates in a search's batches."""
+    """Return the seconds for all candidates in batches of `MAX_BATCH`."""
     batch = candidates(MAX_BATCH)
     with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer:
-        measurer.measure(batch[:1])  # the line is open
+        measurer.measure(batch[:1])  # opens the connection and the workload
         started = time.perf_counter()
         for _ in range(asked.trials // MAX_BATCH):
             results = measurer.measure(batch)
@@ -81,7 +79,7 @@ def measure(fleet: LocalFleet, asked: Asked) -> Figures:
 
 
 def tune_once(fleet: LocalFleet, asked: Asked) -> Figures:
-    """Seconds for one run alone."""
+    """Return the seconds for one tuning run, without other jobs."""
     started = time.perf_counter()
     report = tune(
         SPACE.workload,
@@ -96,7 +94,7 @@ def tune_once(fleet: LocalFleet, asked: Asked) -> Figures:
 
 @dataclass(slots=True)
 class Window:
-    """What hosts measured while there was load: from `RAMP_SECS` on, until no job waits."""
+    """The measuring rate of the hosts under load: from `RAMP_SECS` on, until no job waits."""
 
     fleet: LocalFleet
     began: float = 0.0
@@ -104,7 +102,7 @@ class Window:
     rate: float = 0.0
 
     def look(self, since_secs: float, waiting: int) -> None:
-        """Count, `since_secs` after the start, if there are jobs `waiting`."""
+        """Update the rate, `since_secs` after the start, if there are jobs `waiting`."""
         if since_secs < RAMP_SECS or not waiting:
             return
         now = time.perf_counter()
@@ -116,7 +114,7 @@ class Window:
 
 
 def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
-    """Seconds for all jobs of a service's queue, by how many there are a host."""
+    """Return the seconds for all jobs of a service, divided by the number of jobs per host."""
     window = Window(fleet)
     count = asked.jobs * len(fleet.machines)
     stop = threading.Event()
@@ -153,7 +151,8 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
 
 FIGURES = {"measure": measure, "tune": tune_once, "jobs": run_jobs}
 GROWS = {"jobs"}
-"""Figures whose work grows with the hosts: linear is to take as long with more of them."""
+"""Figures whose work grows with the number of hosts. With linear scaling, their time stays
+constant."""
 
 
 def scaling(

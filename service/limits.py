@@ -16,6 +16,7 @@ class RequestLimits:
     json_nodes: int = 10_000
     lookup_json_nodes: int = 1_000_000
     lookup_items: int = 1_000
+    job_workloads: int = 200
     default_secs: float = 10.0
     lookup_secs: float = 5.0
     preparations: int = 2_000

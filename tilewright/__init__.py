@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from tilewright.tuner.arrays import aligned, empty
     from tilewright.tuner.kernel import Kernel
     from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.many.report import ManyReport
     from tilewright.tuner.session.report import Budget, TuneReport
 
-    from .api import build, open_database, parse, tune
+    from .api import build, open_database, parse, tune, tune_many
 
 _MODULE_OF = {
-    **dict.fromkeys(("build", "open_database", "parse", "tune"), "api"),
+    **dict.fromkeys(("build", "open_database", "parse", "tune", "tune_many"), "api"),
     **dict.fromkeys(
         (
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
@@ -60,15 +61,16 @@ _MODULE_OF = {
     **dict.fromkeys(("aligned", "empty"), "tuner.arrays"),
     "Kernel": "tuner.kernel",
     "native_target": "tuner.machine.native_target",
+    "ManyReport": "tuner.many.report",
     **dict.fromkeys(("Budget", "TuneReport"), "tuner.session.report"),
 }  # fmt: skip
 
 __all__ = [
-    "AsyncClient", "Budget", "Client", "Kernel", "ScheduleError", "Target", "TargetError",
-    "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__", "aligned",
-    "build", "cast", "compute", "const", "empty", "max", "maximum", "min", "minimum",
-    "native_target", "open_database", "operators", "parse", "placeholder", "prod",
-    "reduce_axis", "select", "sum", "tune",
+    "AsyncClient", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError", "Target",
+    "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__",
+    "aligned", "build", "cast", "compute", "const", "empty", "max", "maximum", "min", "minimum",
+    "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
+    "select", "sum", "tune", "tune_many",
 ]  # fmt: skip
 
 

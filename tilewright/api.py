@@ -1,8 +1,8 @@
-"""The public functions: parse a workload, tune it, build a kernel, open the database."""
+"""The public functions: parse a workload, tune one or many, build a kernel, open the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.trace import Trace
     from tilewright.schedules.workload.workload import Workload
     from tilewright.tuner.kernel import Kernel
+    from tilewright.tuner.many.report import ManyEvent, ManyReport
     from tilewright.tuner.measure.protocol import MeasurerFactory
     from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
 
@@ -131,6 +132,78 @@ def tune(
     return report
 
 
+def tune_many(
+    workloads: Sequence[Workload | str | Mapping[str, Any]],
+    target: Target | str = "native",
+    *,
+    threads: int | None = None,
+    budget: Budget | None = None,
+    strategy: str = "annealing",
+    seed: int = 0,
+    measurer: str | MeasurerFactory = "local",
+    database: Store | str | Path | None = None,
+    fresh: bool = False,
+    on_event: Callable[[ManyEvent], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> ManyReport:
+    """Tune several workloads under one budget, and store every trial.
+
+    An entry of `workloads` is a `Workload`, text ("matmul:M=512,N=512,K=512"), or a mapping with
+    one of them, or a JSON document, as "workload", and optionally "weight" (calls per run of the
+    whole program; default 1) and "name". Equal workloads are tuned once, and their weights are
+    added. `budget.trials` limits each workload and `budget.seconds` the whole call. The next trials
+    go to the workload with the greatest expected gain in weighted seconds per second of tuning; the
+    call ends when the rest is not worth its cost. A workload that fails does not end the others:
+    its `error` in the report says why.
+
+    The other arguments are those of `tune`; `on_event` is called with every trial, and whenever a
+    task begins a batch or ends. Raise `TilewrightError` for an invalid list; the message names the
+    entry.
+    """
+    from tilewright.schedules.trace import Trace
+    from tilewright.service.answers.publish import publish
+    from tilewright.service.jobs.tuning import check_measurable, register
+    from tilewright.service.resolve.entries import read_entries
+    from tilewright.tuner.measure.measurer_spec import measured_target
+    from tilewright.tuner.process.control import Control
+    from tilewright.tuner.session.report import Budget
+    from tilewright.tuner.tuning import tune_many as tune_into
+
+    entries = read_entries(list(workloads), _entry_workload)
+    budget = budget or Budget()
+    control = Control()
+    control.allow(budget.seconds)
+    named = measurer if isinstance(measurer, str) else ""
+    if isinstance(target, str):
+        target = measured_target(named, target, threads, control)
+    elif threads is not None:
+        target = target.with_threads(threads)
+    check_measurable(target, named)
+    with _opened(database) as store:
+        if store is not None:
+            for entry in entries:
+                register(store, entry.workload, target)
+        report = tune_into(
+            entries,
+            target,
+            budget=budget,
+            strategy=strategy,
+            seed=seed,
+            measurer=measurer,
+            sink=store,
+            on_event=on_event,
+            should_stop=should_stop,
+            fresh=fresh,
+            control=control,
+        )
+        for task in report.tasks:
+            if store is not None and task.best is not None and control.killed_in_secs > 0.0:
+                workload = entries[task.entries[0]].workload
+                trace = Trace.from_json(list(task.best.trace))
+                publish(store, workload, target, task.best.record_key, trace)
+    return report
+
+
 def build(
     workload: Workload | str,
     target: Target | str = "native",
@@ -177,6 +250,15 @@ def open_database(url: str | Path | None = None, *, create: bool = True) -> Stor
 
 def _workload(spelled: Workload | str) -> Workload:
     return parse(spelled) if isinstance(spelled, str) else spelled
+
+
+def _entry_workload(spelled: Any) -> Workload:
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.resolve.workloads import workload_of
+
+    if isinstance(spelled, Workload):
+        return spelled
+    return parse(spelled) if isinstance(spelled, str) else workload_of(spelled)
 
 
 def _url(database: Store | str | Path | None) -> str | None:

@@ -1,13 +1,16 @@
-"""The function `tune(workload, target)`: a whole tuning run, for programs and the command line."""
+"""The functions `tune` and `tune_many`: whole tuning runs, for programs and the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
+from .many.entries import ManyEntry, distinct_tasks
+from .many.report import ManyEvent, ManyReport
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
 from .session.memory_sink import MemorySink
@@ -84,7 +87,70 @@ def tune(
         )
 
 
-def _ignore(event: TrialEvent) -> None:
+def tune_many(
+    entries: Sequence[ManyEntry],
+    target: Target | str | None = None,
+    *,
+    budget: Budget | None = None,
+    strategy: str = "annealing",
+    seed: int = 0,
+    measurer: str | MeasurerFactory = "local",
+    sink: RecordSink | None = None,
+    on_event: Callable[[ManyEvent], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    fresh: bool = False,
+    control: Control | None = None,
+) -> ManyReport:
+    """Tune several workloads under one budget, and return a report with one report per workload.
+
+    Equal workloads are one task, whose weight is the sum of theirs. `budget.trials` limits each
+    task and `budget.seconds` the whole run; the next trials go to the task with the greatest
+    expected gain in weighted seconds. A task that fails does not end the others. Raise ManyError
+    for an invalid list, which is checked first. The other arguments and errors are those of `tune`.
+    """
+    # Start-up: as in `tune`.
+    from .machine.native_target import ThisMachine, probe_target
+    from .many.run import run_many
+    from .measure.measurer_spec import measured_target, parse_measurer
+
+    specs = distinct_tasks(entries)
+    budget = budget or Budget()
+    control = control or Control()
+    control.allow(budget.seconds)
+    machine = None
+    if measurer == "local":
+        machine = ThisMachine(prober=partial(probe_target, control=control))
+    should_stop = should_stop or _never
+    with ExitStack() as closing:
+        factory: MeasurerFactory
+        if measurer == "local":
+            from .measure.shared_local import SharedLocal  # Start-up: as in `tune`
+
+            factory = closing.enter_context(SharedLocal())
+        elif isinstance(measurer, str):
+            factory = parse_measurer(measurer, should_stop)
+        else:
+            factory = measurer
+        if target is None or isinstance(target, str):
+            named = measurer if isinstance(measurer, str) else ""
+            target = measured_target(named, target or "native", control=control)
+        return run_many(
+            specs,
+            target,
+            measurers=factory,
+            sink=MemorySink() if sink is None else sink,
+            strategy=strategy,
+            budget=budget,
+            seed=seed,
+            on_event=on_event or _ignore,
+            should_stop=should_stop,
+            fresh=fresh,
+            machine=machine,
+            control=control,
+        )
+
+
+def _ignore(event: object) -> None:
     """The default of `on_event`."""
 
 

@@ -43,10 +43,13 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
 
 
 def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
-    """Return the number of registers that one reduction step needs for the access `place`.
+    """Return the number of registers that one reduction step needs for the access `place`, a
+    scalar or of shape (P,).
 
-    It is more than one if the step reads vectors again while it iterates over its copies in their
-    order.
+    The number is 1 if all uses of a vector are consecutive. Unrolled copies are executed in the
+    order of `leaf.copies`, outermost axis first. If an axis that does not change the access has
+    several copies, each of them uses the vectors of all later axes. These vectors then all stay in
+    registers.
     """
     kept: Number = 1
     again = np.zeros(1, np.bool_)

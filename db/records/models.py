@@ -28,8 +28,9 @@ from .works import find_target, target_document, workload_entry
 
 log = logging.getLogger("tilewright.db")
 
-KEPT = 3
-"""Models kept per target; older ones are deleted."""
+KEPT = 8
+"""Models kept per target; older ones are deleted. A search that is repeated uses the model that was
+the newest when it first began."""
 
 _PER_TASK = 256
 """Trials of one workload that are returned for training, the fastest ones."""
@@ -77,9 +78,12 @@ class ModelStore(StorePart):
         return row["key"]
 
     @reading
-    def model(self, session: Session, target_key: str, timings: str = "") -> StoredModel | None:
-        """Return the newest model of a target, or None if there is none or it is damaged."""
-        return _newest(session, target_key, timings)
+    def model(
+        self, session: Session, target_key: str, timings: str = "", before: str = ""
+    ) -> StoredModel | None:
+        """Return the newest model of a target, stored earlier than the time `before` (RFC 3339) if
+        it is given, or None if there is none or it is damaged."""
+        return _newest(session, target_key, timings, before)
 
     @reading
     def trained_targets(self, session: Session) -> list[tuple[str, str]]:
@@ -154,8 +158,12 @@ def model_key(document: str) -> str:
     return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
 
 
-def _newest(session: Session, target_key: str, timings: str) -> StoredModel | None:
+def _newest(
+    session: Session, target_key: str, timings: str, before: str = ""
+) -> StoredModel | None:
     newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc()).limit(1)
+    if before:
+        newest = newest.where(ModelRow.created_at < before)
     row = session.scalars(newest).first()
     if row is None:
         return None

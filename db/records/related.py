@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from tilewright.schedules.record import MeasureStatus, TuningRecord
@@ -24,25 +24,30 @@ class RelatedStore(StorePart):
 
     @reading
     def related(
-        self, session: Session, workload: Workload, target_key: str, count: int
+        self, session: Session, workload: Workload, target_key: str, count: int, before: str = ""
     ) -> list[RelatedRecords]:
         """Return the successful records with a setting of the `count` workloads nearest to
         `workload` that have the same structure, nearest first, measured on exactly this target.
-        Records of `workload` itself and imported records are left out."""
+        Records of `workload` itself and imported records are left out, and records created at the
+        time `before` (`TuningRecord.created_at`) or later, if it is given."""
         own = structure_of(workload)
-        entries = self._entries(session, workload.key, own.key, target_key)
+        entries = self._entries(session, workload.key, own.key, target_key, before)
         return [
             RelatedRecords(one.name, one.distance, found)
             for one in nearest(own, entries, count)
-            if (found := self._usable(session, one.key, target_key))
+            if (found := self._usable(session, one.key, target_key, before))
         ]
 
     def _entries(
-        self, session: Session, workload_key: str, structure: str, target_key: str
+        self, session: Session, workload_key: str, structure: str, target_key: str, before: str
     ) -> list[tuple[str, str, dict[str, Any]]]:
         has_records = (
             select(RecordRow.id)
-            .where(RecordRow.workload_key == WorkloadRow.key, RecordRow.target_key == target_key)
+            .where(
+                RecordRow.workload_key == WorkloadRow.key,
+                RecordRow.target_key == target_key,
+                *_earlier(before),
+            )
             .exists()
         )
         rows = session.scalars(
@@ -55,7 +60,7 @@ class RelatedStore(StorePart):
         return [(entry.key, entry.name, entry.document) for entry in entries]
 
     def _usable(
-        self, session: Session, workload_key: str, target_key: str
+        self, session: Session, workload_key: str, target_key: str, before: str
     ) -> tuple[TuningRecord, ...]:
         rows = session.scalars(
             select(RecordRow)
@@ -64,8 +69,13 @@ class RelatedStore(StorePart):
                 RecordRow.target_key == target_key,
                 RecordRow.status == str(MeasureStatus.OK),
                 RecordRow.verified_level != IMPORTED,
+                *_earlier(before),
             )
             .order_by(RecordRow.estimate_secs)
             .limit(MAX_RECORDS)
         )
         return usable(from_rows(rows))
+
+
+def _earlier(before: str) -> list[ColumnElement[bool]]:
+    return [RecordRow.created_at < before] if before else []

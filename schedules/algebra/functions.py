@@ -37,7 +37,8 @@ functions."""
 
 
 class FloatType(Protocol):
-    """The type in which a function is computed. `ScalarFunction.exact` calls these tests."""
+    """Tests of numbers of the float type in which a function is computed, for
+    `ScalarFunction.exact`."""
 
     def is_power(self, values: Array) -> Array:
         """Return a mask of the powers of two that are normal numbers of the type and have normal

@@ -271,7 +271,8 @@ def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
 
 
 def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
-    """Return `node` with `change` applied to every index, both of loads and of conditions."""
+    """Return `node` with `change` applied to every index: in loads, in conditions, and in indices
+    that are used as values."""
 
     def leaf(n: Scalar) -> Scalar | None:
         match n:

@@ -294,7 +294,8 @@ def _everywhere(factor: Marked) -> Array:
 
 
 def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Array, Array]:
-    """Return a pair of masks restricted to the points `Marked.there`."""
+    """Return `pair`: its first mask restricted to the points `left.there`, its second mask to the
+    points `right.there`. None means all points."""
     return pair[0] & _everywhere(left), pair[1] & _everywhere(right)
 
 

@@ -56,7 +56,7 @@ _MOST_SAMPLED = 24
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Which properties of a sum's terms are computed."""
+    """Which properties of the terms of a sum the error analysis computes."""
 
     steps: bool
     """Whether an s is computed such that all terms are multiples of 2**s."""

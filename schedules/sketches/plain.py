@@ -26,7 +26,7 @@ from .writer import TraceWriter
 
 @settings
 class PlainSettings(Generic[N]):
-    """Whether threads divide the top-level loops."""
+    """The knob of the plain sketch: whether threads divide the top-level loops."""
 
     parallel: N = parallel_knob()
 

@@ -21,7 +21,8 @@ MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A checked file to write. `kind` is "object", "header" or "pkg-config"."""
+    """A file to write, whose bytes match the lock file. `kind` is "object", "header" or
+    "pkg-config"."""
 
     kind: str
     name: str

@@ -37,24 +37,29 @@ class Reporter(Protocol):
 def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
     """Yield the reporter for this output."""
     if output.as_json:
-        yield _Silent()
+        yield Silent()
     elif output.live:
         with _bar(output, flops, trials) as bar:
             yield bar
     else:
-        yield from _plain(flops)
+        lines = LineReporter(flops)
+        with watched(lines):
+            yield lines
 
 
-class _Silent:
-    def on_event(self, event: dict[str, Any]) -> None:
+class Silent:
+    """Reports nothing."""
+
+    def on_event(self, event: object) -> None:
         """Ignore the event."""
 
     def on_activity(self, activity: Activity) -> None:
         """Ignore the activity."""
 
 
-def _plain(flops: float) -> Iterator[Reporter]:
-    lines = LineReporter(flops)
+@contextmanager
+def watched(lines: LineReporter) -> Iterator[None]:
+    """Let a thread report the activities of `lines` during the block."""
     over = threading.Event()
 
     def look() -> None:
@@ -65,7 +70,7 @@ def _plain(flops: float) -> Iterator[Reporter]:
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield lines
+        yield
     finally:
         over.set()
         looking.join()
@@ -110,6 +115,12 @@ class LineReporter:
             ):
                 self._last_line_at = self.now()
                 self.write(trial_line(event, self.flops))
+
+    def say(self, line: str) -> None:
+        """Write a line of another kind; activities wait as after a trial."""
+        with self._lock:
+            self._last_line_at = self.now()
+            self.write(line)
 
     def on_activity(self, activity: Activity) -> None:
         with self._lock:

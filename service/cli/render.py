@@ -159,6 +159,43 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
     return Group(*parts)
 
 
+def many_summary(document: Document, *, mocked: bool = False) -> RenderableType:
+    """Render the results of a run over many workloads: a row per task, and the whole."""
+    total = float(document["weighted_secs"])
+    table = [_task_row(task, total) for task in document["tasks"]]
+    with_best = sum(task["best"] is not None for task in document["tasks"])
+    trials = sum(int(task["trials"]["total"]) for task in document["tasks"])
+    rows = [
+        ("tasks", f"{len(table)}, {with_best} with a best"),
+        ("total", f"{duration(total)} (weight times best time, over the tasks with a best)"),
+        ("trials", str(trials)),
+        ("wall time", duration(document["wall_secs"])),
+        ("stopped", str(document["stopped_because"])),
+    ]
+    if mocked:
+        rows.append(("verified", "no: timings are mocked, not measured"))
+    header = ["task", "weight", "best", "speed", "of the bound", "share", "over default", "trials"]
+    return Group(grid(header, table), facts(rows))
+
+
+def _task_row(task: Document, total: float) -> list[str]:
+    best, default = task["best"], task.get("default")
+    row = [str(task["name"]), f"{task['weight']:g}"]
+    trials = str(task["trials"]["total"])
+    if best is None:
+        return [*row, "none", "", "", "", "", trials]
+    gain = default["run_secs"] / best["run_secs"] if default and default.get("run_secs") else None
+    return [
+        *row,
+        duration(best["run_secs"]),
+        speed(float(task["workload"]["flops"]), best["run_secs"]),
+        percent(best["fraction_of_bound"]),
+        percent(task["weighted_secs"] / total),
+        "-" if gain is None else f"{gain:.2f}x",
+        trials,
+    ]
+
+
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
     """Render a line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions

@@ -47,10 +47,7 @@ def tune_with_progress(
     from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
 
     output = common.output()
-    database.database_url(common.db)  # errors of usage are reported before the machine is probed
-    targets.check_measurer(machine.measurer)
-    if not machine.measurer.startswith(tuning.FLEET):
-        targets.read_target(machine.target, machine.threads, probe=False)
+    check_options(machine, common)
     workload = workloads.read_workload(spelling)
     parse_measurer(options.measurer)  # report an invalid measurer first
     again = command_arguments(spelling, machine, common)
@@ -62,7 +59,7 @@ def tune_with_progress(
         control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
         with interrupt_events(control) as stop, database.session(common.db) as store:
-            control.doing(Activity("starting", "probing this machine"))
+            control.doing(PROBING)
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             _describe(workload, output)
             report = tuning.tune_into(
@@ -78,13 +75,23 @@ def tune_with_progress(
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")
     if stop.is_set():
-        sys.stderr.write(_INTERRUPTED.format(again=again))
+        sys.stderr.write(INTERRUPTED.format(again=again))
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
             why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
+
+
+def check_options(machine: MachineOptions, common: Common) -> None:
+    """Raise the errors of usage, which are reported before the machine is probed."""
+    from tilewright.service.jobs.tuning import FLEET
+
+    database.database_url(common.db)
+    targets.check_measurer(machine.measurer)
+    if not machine.measurer.startswith(FLEET):
+        targets.read_target(machine.target, machine.threads, probe=False)
 
 
 def _describe(workload: Workload, output: Output) -> None:
@@ -114,20 +121,28 @@ def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, commo
         words += ["--constant", name]
     if spelling.allow_error is not None:
         words += ["--allow-error", repr(spelling.allow_error)]
+    return shlex.join(words + machine_arguments(machine, common))
+
+
+def machine_arguments(machine: MachineOptions, common: Common) -> list[str]:
+    """Return the arguments that select the same target, threads and database."""
+    words = []
     if machine.target != "native":
         words += ["--target", machine.target]
     if machine.threads is not None:
         words += ["--threads", str(machine.threads)]
     if common.db is not None:
         words += ["--db", common.db]
-    return shlex.join(words)
+    return words
 
 
-_INTERRUPTED = (
+INTERRUPTED = (
     "tilewright: interrupted; every trial that was reported is stored.\n"
     "  The same command continues from there: tilewright tune {again} ...\n"
 )
 
+
+PROBING = Activity("starting", "probing this machine")
 
 WORTH_A_HINT = 1.5
 """If an allowed error reduces the work by this factor or more, a hint is printed."""
@@ -144,9 +159,12 @@ def print_wait(text: str) -> None:
 
 @contextmanager
 def interrupt_events(control: Control) -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt.
-    The run is aborted `INTERRUPTED_TUNE_SECS` after the first, or earlier if the current step
-    stores no result."""
+    """Yield an event that the first Ctrl-C or SIGTERM sets. A second one raises KeyboardInterrupt.
+
+    The run is aborted `INTERRUPTED_TUNE_SECS` after the first signal. It is already aborted after
+    `INTERRUPTED_STEP_SECS` if it is still in the phase in which the signal arrived and this phase
+    stores no result (`_NOTHING_DONE`).
+    """
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread receives signals
@@ -190,7 +208,7 @@ def interruptible(output: Output, again: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write("\n" + _INTERRUPTED.format(again=again))
+        sys.stderr.write("\n" + INTERRUPTED.format(again=again))
         if output.as_json:
             output.print_json(
                 {"error": {"code": "interrupted", "message": "interrupted; trials are stored",

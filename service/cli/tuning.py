@@ -27,10 +27,30 @@ def add_commands(app: typer.Typer) -> None:
     def tune(
         spelling: WorkloadSpelling,
         *,
+        more: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="WORKLOAD",
+                help="More workloads, tuned under the same budget.",
+                show_default=False,
+            ),
+        ] = None,
+        many: Annotated[
+            str | None,
+            typer.Option(
+                "--many",
+                metavar="FILE",
+                help="Instead of WORKLOAD: a JSON list of workloads with weights and names.",
+                show_default=False,
+            ),
+        ] = None,
         trials: Annotated[
             int,
             typer.Option(
-                "--trials", metavar="N", min=1, help="Candidates, including those of earlier runs."
+                "--trials",
+                metavar="N",
+                min=1,
+                help="Candidates per workload, including those of earlier runs.",
             ),
         ] = 64,
         seconds: SecondsOption = None,
@@ -44,7 +64,8 @@ def add_commands(app: typer.Typer) -> None:
         """Search for the fastest schedule. Every trial is stored; the best is printed.
 
         The same command resumes an interrupted run and reuses its trials. Ctrl-C loses no finished
-        trial.
+        trial. Of several workloads, the one with the greatest expected gain is tuned next;
+        --seconds limits them together.
         """
         from tilewright.service.cli.run_tune import tune_with_progress
         from tilewright.service.jobs.tuning import TuneOptions
@@ -57,7 +78,12 @@ def add_commands(app: typer.Typer) -> None:
             measurer=machine.measurer,
             fresh=fresh,
         )
-        tune_with_progress(spelling, machine, common, options)
+        if many is None and not more:
+            tune_with_progress(spelling, machine, common, options)
+            return
+        from tilewright.service.cli.run_tune_many import listed, tune_many_with_progress
+
+        tune_many_with_progress(listed(spelling, more or [], many), machine, common, options)
 
     command(app, "best")(best_command.best)
 

@@ -54,7 +54,7 @@ class ClientCore:
 
     def submit(
         self,
-        workload: str | Mapping[str, Any],
+        workload: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
         *,
         target: str | Mapping[str, Any] = "native",
         threads: int | None = None,
@@ -67,12 +67,16 @@ class ClientCore:
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Call[Job]:
-        """Submit a tuning job. The result is the job, or an open job with an equal request. For an
-        argument None, the service's default is used. With `validate_only`, no job is created, and
-        the result has no id."""
+        """Submit a tuning job. The result is the job, or an open job with an equal request.
+
+        A list of workloads, or of `{"workload": ..., "weight": 2, "name": "..."}`, makes one job
+        that tunes all of them; `trials` then limits each. For an argument None, the service's
+        default is used. With `validate_only`, no job is created, and the result has no id.
+        """
         budget = {"trials": trials, "seconds": seconds}
+        is_one = isinstance(workload, str | Mapping)
         body = {
-            "workload": workload,
+            "workload" if is_one else "workloads": workload if is_one else list(workload),
             "target": target,
             "threads": threads,
             "budget": {name: value for name, value in budget.items() if value is not None},

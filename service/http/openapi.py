@@ -11,8 +11,13 @@ from tilewright.schedules.algebra.functions import UnaryOp
 from tilewright.service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
 from tilewright.service.http.route_rules import RULES, Rule
 from tilewright.service.http.schemas import problem_responses, request_schemas
+from tilewright.service.resolve.entries import MAX_NAME
+from tilewright.tuner.many.entries import MAX_WEIGHT
 
 Document = dict[str, Any]
+
+WHOLE = "#/components/schemas/Workload"
+"""The schema of workload documents."""
 
 SCHEME: Document = {
     "type": "http",
@@ -115,14 +120,33 @@ def _complete_operation(operation: Document, rule: Rule | None) -> None:
 def _with_workloads(schema: Document) -> Document:
     """Return a request's schema with the schemas of workload documents in place of free objects."""
     properties = dict(schema["properties"])
-    forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
-                             for name in ("Workload", "WorkloadNotation")]  # fmt: skip
+    forms: list[Document] = [{"$ref": WHOLE}, {"$ref": "#/components/schemas/WorkloadNotation"}]
     if "workload" in properties:
         properties["workload"] = _choice(properties["workload"], forms)
-    else:
-        items = _choice(properties["workloads"]["items"], forms)
-        properties["workloads"] = {**properties["workloads"], "items": items}
+        properties["workloads"] = _list_of_entries(properties["workloads"], properties["workload"])
+        one_of = [{"required": ["workload"]}, {"required": ["workloads"]}]
+        return {**schema, "properties": properties, "oneOf": one_of}
+    items = _choice(properties["workloads"]["items"], forms)
+    properties["workloads"] = {**properties["workloads"], "items": items}
     return {**schema, "properties": properties}
+
+
+def _list_of_entries(schema: Document, workload: Document) -> Document:
+    """Return the schema of a list of workloads, each alone or with its weight and name."""
+    (array,) = [branch for branch in schema["anyOf"] if branch.get("type") == "array"]
+    alone = {"anyOf": [branch for branch in workload["anyOf"] if branch.get("$ref") != WHOLE]}
+    entry = {
+        "type": "object",
+        "required": ["workload"],
+        "additionalProperties": False,
+        "properties": {
+            "workload": {"anyOf": workload["anyOf"]},
+            "weight": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WEIGHT},
+            "name": {"type": "string", "maxLength": MAX_NAME},
+        },
+    }
+    items = {"anyOf": [*alone["anyOf"], entry]}
+    return {**array, "description": schema["description"], "items": items}
 
 
 def _choice(schema: Document, forms: list[Document]) -> Document:

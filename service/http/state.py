@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ConcurrencyLimit:
-    """A limit on simultaneous uses."""
+    """A limit on the number of simultaneous users of a resource, such as event streams."""
 
     limit: int
     _open: int = 0

@@ -26,16 +26,26 @@ from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
 from tilewright.service.jobs.time_slices import TimeSlices
-from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
+from tilewright.service.jobs.tuning import (
+    TuneOptions,
+    event_document,
+    many_document,
+    tune_into,
+    tune_many_into,
+    whole_document,
+)
 from tilewright.service.jobs.yield_policy import YieldPolicy
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains
 from tilewright.service.training import start_training
+from tilewright.tuner.many.entries import distinct_tasks
+from tilewright.tuner.many.report import ManyEvent, ManyReport
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+    from tilewright.schedules.target import Target
 
 log = logging.getLogger("tilewright.worker")
 
@@ -64,6 +74,7 @@ class JobContext:
     time_slices: TimeSlices = field(default_factory=TimeSlices)
     counters: Counters = field(default_factory=Counters)
     run: Callable[..., TuneReport] = tune_into
+    run_many: Callable[..., ManyReport] = tune_many_into
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
@@ -103,6 +114,7 @@ class JobRun:
         self._lost = threading.Event()
         self._end_requested_at: float | None = None
         self._failed = self._reused = 0
+        self._tasks: dict[int, dict[str, Any] | None] = {}
         self._failures = job.failures
         self._has_started = False
         self._begun = context.clock()
@@ -192,8 +204,54 @@ class JobRun:
             return
         self._mark_started()
         request = stored_job(self._job.request, self._means.fleet, self._control)
+        if request.entries:
+            self._run_many(request)
+            return
         report = self._tune(request, request.options)
         self._finish(request, report)
+
+    def _run_many(self, request: JobRequest) -> None:
+        """Run a job of many workloads. It succeeds if every task has a best."""
+        self._tasks = dict.fromkeys(range(len(distinct_tasks(request.entries))))
+        report = self._means.run_many(
+            self._store,
+            request.entries,
+            request.target,
+            request.options,
+            self._on_many_event,
+            self._cancelled.is_set,
+            control=self._control,
+        )
+        if self._control.aborted and not self._cancelled.is_set():
+            raise _Draining
+        self._control.doing(Activity("publishing", "building the files of the bests"))
+        document = many_document(
+            self._store,
+            request.entries,
+            request.target,
+            report,
+            self._control,
+            self._publish_in_time,
+        )
+        self._journal.note(
+            progress={
+                "wall_secs": document["wall_secs"],
+                "eta_secs": 0.0,
+                "waiting_for": None,
+                "phase": None,
+                "doing": None,
+            }
+        )
+        failed = {task.name: task.error.message for task in report.tasks if task.error is not None}
+        if self._cancelled.is_set():
+            self._end(JobState.CANCELLED, result=document)
+        elif report.complete:
+            self._end(JobState.SUCCEEDED, result=document)
+            self._learn(request.options, request.target)
+        else:
+            detail = "; ".join(f"{name}: {message}" for name, message in failed.items())
+            error = {"code": "tasks_without_best", "detail": detail, "tasks": failed}
+            self._end(JobState.FAILED, result=document, error=error)
 
     def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
@@ -213,7 +271,7 @@ class JobRun:
     def _give_up(self) -> None:
         """End the job as FAILED, with its best trial. No trial is measured; the best is checked
         once more."""
-        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
+        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))  # 0 of many
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
         if not trials:
             self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
@@ -333,8 +391,12 @@ class JobRun:
         if document["warning"]:
             log.warning("job %s: %s", self._job.id, document["warning"])
         self._end(JobState.SUCCEEDED, result=document)
-        if not targets.is_mocked(request.options.measurer):
-            start_training(self._store, request.target.key)
+        self._learn(request.options, request.target)
+
+    def _learn(self, options: TuneOptions, target: Target) -> None:
+        """Start the training of a model if one is due."""
+        if not targets.is_mocked(options.measurer):
+            start_training(self._store, target.key)
 
     def _publish_in_time(self, *args: Any) -> Published:
         """Return the files of the best, or no files if the job is cancelled."""
@@ -400,6 +462,38 @@ class JobRun:
         )
         if not event["reused"]:
             self._means.counters.trial(status)
+        if self._means.stop.is_set() or self._lost.is_set():
+            raise _Draining
+
+    def _on_many_event(self, event: ManyEvent) -> None:
+        """Record a trial or a change of one task of many. Trials have events with the name of the
+        task, but are not listed by number."""
+        trial, task = event.trial, event.task
+        self._tasks[task.number] = asdict(task)
+        found = None if trial is None else event_document(trial)
+        if found is not None:
+            self._reused += found["reused"]
+            self._failed += found["result"]["status"] != "ok"
+            if not found["reused"]:
+                self._failures = 0
+                self._means.counters.trial(found["result"]["status"])
+        named = found and {**_event_without_samples(found), "task": task.name}
+        seen = [one for _, one in sorted(self._tasks.items()) if one is not None]
+        times = [one["weighted_secs"] for one in seen]
+        timed = None not in times and len(times) == len(self._tasks)
+        self._journal.note(
+            event=None if named is None or named["reused"] else named,
+            progress={
+                "trials_done": sum(one["trials"] for one in seen),
+                "reused": self._reused,
+                "failed": self._failed,
+                "best_run_secs": sum(times) if timed else None,
+                "wall_secs": self._control.wall_secs,
+                "used_secs": self._control.used_secs,
+                "eta_secs": event.eta_secs,
+                "tasks": seen,
+            },
+        )
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
 

@@ -12,10 +12,12 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
 from tilewright.service.answers.publish import Publish, Published, publish, result_document
 from tilewright.service.resolve import targets
+from tilewright.tuner.many.entries import ManyEntry, distinct_tasks
 from tilewright.tuner.session.report import Budget, PreviousTrial, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+    from tilewright.tuner.many.report import ManyEvent, ManyReport
     from tilewright.tuner.process.control import Control
 
 # Start-up: registering a job loads no tuning code.
@@ -95,6 +97,59 @@ def tune_into(
     )
 
 
+def tune_many_into(
+    store: Store,
+    entries: Sequence[ManyEntry],
+    target: Target,
+    options: TuneOptions,
+    on_event: Callable[[ManyEvent], None],
+    should_stop: Callable[[], bool] | None = None,
+    *,
+    control: Control | None = None,
+) -> ManyReport:
+    """Tune several workloads under one budget and store all results; see `tuner.tune_many`."""
+    from tilewright.tuner.tuning import tune_many
+
+    check_measurable(target, options.measurer)
+    distinct_tasks(entries)  # an invalid list stores nothing
+    for workload in {entry.workload.key: entry.workload for entry in entries}.values():
+        register(store, workload, target)
+    return tune_many(
+        entries,
+        target,
+        budget=options.budget,
+        strategy=options.strategy,
+        seed=options.seed,
+        measurer=options.measurer,
+        sink=store,
+        on_event=on_event,
+        should_stop=should_stop,
+        fresh=options.fresh,
+        control=control,
+    )
+
+
+def many_document(
+    store: Store,
+    entries: Sequence[ManyEntry],
+    target: Target,
+    report: ManyReport,
+    control: Control,
+    publish: Publish = publish,
+) -> dict[str, Any]:
+    """Return the document of `tune --many --json`; the files of every best are stored. If the time
+    budget of the run is used up, they are built on demand later."""
+    in_time = _in_time(publish, control)
+    documents = []
+    for task in report.tasks:
+        document = task.to_json()
+        if task.report is not None:
+            workload = entries[task.entries[0]].workload
+            document = result_document(store, workload, target, task.report, in_time) | document
+        documents.append(document)
+    return {**report.to_json(), "tasks": documents, "wall_secs": control.wall_secs}
+
+
 def whole_document(
     store: Store,
     workload: Workload,
@@ -105,17 +160,22 @@ def whole_document(
 ) -> dict[str, Any]:
     """Return `result_document`. Its wall time includes building the files of the best. If the time
     budget is used up, the files are built on demand later."""
+    document = result_document(store, workload, target, report, _in_time(publish, control))
+    before = document["wall_secs_by_phase"]
+    rest = max(control.wall_secs - sum(before.values()), 0.0)
+    phases = {**before, "publish": rest}
+    return {**document, "wall_secs": sum(phases.values()), "wall_secs_by_phase": phases}
+
+
+def _in_time(publish: Publish, control: Control) -> Publish:
+    """Return `publish` for the time before the run is killed."""
 
     def publish_in_time(*args: Any) -> Published:
         if control.killed_in_secs <= 0.0:
             return Published(warning="no time was left: the object file is built on demand")
         return publish(*args)
 
-    document = result_document(store, workload, target, report, publish_in_time)
-    before = document["wall_secs_by_phase"]
-    rest = max(control.wall_secs - sum(before.values()), 0.0)
-    phases = {**before, "publish": rest}
-    return {**document, "wall_secs": sum(phases.values()), "wall_secs_by_phase": phases}
+    return publish_in_time
 
 
 def register(store: Store, workload: Workload, target: Target) -> None:

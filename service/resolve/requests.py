@@ -46,6 +46,9 @@ class BudgetIn(StrictModel):
     seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
 
 
+Spelled = Annotated[str, Field(min_length=1, max_length=65_536)]
+
+
 class JobIn(StrictModel):
     """`POST /v1/jobs`."""
 
@@ -53,9 +56,20 @@ class JobIn(StrictModel):
         strict=True, extra="forbid", json_schema_extra={"example": EXAMPLE_JOB}
     )
 
-    workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] = Field(
-        description="Text such as `matmul:M=512,N=512,K=512`, a workload document, or "
-        '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
+    workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] | None = (
+        Field(
+            default=None,
+            description="Text such as `matmul:M=512,N=512,K=512`, a workload document, or "
+            '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.',
+        )
+    )
+    workloads: (
+        Annotated[list[str | dict[str, Any]], Field(min_length=1, max_length=_LIMITS.job_workloads)]
+        | None
+    ) = Field(
+        default=None,
+        description="In place of `workload`: several workloads, tuned under one budget of seconds. "
+        'Each is text, or `{"workload": ..., "weight": 2, "name": "..."}`.',
     )
     target: Annotated[str, Field(min_length=1, max_length=256)] | dict[str, Any] = Field(
         default="native",
@@ -128,7 +142,8 @@ _BRANCHES = frozenset(
 _WANTED = {
     "workload": "text such as 'matmul:M=512,N=512,K=512', a workload document, or "
     '{"expr": ..., "tensors": {...}, "ranges": {...}}',
-    "workloads": "a list of 1 to 1000 texts, workload documents or keys",
+    "workloads": f"a list of texts or documents: 1 to {_LIMITS.job_workloads} in a job, 1 to "
+    f"{_LIMITS.lookup_items} in a lookup (also keys)",
     "target": "'native' or a target document (a lookup also accepts a key)",
 }
 

@@ -14,11 +14,13 @@ from tests.contracts.store_values import (
     TOOLCHAIN,
     WORKLOAD,
     WORKLOADS,
+    Clock,
     a_record,
     register,
 )
 from tilewright.db import Store
 from tilewright.db.errors import NotRegistered
+from tilewright.db.values.moments import rfc3339
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 
@@ -37,16 +39,27 @@ class ModelsContract:
 
     def test_the_newest_model_counts_and_older_ones_go(self, store: Store) -> None:
         assert store.model(TARGET.key) is None
-        keys = [store.add_model(TARGET.key, "", {"n": n}, {"samples": n}) for n in range(5)]
+        keys = [store.add_model(TARGET.key, "", {"n": n}, {"samples": n}) for n in range(10)]
         found = store.model(TARGET.key)
         assert found is not None
-        assert (found.key, found.document, found.quality) == (keys[4], {"n": 4}, {"samples": 4})
-        store.add_model(TARGET.key, "", {"n": 2}, {"samples": 9})
+        assert (found.key, found.document, found.quality) == (keys[9], {"n": 9}, {"samples": 9})
+        store.add_model(TARGET.key, "", {"n": 7}, {"samples": 11})
         again = store.model(TARGET.key)
         assert again is not None
-        assert (again.key, again.quality) == (keys[2], {"samples": 9})
-        assert store.stats().tables["model"].rows == 3
+        assert (again.key, again.quality) == (keys[7], {"samples": 11})
+        assert store.stats().tables["model"].rows == 8
         assert store.check() == []
+
+    def test_a_repeated_search_finds_the_model_it_began_with(
+        self, store: Store, clock: Clock
+    ) -> None:
+        first = store.add_model(TARGET.key, "", {"n": 1}, {})
+        clock.advance(1)
+        moment = rfc3339(clock.now)
+        second = store.add_model(TARGET.key, "", {"n": 2}, {})
+        found = [store.model(TARGET.key, "", before) for before in ("", moment)]
+        assert [None if one is None else one.key for one in found] == [second, first]
+        assert store.model(TARGET.key, "", "2000-01-01T00:00:00.000000Z") is None
 
     def test_models_of_mocked_timings_are_separate(self, store: Store) -> None:
         store.add_model(TARGET.key, "simulated:abc", {"n": 1}, {})

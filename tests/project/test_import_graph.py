@@ -1,4 +1,4 @@
-"""No part of the house leads back to itself, and imports in functions save start-up time."""
+"""There are no import cycles, and every import in a function saves start-up time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from tests.support.import_graph import (
 )
 
 PLUGIN = "tilewright.pytest_plugin"
-"""It imports nothing but pytest, however little that saves: `test_imports` holds that."""
+"""A module that may import only pytest at the top, even if this saves little time (checked by
+`test_imports`)."""
 
 LEAST_SAVED = 5
-"""An import in a function saves this many modules of ours, or a library; else it is at the top."""
+"""An import in a function must avoid loading at least this many modules of this project, or a
+library."""
 
 
 def test_no_file_leads_back_to_itself() -> None:
-    """Imports in functions and for types alone count: they hide a circle, they do not open it."""
+    """Imports in functions and imports for types count too, because they only hide a cycle."""
     assert not circles(lambda name: name)
 
 
@@ -35,7 +37,7 @@ def test_no_part_of_a_package_leads_back_to_itself() -> None:
 
 
 def _part_of(package: str, name: str) -> str | None:
-    """The file or folder of `package` that `name` belongs to."""
+    """Return the file or folder of `package` that contains module `name`, or None."""
     inside = name.removeprefix(f"{package}.")
     return None if inside == name else inside.partition(".")[0]
 
@@ -58,7 +60,7 @@ def test_an_import_in_a_function_saves_start_up_time() -> None:
 
 
 def _one_of_many(found: Import) -> bool:
-    """Whether others that the same statement or the one before it imports save what this saves."""
+    """Return whether an adjacent import in a function loads the same module and saves time."""
     beside = [
         i
         for i in modules()[found.importer].imports
@@ -68,13 +70,14 @@ def _one_of_many(found: Import) -> bool:
 
 
 def test_an_import_for_types_alone_saves_start_up_time() -> None:
-    """What is loaded anyway need not be hidden from the interpreter."""
+    """A module that is loaded in any case need not be imported under `TYPE_CHECKING`."""
     loaded = [i for i in _late_imports(Where.TYPES) if i.module in loaded_with(i.importer)]
     assert not loaded, "import these at the top of their files"
 
 
 def test_a_comment_says_what_a_late_import_saves() -> None:
-    """`# Start-up: why` beside the import or above it, or once in the file, not indented."""
+    """The comment `# Start-up: reason` is next to the import, above it, or once in the file without
+    indentation."""
     bare = [
         i
         for i in _late_imports(Where.FUNCTION)
@@ -88,7 +91,8 @@ _SAYS_SO = re.compile(r"#.*\bstart-up\b", re.IGNORECASE)
 
 
 def _has_comment(lines: tuple[str, ...], at: int) -> bool:
-    """Whether line `at`, or the comment above it and imports around it, says `start-up`."""
+    """Return whether line `at`, or the comment above it or above the imports before it, contains
+    `start-up`."""
     if _SAYS_SO.search(lines[at]):
         return True
     above = takewhile(

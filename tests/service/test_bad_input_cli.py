@@ -99,7 +99,7 @@ def test_files_of_timings_that_are_none(
     path.write_text(text)
     said = told(["tune", MATMUL, "--measurer", f"{kind}:{path}"], 2)
     assert says in said
-    assert "simulated:FILE or dask:tcp://HOST:PORT will do" in said
+    assert "Use local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT" in said
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,9 @@ def test_a_default_is_pinned_with_its_schedule(
     command("fetch", "-o", "out")
 
     # Another version chooses another schedule, and the files are lost.
-    monkeypatch.setattr("tilewright.service.answers.analytic.default_trace", lambda *_: Trace())
+    monkeypatch.setattr(
+        "tilewright.service.answers.analytic.default_trace", lambda *_, **__: Trace()
+    )
     monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
     command("fetch", "-o", "again")
     for name in ("gemm.o", "gemm.h"):

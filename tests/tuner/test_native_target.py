@@ -323,7 +323,7 @@ def test_a_bad_target_file_says_what_is_wrong(tmp_path: Path, text: str, message
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_a_target_file_that_cannot_be_read_says_so(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TargetError, match=r"cannot be read .*'native', x86-64, .* or a JSON file"):
+    with pytest.raises(TargetError, match=r"cannot be read .*'native', x86-64, .* or a file as in"):
         load_target(str(tmp_path / name))
 
 

@@ -140,10 +140,12 @@ class Sink:
     def records(self, workload_key: str, target_key: str) -> list[TuningRecord]:
         return [r for r in self.found if r.workload_key == workload_key]
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         return self.lent[:count]
 
-    def model(self, target_key: str, timings: str) -> None:
+    def model(self, target_key: str, timings: str, before: str = "") -> None:
         return None
 
     def promote(self, record: TuningRecord) -> bool:

@@ -145,7 +145,7 @@ def _long_sum(terms: int) -> Workload:
 def test_what_no_sample_makes_affordable_is_refused_with_what_would_do() -> None:
     refuse_unaffordable(_long_sum(1 << 16), 1.0)
     with pytest.raises(
-        WorkloadError, match=r"the reference about \d+.* and a full check has 0.01 s"
+        WorkloadError, match=r"the reference needs about 0\.\d+ s .* a full check has 0.01 s"
     ):
         refuse_unaffordable(_long_sum(1 << 22), 0.01)
 

@@ -1,7 +1,7 @@
 """The versions of NumPy and PyTorch, and the code they chose for this processor.
 
-A speed-up over a library has no meaning without them: OpenBLAS computes a product twice as fast
-with its AVX-512 kernels as with its Haswell kernels, and the environment may select either.
+A speed-up over a library has no meaning without these facts: OpenBLAS computes a product twice as
+fast with its AVX-512 kernels as with its Haswell kernels, and the environment may select either.
 """
 
 from __future__ import annotations

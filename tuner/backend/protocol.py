@@ -86,7 +86,8 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded kernel. Without constant inputs, both launches are the same."""
+    """A loaded kernel, which can be launched in two ways. They are the same if it has no constant
+    inputs."""
 
     timed: Launch
     """The launch whose time is measured. Constant inputs are packed before it."""

@@ -2,8 +2,8 @@
 
 The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
 reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
-measures the errors. Results are the same for every lane count of a target; Targets
-with and without fused multiply-add may differ in the last bit.
+measures the errors. Results are the same for every lane count of a target. Targets with and without
+fused multiply-add may differ in the last bit.
 """
 
 from __future__ import annotations

@@ -164,9 +164,11 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Return whether all loads in `node` are inside their buffers even if the condition is
-        false. Unconditional loads are cheaper and can be shared. Conditions inside `node` still
-        apply."""
+        """Return whether all loads in `node` are inside their buffers even if the condition of the
+        enclosing `Select` is false.
+
+        Unconditional loads are cheaper and can be shared. Conditions inside `node` still apply.
+        """
         return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:

@@ -124,8 +124,8 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
 
 
 def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
-    """Select the digits of 1/pi that are significant for |x|, each times 2**`w.scale`.
-    `leading_zeros` zeros are placed before the first digit."""
+    """Select the digits of 1/pi that are significant for |x|. Return them with their place values
+    (`_inverse_pi`). `leading_zeros` zeros are placed before the first digit of 1/pi."""
     left = sum(w.steps)
     wanted = w.count + leading_zeros
     values = (0.0,) * leading_zeros + _inverse_pi(w.bits, wanted + left, w.scale)
@@ -142,7 +142,8 @@ def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
 
 @cache
 def _inverse_pi(bits: int, count: int, scale: int) -> tuple[float, ...]:
-    """Return the first `count` digits of 1/pi in base 2**bits, each multiplied by 2**scale.
+    """Return the first `count` digits of 1/pi in base 2**bits with their place values: digit i,
+    counted from 0, times 2**(scale - bits * (i + 1)). Their sum is about 2**scale / pi.
 
     pi is computed in integers by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239).
     """

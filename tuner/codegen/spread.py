@@ -12,7 +12,8 @@ unused."""
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The vectors that cover the elements of strided lanes."""
+    """A strided load as loads of whole vectors: where each vector starts, and which lane uses each
+    of its elements. Lane i reads element i * stride."""
 
     starts: tuple[int, ...]
     """The first element of each vector, relative to the element of lane 0."""

@@ -31,9 +31,9 @@ _TURNS = 1 << 16
 class SpecialDraw:
     """The special values of one draw, and the inputs that receive them.
 
-    By default, every input has a few of the values. With `but_largest` or `only`, each line along a
-    reduction has one. If the input has no reduced dimension, half of its elements are special
-    values. So code for few rows or lanes processes them too.
+    By default, every input has a few special values. With `but_largest` or `only`, each line along
+    a reduction has one special value. If the input has no reduced dimension, half of its elements
+    are special values. So code for few rows or lanes processes them too.
     """
 
     values: tuple[float, ...]

@@ -1,6 +1,6 @@
 """Cases with a few NaN, infinities and zeros of both signs, and their correct outputs.
 
-`docs/math.md`, "Special values", states what is promised. The bound of the reference
+`docs/math.md`, "Special values", states the guarantees. The bound of the reference
 (`tilewright.schedules.reference.error_special`) propagates every permitted deviation of a correct
 kernel through all stages: a NaN that a maximum lost, a product with padding that was omitted, a
 value that is zero by rounding. All other elements must have the right class (number, infinity or

@@ -6,12 +6,13 @@ time of a parallel region if p > 1. The bound is the minimum over p.
 
 The form of the workload with the fewest operations is used. Operations on narrow operands count at
 the rate of the machine's fastest instructions, even if the code generator does not use these
-(`instruction_rates.py`). If that rate is not probed, the bound ends no search. Source: the roofline
-model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785). The
-innermost cache that holds the whole problem takes the place of memory.
+instructions (`instruction_rates.py`). If that rate is not probed, the bound ends no search. Source:
+the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
+doi:10.1145/1498765.1498785). The innermost cache that holds the whole problem takes the place of
+memory.
 
 Rates are the best that this machine has reached (`probe_merging.py`). A kernel that is faster than
-the bound by more than the error of a probe proves that they are too low
+the bound by more than the error of a probe proves that these rates are too low
 (`tuner/session/roofline_bound.py`).
 """
 

@@ -51,6 +51,7 @@ _OVERRUN_SHARE = 0.25
 _CHECK_SHARE = 0.25  # fraction of a run's time budget that the reference of a full check may use
 _QUICK_CHECKS_PER_CALL = 1.5  # time of a call in a full check / time of a quick check
 _CALLS_AT_BOUND = 20.0  # predicted time of an unknown kernel's quick check / bound
+_PROCESS_BYTES = 64 << 20  # of a runner, with NumPy
 _MAX_OVER_PREDICTED = 10.0
 """In a run without a time budget, a full check ends after this many times its predicted time, but
 not before `timeouts.MAX_FULL_CHECK_SECS`."""
@@ -75,6 +76,23 @@ class MeasureSettings:
     """The limit of the predicted time of the reference in a full check."""
 
 
+def compile_pool(target: Target, settings: MeasureSettings) -> CompilePool:
+    """Return the compile workers for measuring on `target`, not started."""
+    cpus = cpu_affinity()
+    compile_cpus = cpus[:-1] if _overlaps(target) else cpus
+    return CompilePool(
+        workers=settings.compile_workers or len(compile_cpus),
+        cpus=tuple(compile_cpus),
+        deadline_secs=settings.compile_deadline_secs,
+        compiler=settings.compiler,
+    )
+
+
+def _overlaps(target: Target) -> bool:
+    """Return whether kernels are timed while others are compiled."""
+    return target.threads == 1 and len(cpu_affinity()) > 1
+
+
 class LocalMeasurer:
     """A `Measurer` that uses processes of this machine.
 
@@ -85,7 +103,9 @@ class LocalMeasurer:
     Raise TargetError if this machine cannot run code for `target`. Raise WorkloadError if verifying
     `workload` takes more memory than the machine has, or more time than
     `MeasureSettings.check_secs`. Entering the context starts all processes, without waiting for
-    them.
+    them. Several measurers of one target may share the compile workers `pool`, which the caller
+    ends; only one of them measures at a time. `on_use` is called before a measurer needs its
+    runner.
     """
 
     def __init__(
@@ -96,6 +116,8 @@ class LocalMeasurer:
         *,
         bound_secs: float | None = None,
         settings: MeasureSettings | None = None,
+        pool: CompilePool | None = None,
+        on_use: Callable[[LocalMeasurer], None] = lambda measurer: None,
     ) -> None:
         backend = backend_for(target)
         backend.refuse_foreign(target)
@@ -109,14 +131,10 @@ class LocalMeasurer:
         self._bound: Bound | None = None
         self._bound_secs = bound_secs
         cpus = cpu_affinity()
-        self._overlaps = target.threads == 1 and len(cpus) > 1
-        compile_cpus = cpus[:-1] if self._overlaps else cpus
-        self._pool = CompilePool(
-            workers=settings.compile_workers or len(compile_cpus),
-            cpus=tuple(compile_cpus),
-            deadline_secs=settings.compile_deadline_secs,
-            compiler=settings.compiler,
-        )
+        self._overlaps = _overlaps(target)
+        self._owns_pool = pool is None
+        self._pool = compile_pool(target, settings) if pool is None else pool
+        self._on_use = on_use
         self._runner = RunnerClient(
             {
                 "cases": settings.cases,
@@ -136,12 +154,25 @@ class LocalMeasurer:
         self.costs: list[dict[str, float]] = []
 
     def __enter__(self) -> LocalMeasurer:
+        self._on_use(self)
         self._pool.start()
         self._runner.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pool.close()
+        if self._owns_pool:
+            self._pool.close()
+        self._runner.close()
+
+    @property
+    def runner_bytes(self) -> int:
+        """The memory of the runner process, about; 0 without one."""
+        if not self._runner.running:
+            return 0
+        return _PROCESS_BYTES + memory_bytes(self._workload)
+
+    def rest(self) -> None:
+        """End the runner process, which starts again with the next candidate."""
         self._runner.close()
 
     def attach(self, control: Control) -> None:
@@ -187,6 +218,7 @@ class LocalMeasurer:
     ) -> list[MeasureResult]:
         """Return one result per request, in order (see `Measurer.measure`)."""
         batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
+        self._on_use(self)
         self._pool.start()
         try:
             self._run(batch, requests)
@@ -307,6 +339,7 @@ class LocalMeasurer:
         """Build twice in new processes, compare the object files with the measured one, and check
         in full (`requests.checked_in_full`)."""
         what = f"the full check of trial {request.trial}"
+        self._on_use(self)
         self._doing(Activity("full check", f"building twice in new processes for {what}"))
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2, look=self._control.check)
@@ -560,14 +593,7 @@ def verify_full(
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:
     """Raise WorkloadError if the workload needs more memory than is available."""
-    # Inputs exist as arrays, twice guarded, flat, and in float64 for the reference. Outputs exist
-    # guarded, flat, for comparison, and as values and bounds of the reference. Stages exist only in
-    # the reference.
-    inputs = sum(t.bytes for t in workload.inputs)
-    outputs = sum(t.bytes for t in workload.output_tensors)
-    stages = sum(s.tensor.bytes for s in workload.stages)
-    packed = sum(t.bytes for t in workload.constants)  # guarded and flat
-    needed = 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
+    needed = memory_bytes(workload)
     if needed > available_bytes:
         raise WorkloadError(
             f"measuring needs about {needed / 2**30:.1f} GiB of memory, of which "
@@ -575,6 +601,18 @@ def _check_fits(workload: Workload, available_bytes: int) -> None:
             "measure on a machine with more memory",
             code="too_large",
         )
+
+
+def memory_bytes(workload: Workload) -> int:
+    """Return the memory that measuring the workload needs, about, without the processes."""
+    # Inputs exist as arrays, twice guarded, flat, and in float64 for the reference. Outputs exist
+    # guarded, flat, for comparison, and as values and bounds of the reference. Stages exist only in
+    # the reference.
+    inputs = sum(t.bytes for t in workload.inputs)
+    outputs = sum(t.bytes for t in workload.output_tensors)
+    stages = sum(s.tensor.bytes for s in workload.stages)
+    packed = sum(t.bytes for t in workload.constants)  # guarded and flat
+    return 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
 
 
 def _sha256(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """The CPU time that other processes and other virtual machines used, from `/proc/stat`.
 
-A probe or a timing race cannot detect that other programs used its cores. The kernel counts, in
-ticks, how long each CPU was busy, and how long a hypervisor gave it to another machine.
+A probe or a timing race cannot detect that other programs used its cores. Linux counts, in ticks,
+how long each CPU was busy, and how long a hypervisor gave it to another machine.
 """
 
 from __future__ import annotations

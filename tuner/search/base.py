@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from tilewright.costmodel.correction import Correction
 from tilewright.schedules.record import MeasureResult
@@ -96,4 +96,15 @@ class SearchStrategy(Protocol):
     @property
     def predictions(self) -> Mapping[Candidate, float]:
         """The log2 seconds predicted for each proposed candidate before it was measured."""
+        ...
+
+
+@runtime_checkable
+class PromisesTime(Protocol):
+    """A strategy that predicts the time of the candidates which it has not proposed yet."""
+
+    @property
+    def promised_secs(self) -> float | None:
+        """The shortest time, predicted minus one sigma, of the candidates that the model chose the
+        latest batch from. None before a model chose a batch."""
         ...

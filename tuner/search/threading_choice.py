@@ -1,9 +1,9 @@
-"""The best schedule with the other threading: without parallel regions if the default has some,
-with regions if it has none.
+"""The best schedule with the other threading: without parallel regions if the default schedule has
+some, with regions if it has none.
 
-If a region costs about as much as it gains, the prior cannot decide: the cost of a region depends
-on the cores that its threads run on (`REGION_DOUBT_SECS`), the time of the computation on the
-prior's errors. So the search measures one schedule of each kind.
+If a parallel region costs about as much time as it saves, the prior cannot decide. The cost of the
+region depends on the cores on which its threads run (`REGION_DOUBT_SECS`), and the predicted time
+of the computation has an error. So the search measures one schedule of each kind.
 """
 
 from __future__ import annotations

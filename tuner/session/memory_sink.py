@@ -28,11 +28,13 @@ class MemorySink:
             if (record.workload_key, record.target_key) == (workload_key, target_key)
         ]
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         """Return an empty list: workloads are not stored in memory."""
         return []
 
-    def model(self, target_key: str, timings: str) -> StoredModel | None:
+    def model(self, target_key: str, timings: str, before: str = "") -> StoredModel | None:
         """Return None: nothing is learned in memory."""
         return None
 

@@ -80,14 +80,18 @@ class RecordSink(Protocol):
         """Return every record of exactly this workload and target, oldest first."""
         ...
 
-    def related(self, workload: Workload, target_key: str, count: int) -> list[RelatedRecords]:
+    def related(
+        self, workload: Workload, target_key: str, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
         """Return the successful records of the `count` nearest workloads of the same structure on
-        this target, nearest first."""
+        this target, nearest first. Records created at the time `before` (RFC 3339) or later are
+        left out, if it is given."""
         ...
 
-    def model(self, target_key: str, timings: str) -> StoredModel | None:
+    def model(self, target_key: str, timings: str, before: str = "") -> StoredModel | None:
         """Return the newest learned model of the target that was trained on these timings
-        (`schedules.full_checks.timings_of`), or None."""
+        (`schedules.full_checks.timings_of`), or None. Models stored at the time `before` (RFC 3339)
+        or later are left out, if it is given."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:

@@ -42,7 +42,7 @@ class MeasuringMachine(Protocol):
 
 @dataclass
 class RooflineBound:
-    """The bound of `work`; `current` is the latest one.
+    """The bound of `work`; `current` is its latest value.
 
     `machine` is None if times do not come from the machine that `target` describes. `raised_by` is
     the source of a correction of the bound: "probe", "kernel", or None. `notes` describe the

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.schedules.full_checks import timings_of
+from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
@@ -30,9 +31,72 @@ from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
 from .roofline_bound import RooflineBound
 from .trials import explain
-from .tuning_run import TuningRun
+from .tuning_run import STOPPED, TuningRun
 
 DEFAULT_BUDGET = Budget()
+
+
+class TuningSession:
+    """A tuning run that its caller advances: call `step` until `ended`, then `finish` once.
+
+    The caller may wait between two calls. If the run is aborted or its time budget ends, `step`
+    ends the session; no exception is raised.
+    """
+
+    def __init__(self, run: TuningRun, goal: SearchGoal) -> None:
+        self.run = run
+        self._loop = TuningLoop(run, goal, run.space.target, run.reusable_records())
+        self._reason: str | None = None
+        self._aborted: MeasurementAborted | None = None
+        self._is_resumed = False
+        run.charge_phase("start")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the budget, the results or an abort end the search."""
+        return self._reason is not None or self._aborted is not None
+
+    def step(self) -> None:
+        """Measure one batch. The first step first enters the trials of an earlier process."""
+        try:
+            if not self._is_resumed:
+                self._is_resumed = True
+                self._loop.resume()
+            self.run.control.pause()
+            self._reason = self._loop.step()
+        except MeasurementAborted as aborted:
+            self._aborted = aborted
+
+    def finish(self, reason: str | None = None) -> TuneReport:
+        """Confirm the best candidate and return the report.
+
+        `reason` is the caller's reason to end the search, if the session has none itself.
+        """
+        run, best = self.run, None
+        if self._aborted is None:
+            try:
+                best = self._confirmed()
+            except MeasurementAborted as aborted:
+                self._aborted = aborted
+        why = self._reason or reason or STOPPED
+        if self._aborted is not None:
+            best, why = confirmed_before(run), str(self._aborted)
+        if best is not None and best.result.run_secs_estimate is not None:
+            self._loop.ending.check_bound(best.result.run_secs_estimate)
+            run.bound.finalise(best.result.run_secs_estimate, keep=run.measured_now)
+        run.charge_phase("store")
+        why = explain(why, run.trials, run.rejected.values(), found=best is not None)
+        report = summary.report(run, best, why)
+        if not isinstance(self._aborted, OutOfTime):
+            return report
+        return replace(report, out_of_time=_out_of_time_document(run, self._aborted))
+
+    def _confirmed(self) -> TuningRecord | None:
+        control = self.run.control
+        if not self.run.trials and not control.may_begin():
+            raise control.out_of_time()
+        control.pause()
+        return confirm_best(self.run)
 
 
 def run_session(
@@ -60,7 +124,35 @@ def run_session(
     OutOfTime does so too, if the time budget, counted from the control's start, ends before the
     full check does.
     """
-    options = options or SessionOptions()
+    session = begin_session(
+        workload,
+        space,
+        measurer=measurer,
+        sink=sink,
+        strategy=strategy,
+        budget=budget,
+        seed=seed,
+        on_event=on_event,
+        options=options or SessionOptions(),
+    )
+    while not session.ended:
+        session.step()
+    return session.finish()
+
+
+def begin_session(
+    workload: Workload,
+    space: ScheduleSpace,
+    *,
+    measurer: Measurer,
+    sink: RecordSink,
+    strategy: str,
+    budget: Budget,
+    seed: int,
+    on_event: EventHandler,
+    options: SessionOptions,
+) -> TuningSession:
+    """Return a session that has measured nothing yet; the arguments are those of `run_session`."""
     control = options.control
     control.allow(budget.seconds)
     control.reserve_secs = 0.0
@@ -74,11 +166,13 @@ def run_session(
         if reason is not None:
             raise Stopped(reason)
 
-    related = [] if options.fresh else sink.related(workload, space.target.key, MAX_WORKLOADS)
-    trials = related_trials(related, measurer.toolchain)
-    model = ModelInUse()
+    related, model = [], ModelInUse()
     if not options.fresh:
-        model = model_in_use(sink.model(space.target.key, timings_of(measurer.toolchain)))
+        begun = _begun(workload, space, measurer, sink, seed)
+        timings = timings_of(measurer.toolchain)
+        related = sink.related(workload, space.target.key, MAX_WORKLOADS, begun)
+        model = model_in_use(sink.model(space.target.key, timings, begun))
+    trials = related_trials(related, measurer.toolchain)
     goal = SearchGoal(seed, bound.goal_secs, check, trials, model.correction)
     run = TuningRun(
         workload=workload,
@@ -93,38 +187,18 @@ def run_session(
         bound=bound,
         model=model,
     )
-    return _run_to_end(run, goal)
+    return TuningSession(run, goal)
 
 
-def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
-    control = run.control
-    loop = TuningLoop(run, goal, run.space.target, run.reusable_records())
-    run.charge_phase("start")
-    reason, out_of_time = None, None
-    try:
-        loop.resume()
-        while reason is None:
-            control.pause()
-            reason = loop.step()
-        if not run.trials and not control.may_begin():
-            raise control.out_of_time()
-        control.pause()
-        best = confirm_best(run)
-    except OutOfTime as over:
-        best, reason, out_of_time = confirmed_before(run), str(over), over
-    except MeasurementAborted as aborted:
-        best, reason = confirmed_before(run), str(aborted)
-    if best is not None and best.result.run_secs_estimate is not None:
-        loop.ending.check_bound(best.result.run_secs_estimate)
-        run.bound.finalise(best.result.run_secs_estimate, keep=run.measured_now)
-    run.charge_phase("store")
-    why = explain(reason, run.trials, run.rejected.values(), found=best is not None)
-    report = summary.report(run, best, why)
-    return (
-        report
-        if out_of_time is None
-        else replace(report, out_of_time=_out_of_time_document(run, out_of_time))
-    )
+def _begun(
+    workload: Workload, space: ScheduleSpace, measurer: Measurer, sink: RecordSink, seed: int
+) -> str:
+    """Return when this search first began, "" for now: only what the database knew then is used.
+    With later records or models, a second run would propose other candidates and could not reuse
+    the trials of the first."""
+    own = sink.records(workload.key, space.target.key)
+    begun = [r.created_at for r in own if r.seed == seed and r.toolchain == measurer.toolchain]
+    return min(begun, default="")
 
 
 def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:

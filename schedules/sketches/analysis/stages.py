@@ -143,7 +143,7 @@ class StageView:
         return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
     def ends(self, loop: str) -> bool:
-        """Return whether a guard depends on `loop`."""
+        """Return whether a guard of the stage depends on `loop`."""
         return any(loop in guard.index.vars() for guard in self.guards)
 
     @cached_property

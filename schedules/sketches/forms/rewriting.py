@@ -31,8 +31,11 @@ def regrouped(workload: Workload) -> Form:
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
-    """Yield rewrites of sums over input elements into sums over the taps of a filter. An output
-    must use fewer taps than there are elements."""
+    """Yield the rewrites that replace a sum over input elements by a sum over the taps of a filter.
+
+    A reduction axis is skipped if it has no more elements than the taps that contribute to one
+    output.
+    """
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)

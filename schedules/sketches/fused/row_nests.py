@@ -57,7 +57,7 @@ class RowSettings(Generic[N]):
 
 
 class RowSizes(NamedTuple, Generic[N]):
-    """Sizes derived from the knobs."""
+    """Sizes of the nests of rows, derived from the knobs."""
 
     vectors: N
     """Vectors per iteration."""

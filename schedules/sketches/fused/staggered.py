@@ -108,7 +108,8 @@ def row_length(steps: Steps) -> int:
 
 
 def stagger_steps(writer: TraceWriter, row: str, steps: Steps) -> None:
-    """Apply Stagger to loop `row`. Its passes must still be separate loops."""
+    """Pipeline the `steps` of loop `row` over several rows (`Stagger`). Call this before the loops
+    in the body of `row` are merged."""
     _, body = flattened(writer.loop(row).body)
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
 

@@ -94,7 +94,9 @@ def stays_near(read: StageRead, target: Target) -> bool:
 
 
 def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
-    """Return whether the reduction has enough vectors along `along`."""
+    """Return whether each output sums at least `SHORT_AXIS` vectors of `lanes` elements, so that
+    vectorising along `along` is profitable. Other reduction loops repeat these vectors and count
+    as well."""
     vectors = -(-along.extent // lanes)
     depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
     return depth >= SHORT_AXIS

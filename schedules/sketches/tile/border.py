@@ -24,7 +24,7 @@ from ..analysis.stages import StageLoop
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """The padding conditions of a reduction, as tiles see them."""
+    """The padding conditions of a tiled reduction, by the loops of its tiles."""
 
     conds: dict[str, tuple[Cond, ...]]
     """The conditions that contain the row loop, and those that contain the column loop, by loop

@@ -26,7 +26,7 @@ from .stage import TileStage
 
 @dataclass(frozen=True)
 class TileNest:
-    """The loop nests of P settings."""
+    """The loop nests of a tiled stage for P settings."""
 
     t: TileSettings[IntArray]
     plan: Plan

@@ -63,7 +63,7 @@ class TransposedSumSettings(Generic[N]):
     """Knobs of transposed sums."""
 
     tile_columns: N = knob(lambda sketch: [n for n in POWERS[:3] if n <= sketch.vectors], usual=1)
-    """Vectors of sums that are accumulated concurrently."""
+    """Number of vectors along the vectorised axis that are accumulated concurrently."""
     parallel: N = parallel_knob(lambda sketch: sketch.repeats * sketch.vectors > 1)
 
 
@@ -78,7 +78,8 @@ class TransposedSumSketch(
 
     @property
     def vectors(self) -> int:
-        """Number of whole vectors of sums, at least 1."""
+        """Number of whole vectors along the vectorised axis; 1 if the axis is shorter than a
+        vector."""
         return max(self.transposed.along.extent // self.lanes, 1)
 
     def plan(self, settings: IntArray) -> Plan:

@@ -148,7 +148,7 @@ async def check(request: Request, state: State, caller: Caller, fields: Form) ->
 def job_page(request: Request, state: State, caller: Caller, job_id: str) -> HTMLResponse:
     """One job: its progress, its result, every trial."""
     job = _job(state, job_id)
-    again = job_form.again(job)
+    again = "" if "many" in job.request else job_form.again(job)
     return page(
         request,
         "job.html",

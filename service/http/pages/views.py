@@ -81,6 +81,14 @@ class JobView:
     result: dict[str, Any] | None
     queued_secs: float | None = None
     elapsed_secs: float | None = None
+    is_many: bool = False
+    tasks: tuple[dict[str, Any], ...] = ()
+    """The tasks of a job of many workloads that were begun, as in `progress.tasks`."""
+
+    @property
+    def tasks_secs(self) -> float:
+        """The weighted seconds of the tasks that have a time."""
+        return sum(task["weighted_secs"] or 0.0 for task in self.tasks)
 
     @property
     def waited_secs(self) -> float:
@@ -205,6 +213,8 @@ def job_view(job: StoredJob) -> JobView:
         result=job.result,
         queued_secs=document["queued_secs"],
         elapsed_secs=document["elapsed_secs"],
+        is_many="many" in job.request,
+        tasks=tuple(progress.get("tasks") or ()),
     )
 
 

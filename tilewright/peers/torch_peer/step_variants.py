@@ -137,8 +137,13 @@ def _plain_name(stage: Stage) -> str:
 
 
 def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
-    """Return variants of a stage in addition to the plain one. A variant copies into new memory, or
-    reduces one index at a time over the whole result, so that temporaries stay in the caches."""
+    """Return the variants of a stage other than the plain one.
+
+    For a stage that only copies elements: a copy into contiguous memory. For a reduction over one
+    axis of at most `_MAX_REDUCTION_STEPS` elements that is not a product: one call per value of the
+    reduction index, which updates all results in place. Temporaries then have the size of the
+    result, not of the whole reduction.
+    """
     if isinstance(stage.body, Load) and stage.is_elementwise:
         value = tensors.plain.value(stage.body, stage.axes)
         whole = stage.tensor.shape

@@ -81,7 +81,8 @@ class RunnerClient:
 
     @property
     def opened(self) -> bool:
-        """Return whether `has_answer` has read the message that the workload is open."""
+        """Return whether `has_answer` or `wait_open` has read the runner's report that it opened
+        the workload."""
         return self._opened
 
     def has_answer(self, timeout_secs: float = 0.0) -> bool:

@@ -39,8 +39,8 @@ class Assignment:
 class Dispatch:
     """The state of one batch of candidates, which are numbered from 0 to `count` - 1.
 
-    With `together`, one request to one machine has all candidates, because times of two machines
-    are never compared. Results count only after all of them have arrived.
+    With `together`, one request to one machine has all candidates, because the compared times must
+    come from one machine. Results count only after all of them have arrived.
     """
 
     count: int

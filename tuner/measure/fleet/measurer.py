@@ -316,8 +316,8 @@ def _refusal_reason(
 
 
 def _notes(line: Line) -> Iterator[Note]:
-    """Yield the notes that have arrived. Wait up to `timeouts.FLEET_POLL_SECS` for the first
-    one."""
+    """Yield the messages (`Note`) that machines have sent. Wait up to `timeouts.FLEET_POLL_SECS`
+    for the first one."""
     timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:

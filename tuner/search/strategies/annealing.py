@@ -2,8 +2,8 @@
 
 The trials of a run, in order: the prior's best candidates with different register tiles; uniform
 samples of the space, because the prior's best candidates alone cannot show that the prior is wrong;
-then blocks proposed by the model, in which every fourth trial explores; later, half of every other
-block are neighbours of the fastest candidate, which need no model. The model decides how far to
+then batches proposed by the model, in which every fourth trial explores; later, half of every other
+batch are neighbours of the fastest candidate, which need no model. The model decides how far to
 trust the prior (`costmodel/gaussian.py`). The constants were chosen on the training machines of
 `benchmarks/search_comparison.py`.
 """
@@ -114,6 +114,7 @@ class AnnealingStrategy:
         self._walks = 0
         self._fitted = -1
         self._last_promise = 0
+        self.promised_secs: float | None = None
         self._corrected_at = 0
         self._own_choice: list[Candidate] = []
         self._borrowed = borrowed_samples(self._grids, goal.related)
@@ -424,6 +425,7 @@ class AnnealingStrategy:
         if best is None:
             return
         promised = max((item.sigma - item.log2_secs for item in pool), default=-np.inf)
+        self.promised_secs = 2.0 ** float(-promised) if np.isfinite(promised) else None
         gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
         if gain >= SMALL_GAIN:
             self._last_promise = len(self.ledger.proposed)

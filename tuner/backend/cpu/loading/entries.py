@@ -1,4 +1,5 @@
-"""The entries of a loaded kernel. One packs constant inputs inside the call, and one is prepacked.
+"""The entries of a loaded kernel. One packs constant inputs inside the call; one takes packed
+inputs.
 
 A kernel without constant inputs has only the first (`tilewright.tuner.codegen.prepack`).
 """

@@ -173,8 +173,8 @@ def _fold(op: str, vector: str, values: list[str]) -> list[str]:
 
 
 def read_step_bytes(target: Target) -> int:
-    """Return the size in bytes of one read step. `bytes` of a reading kernel must be a multiple of
-    it."""
+    """Return the number of bytes that the kernel of `read_kernel` reads per iteration of its inner
+    loop (all streams together). The kernel's argument `bytes` must be a multiple of this number."""
     return _STREAMS * _LOADS_PER_STREAM * target.vector_bits // 8
 
 

@@ -22,7 +22,7 @@ Figure: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The best rates."""
+    """The best rate of each figure over all rounds."""
 
     rates: dict[Figure, float]
     quiet: bool

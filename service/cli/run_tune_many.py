@@ -1,0 +1,122 @@
+"""The command `tune` for several workloads: a list in a file, or several spellings."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service import database
+from tilewright.service.cli.many_progress import many_reporter
+from tilewright.service.cli.options import Common, MachineOptions
+from tilewright.service.cli.render import many_summary
+from tilewright.service.cli.run_tune import (
+    INTERRUPTED,
+    PROBING,
+    check_options,
+    interrupt_events,
+    interruptible,
+    machine_arguments,
+    print_wait,
+)
+from tilewright.service.errors import ExitCode, InvalidField, UsageProblem
+from tilewright.service.resolve import targets
+from tilewright.service.resolve.entries import read_entries
+from tilewright.service.resolve.spelling import WorkloadSpelling, read_json
+from tilewright.service.resolve.workloads import read_workload, workload_of
+from tilewright.service.training import start_training
+from tilewright.tuner.many.entries import ManyEntry, ManyError, distinct_tasks
+from tilewright.tuner.process.control import Activity, Control
+from tilewright.tuner.process.linux import process_age_secs
+
+if TYPE_CHECKING:
+    from tilewright.service.jobs.tuning import TuneOptions
+
+# Start-up: a command loads what it needs when it runs.
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The workloads of a command, and the arguments that name them."""
+
+    entries: Sequence[ManyEntry]
+    words: Sequence[str]
+
+
+def listed(spelling: WorkloadSpelling, more: Sequence[str], file: str | None) -> Listed:
+    """Return the workloads in `file`, or those spelled on the command line. Raise UsageProblem,
+    ManyError or InvalidField for invalid ones."""
+    first = spelling.workload
+    if spelling != WorkloadSpelling(first):
+        raise UsageProblem(
+            "options such as --expr and --allow-error describe one WORKLOAD: for several, write"
+            ' {"expr": ..., "tensors": {...}} in the file of --many'
+        )
+    if file is None:
+        texts = [first or "", *more]
+        return Listed(read_entries(texts, _read), texts)
+    if first is not None:
+        raise UsageProblem(f"give either --many FILE or WORKLOADs, not both; got {first!r} too")
+    try:
+        return Listed(read_entries(read_json(Path(file)), _read), ["--many", file])
+    except ManyError as error:
+        raise InvalidField(
+            f"{file}: {error}", code=error.code, pointer=error.pointer, advice=error.advice
+        ) from error
+
+
+def _read(spelled: Any) -> Workload:
+    if isinstance(spelled, str):
+        return read_workload(WorkloadSpelling(spelled))
+    return workload_of(spelled)
+
+
+def tune_many_with_progress(
+    found: Listed, machine: MachineOptions, common: Common, options: TuneOptions
+) -> None:
+    """Tune and print the report; exit code 1 unless every task has a best, 130 if interrupted.
+
+    Ctrl-C and SIGTERM work as in `run_tune.tune_with_progress`; the bests of all open tasks are
+    checked as far as the time suffices.
+    """
+    from tilewright.service.jobs import tuning
+    from tilewright.tuner.measure.measurer_spec import measured_target
+
+    output = common.output()
+    check_options(machine, common)
+    tasks = distinct_tasks(found.entries)
+    again = shlex.join([*found.words, *machine_arguments(machine, common)])
+    with interruptible(output, again), many_reporter(output, tasks) as reporter:
+        started = time.monotonic() - process_age_secs()
+        control = Control(print_wait, on_activity=reporter.on_activity, started=started)
+        control.allow(options.budget.seconds)
+        with interrupt_events(control) as stop, database.session(common.db) as store:
+            control.doing(PROBING)
+            target = measured_target(machine.measurer, machine.target, machine.threads, control)
+            report = tuning.tune_many_into(
+                store, found.entries, target, options, reporter.on_event, stop.is_set,
+                control=control,
+            )  # fmt: skip
+            control.doing(Activity("publishing", "building the files of the bests"))
+            document = tuning.many_document(store, found.entries, target, report, control)
+            if not targets.is_mocked(machine.measurer):
+                start_training(store, target.key)
+    mocked = targets.is_mocked(machine.measurer)
+    output.result(document, many_summary(document, mocked=mocked))
+    for task in document["tasks"]:
+        if task.get("warning"):
+            sys.stderr.write(f"tilewright: {task['name']}: {task['warning']}\n")
+        if task["error"]:
+            output.remark(f"tilewright: {task['name']}: {task['error']['message']}")
+    if stop.is_set():
+        sys.stderr.write(INTERRUPTED.format(again=again))
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not report.complete:
+        raise typer.Exit(ExitCode.FAILED)

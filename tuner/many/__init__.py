@@ -1,0 +1,1 @@
+"""Many workloads tuned under one budget."""
