@@ -19,6 +19,7 @@ from tilewright.db.errors import StaleLease, StoreError
 from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.target import Target
 from tilewright.service import logs, telemetry, timeouts
 from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.answers.publish import Publish, Published, publish
@@ -45,7 +46,6 @@ from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.schedules.target import Target
 
 log = logging.getLogger("tilewright.worker")
 

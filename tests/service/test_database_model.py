@@ -120,20 +120,20 @@ def test_records_keep_the_uncorrected_prior(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("seed", "changes", "line"),
     [
-        ({"version": 0}, "not used: the model is of version 0"),
-        ({"forest": {}}, "not used: the model is damaged"),
-        ({"share": 0.0}, "it does not help on others, so it is not used"),
+        (1, {"version": 0}, "not used: the model is of version 0"),
+        (2, {"forest": {}}, "not used: the model is damaged"),
+        (3, {"share": 0.0}, "it does not help on others, so it is not used"),
     ],
 )
 def test_a_model_that_is_not_used_costs_a_line(
-    store: Store, changes: dict[str, Any], line: str
+    store: Store, seed: int, changes: dict[str, Any], line: str
 ) -> None:
     use(store, **changes)
     workload = "transpose_mn:M=30,N=50"  # has no related workload in the database
-    report = tuned(store, workload, 6, seed=1)
-    fresh = tuned(store, workload, 6, seed=1, fresh=True)
+    report = tuned(store, workload, 6, seed=seed)
+    fresh = tuned(store, workload, 6, seed=seed, fresh=True)
     assert [trial["best_run_secs"] for trial in report.curve] == [
         trial["best_run_secs"] for trial in fresh.curve
     ]
