@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import search_comparison
+from benchmarks import search_comparison, transfer
 from benchmarks.check_share import summarise
 from benchmarks.commits.summary import final_bests, geomean_interval, too_slow
 from benchmarks.suite.families import FAMILIES, SPEEDUP, WORST_SPEEDUP
@@ -63,6 +63,7 @@ def tables(published: Path) -> dict[str, str]:
         "wall-clock": lambda: _wall_clock(published / "wall_clock.jsonl"),
         "commits": lambda: _commits(sorted(published.glob("commits*.jsonl"))),
         "search": lambda: _search(published.parent / "search_comparison.jsonl"),
+        "transfer": lambda: _transfer(published.parent / "transfer.jsonl"),
         "demo": lambda: _demo(published / "demo.json"),
         "tune": lambda: _tune(published / "tuning_curve" / "annealing.json"),
     }
@@ -334,6 +335,11 @@ def _commits(paths: Sequence[Path]) -> str:
         "old time / new time, 95 % interval", "lowest row", "rows below 0.95",
     ]  # fmt: skip
     return markdown_table(header, lines) if lines else NOT_MEASURED
+
+
+def _transfer(path: Path) -> str:
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return transfer.table(lines) if lines else NOT_MEASURED
 
 
 def _search(path: Path) -> str:
