@@ -92,7 +92,7 @@ def test_two_jobs_are_drawn_together_and_all_trials_sorted_and_exported(
     tab.get_by_role("button", name="Compare jobs").click()
     tab.wait_for_url(re.compile(r"/jobs/compare\?a="))
     tab.locator("#both canvas").wait_for()
-    assert "as fast as the other" in tab.locator("#both-note").inner_text()
+    assert "as fast as the best of the other" in tab.locator("#both-note").inner_text()
     tab.get_by_role("button", name="by time").click()
     assert tab.locator("#by-time").get_attribute("aria-pressed") == "true"
     assert tab.locator("#both canvas").count() == 1
