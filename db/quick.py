@@ -17,9 +17,6 @@ from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
-from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
-from tilewright.schedules.workload.structure import structure_of
-from tilewright.schedules.workload.workload import Workload
 
 from .core.hashes import ARTEFACT, RECORD, WORKLOAD, as_row, guarded, is_intact
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
@@ -29,6 +26,9 @@ from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
 from .values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS, Artefact
 
 if TYPE_CHECKING:
+    from tilewright.schedules.related import RelatedRecords
+    from tilewright.schedules.workload.workload import Workload
+
     from .store import Store
 
 _REVISION = "SELECT version_num FROM alembic_version"
@@ -118,12 +118,16 @@ def related_records(
     url: str | None,
     workload: Workload,
     target_key: str,
-    count: int = MAX_WORKLOADS,
+    count: int | None = None,
     *,
     timeout_secs: float = 30.0,
 ) -> list[RelatedRecords]:
-    """Return the result of `Store.related`."""
-    url = url or default_url()
+    """Return the result of `Store.related` for `count` workloads (None: `MAX_WORKLOADS`)."""
+    # Start-up: answers that are stored need no related workloads.
+    from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
+    from tilewright.schedules.workload.structure import structure_of
+
+    url, count = url or default_url(), MAX_WORKLOADS if count is None else count
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
             return store.related(workload, target_key, count)

@@ -60,10 +60,13 @@ def answer(
     try:
         checks = full_checks_of(database.database_url(db), workload.key, target.key)
     except StoreMissing:
-        checks = NONE_KNOWN
+        checks, is_there = NONE_KNOWN, False
+    else:
+        is_there = True
     if minimum is not Grade.DEFAULT:
         raise _no_answer(db, workload, target, minimum, checks)
-    return default_answer(workload, target, checks, _related(db, workload, target))
+    related = _related(db, workload, target) if is_there else []
+    return default_answer(workload, target, checks, related)
 
 
 def _related(db: str | None, workload: Workload, target: Target) -> list[RelatedRecords]:

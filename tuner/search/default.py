@@ -15,8 +15,9 @@ from tilewright.schedules.workload.workload import Workload
 
 from ..process.frames import Frame
 from .adaptation import RelatedTrial
-from .base import SearchGoal
 from .prior_ranking import rank_for_default
+
+# Start-up: most default schedules are chosen by the prior alone, without related trials.
 
 TRIED = 4
 """Number of candidates of the model that are tried before the analytic prior's best one."""
@@ -39,7 +40,7 @@ def default_trace(
 def _from_related(space: ScheduleSpace, related: Sequence[RelatedTrial]) -> Trace | None:
     """Return the first trial of a search that borrows the `related` trials, or None if its first
     candidates are not legal."""
-    # Start-up: most default schedules are chosen by the prior alone.
+    from .base import SearchGoal
     from .strategies.annealing import AnnealingStrategy
 
     for candidate in AnnealingStrategy(space, SearchGoal(related=related)).ask(TRIED):
