@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 MATMUL = "matmul:M=24,N=16,K=20"
+LONG_NAME = "conv2d_nhwc:N=1,H=8,W=8,CI=8,CO=8,K=3,stride=1,pad=1"
 BACKGROUND = "getComputedStyle(document.documentElement).backgroundColor"
 
 
@@ -33,6 +34,17 @@ def submit(
     tab.get_by_role("button", name="Tune").click()
     tab.wait_for_url(re.compile("/jobs/"))
     return tab.url.rpartition("/")[2]
+
+
+def submit_many(tab: Page, served: str) -> str:
+    """Send a job of two workloads, one with a long name; the path of its page, with all tasks."""
+    workloads = [{"workload": MATMUL}, {"workload": LONG_NAME, "weight": 2}]
+    body = {"workloads": workloads, "measurer": "simulated:fast.json", "budget": {"trials": 8}}
+    answer = tab.request.post(f"{served}/v1/jobs", data=body)
+    assert answer.ok, answer.text()
+    tab.goto(f"{served}/jobs/{answer.json()['id']}")
+    tab.get_by_text("every task has ended").wait_for()
+    return tab.url.removeprefix(served)
 
 
 def wait_for_result(tab: Page) -> None:
@@ -224,7 +236,8 @@ def test_a_phone_shows_every_page_without_sideways_scrolling(
     browser: Browser, served: str, tab: Page, scheme: Literal["light", "dark"]
 ) -> None:
     other = submit(tab, served, "matmul:M=8,N=8,K=20", trials=4)
-    submit(tab, served, "conv2d_nhwc:N=1,H=8,W=8,CI=8,CO=8,K=3,stride=1,pad=1", trials=12)
+    many = submit_many(tab, served)
+    submit(tab, served, LONG_NAME, trials=12)
     wait_for_result(tab)
     record = str(tab.get_by_role("link", name="Open the record").get_attribute("href"))
     key = record.rpartition("/")[2]
@@ -233,6 +246,7 @@ def test_a_phone_shows_every_page_without_sideways_scrolling(
         "/",
         "/jobs/new",
         job,
+        many,
         f"{job}/trials?sort=time",
         f"{job}/importance",
         f"/jobs/compare?a={job.rpartition('/')[2]}&b={other}",

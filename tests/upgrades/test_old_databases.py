@@ -28,7 +28,7 @@ from tilewright.db.core.upgrade import MIGRATIONS, create, migrate
 from tilewright.db.errors import StoreBroken
 from tilewright.db.values.job_states import JobState
 
-RELEASED = ("0001", "0002", "0006", "0007", "0008", HEAD)
+RELEASED = ("0001", "0002", "0006", "0007", HEAD)
 """Schemas that databases of users have, and the one that is to be released next."""
 STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
 """Upgrades are killed before every so manieth statement; before each: TILEWRIGHT_TEST_STRIDE=1."""
