@@ -17,12 +17,12 @@ import argparse
 import time
 
 from benchmarks.commits.rows import rows as read_rows
-from tilewright.tuner.machine.native_target import load_target
 
 from .constants import table
 from .counting import listing
-from .dataset import FILE, append, measure, read
+from .dataset import FILES, append, measure, read
 from .judging import judge, known, summary
+from .machines import target_of
 
 
 def main() -> None:
@@ -31,16 +31,19 @@ def main() -> None:
     parser.add_argument("--secs", type=float, default=1e9, help="stop measuring after so long")
     parser.add_argument("--settings", type=int, default=36)
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--every", type=int, default=1, help="measure each Nth row only")
+    parser.add_argument("--machine", choices=[*FILES], default="zen5")
     asked = parser.parse_args()
     if asked.part == "measure":
-        _measure(asked.settings, asked.secs)
+        _measure(asked.machine, asked.settings, asked.secs, asked.every)
         return
     if asked.part == "count":
         print(listing())
         return
-    if not FILE.exists():
-        parser.error(f"{FILE.name} is not there: `measure` makes it, on a quiet machine")
-    found = known(read())
+    file = FILES[asked.machine]
+    if not file.exists():
+        parser.error(f"{file.name} is not there: `measure` makes it, on a quiet machine")
+    found = known(read(file))
     if asked.part == "constants":
         for line in table(found):
             print(line, flush=True)
@@ -53,19 +56,20 @@ def main() -> None:
     print(summary(judged))
 
 
-def _measure(settings: int, secs: float) -> None:
+def _measure(machine: str, settings: int, secs: float, every: int) -> None:
     end = time.monotonic() + secs
-    done = {(one.row, one.threads) for one in read()} if FILE.exists() else set()
-    native = load_target("native", probe=True)
-    for row in read_rows():
+    file = FILES[machine]
+    done = {(one.row, one.threads) for one in read(file)} if file.exists() else set()
+    target = target_of(machine)
+    for row in read_rows()[::every]:
         for threads in (1, 2):
             if (row.name, threads) in done:
                 continue
             if time.monotonic() > end:
                 return
             began = time.monotonic()
-            found = measure(row, native.with_threads(threads), settings, seed=0)
-            append(found)
+            found = measure(row, target.with_threads(threads), settings, seed=0)
+            append(found, file)
             print(f"{row.name} {threads}t: {len(found.timed)} in {time.monotonic() - began:.1f} s",
                   flush=True)  # fmt: skip
 

@@ -28,7 +28,13 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasureRequest
 
-FILE = Path(__file__).with_name("timings.jsonl.gz")
+FILES = {
+    "zen5": Path(__file__).with_name("timings.jsonl.gz"),
+    "native": Path(__file__).with_name("timings_native.jsonl.gz"),
+    "avx2": Path(__file__).with_name("timings_avx2.jsonl.gz"),
+}
+"""The times by machine, see `machines`."""
+
 DRAWN = 40_000
 """Random settings a sketch, of which feasible ones are taken."""
 
@@ -105,13 +111,13 @@ def measure(row: Row, target: Target, count: int, seed: int) -> Measured:
     return Measured(row.name, target.threads, target.to_json(), tuple(timed))
 
 
-def append(found: Measured, path: Path = FILE) -> None:
+def append(found: Measured, path: Path) -> None:
     """Members of a gzip file follow one another: what is written stays if a run is stopped."""
     with gzip.open(path, "at", encoding="utf-8") as file:
         file.write(json.dumps(asdict(found), sort_keys=True) + "\n")
 
 
-def read(path: Path = FILE) -> Iterator[Measured]:
+def read(path: Path) -> Iterator[Measured]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             document = json.loads(line)
