@@ -150,6 +150,7 @@ def cache_traffic(
     line_bytes: int,
     all_cache_bytes: Sequence[float] | None = None,
     streamed_bytes: npt.NDArray[Any] | float = 0.0,
+    threads: int = 1,
 ) -> Traffic:
     """Return footprint and traffic of the accesses of `plan` at every cache. `tensors` are the
     tensors of the plan's workload. `streamed_bytes`, (P,) or a scalar, are written with
@@ -157,10 +158,11 @@ def cache_traffic(
 
     Operands read through a dense copy have no overfetch. The first cache fetches single lines, the
     caches behind it `LINES_AT_ONCE` lines. If `cache_bytes` are the sizes available to one of
-    several threads, `all_cache_bytes` are the sizes available to the whole nest.
+    several `threads`, `all_cache_bytes` are the sizes available to the whole nest; they differ for
+    shared caches.
     """
     loops = _loops(plan)
-    footprint = np.zeros_like(loops.runs)
+    footprint, own = np.zeros_like(loops.runs), np.zeros_like(loops.runs[0])
     fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
     every = np.arange(plan.num_settings)
     brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
@@ -173,7 +175,9 @@ def cache_traffic(
         reach = [one[np.arange(len(one)).clip(fixed)] for one in loops.reach if fixed]
         found = touched(access, reach or loops.reach, line_bytes, shape)
         dense = np.asarray((plan.dense_mask >> number) & 1 == 1)
-        footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
+        filled = found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
+        footprint += filled
+        own += filled[0] / np.where(_is_divided(plan, access), np.float32(threads), np.float32(1))
         came = _brought(loops, access, found.bytes, fixed)
         for n, piece_bytes in enumerate(fetched):
             cost = found.in_pieces(piece_bytes) * found.scattered
@@ -184,14 +188,15 @@ def cache_traffic(
     moved = np.empty((len(cache_bytes), len(plan.accesses), plan.num_settings), np.float32)
     for c, capacity in enumerate(cache_bytes):
         fits = footprint <= np.float32(capacity * USABLE_SHARE)
-        if all_cache_bytes is not None:
-            fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * USABLE_SHARE)
-        fits[-1] = True
+        fits[0], fits[-1] = False, True
         fit = np.argmax(fits, axis=0)  # the outermost level that fits
         # Kernels are timed warm: a footprint that fits as a whole is still cached from the previous
-        # call.
-        at = brought[min(c, 1)][:, fit, every]
-        moved[c] = np.where(fit == 0, np.float32(0), at)
+        # call. A private cache holds only what its thread touches.
+        whole = capacity if all_cache_bytes is None else all_cache_bytes[c]
+        warm = own if whole == capacity else footprint[0]
+        lost = np.clip(warm / np.float32(whole * USABLE_SHARE) - 1, 0, 1)
+        moved[c] = brought[min(c, 1)][:, fit, every] * lost
+        fit = np.where(lost > 0, fit, 0)
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # write allocation and write-back
     # Non-temporal stores do not fetch their lines. A last cache that would have held the output
@@ -219,6 +224,15 @@ def _brought(
     union = (touched_bytes * loops.runs)[np.maximum(last - 1, 0), every]
     slid = np.where(last > 0, union, touched_bytes)
     return np.asarray(np.minimum(slid, touched_bytes * again))
+
+
+def _is_divided(plan: Plan, access: Access) -> BoolArray:
+    """Return whether threads divide the bytes of an access, shape (P,)."""
+    found = np.zeros(plan.num_settings, np.bool_)
+    for level, trips in zip(plan.levels, plan.trips.T, strict=True):
+        if any(strides[level.axis] for strides in access.strides):
+            found |= np.asarray(level.is_parallel) & (trips > 1)
+    return found
 
 
 def _last(holds: BoolArray) -> npt.NDArray[np.int64]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.hardware import FMA_PIPES, LOAD_PORTS
+from tilewright.schedules.hardware import FMA_PIPES, LINES_TO_FOLLOW, LOAD_PORTS, USABLE_SHARE
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
+
+COST_OF_AN_EXPOSED_LINE = 4.0
+"""Cost of an exposed line, in line transfers from the level that holds all data. Several misses are
+in flight. Source: measured, `python -m benchmarks.prior constants`."""
 
 NOMINAL_CLOCK_HZ = 3.4e9
 """Clock of a target without a probed clock. Source: a round figure of server cores."""
@@ -28,6 +32,10 @@ class MachineRates:
     `all_cache_bytes[i]`: bytes of one instance of level i. `vector_bytes` and `element_bytes`: size
     of a vector register and of one lane. `region_secs`: overhead of a parallel region in seconds.
     `probed`: whether peak and memory bandwidth were measured instead of assumed.
+    `late_cycles[i]`: cycles by which a line of another page takes longer than a line of a stream
+    from level i, 0 if unprobed. `exposed_cycles[i]`: cycles that a unit of the count
+    `exposed_lines` costs if the line comes from level i. `far_conflict_cycles`: cycles of a line
+    that a stride evicted from L2. `reread_cycles`: cycles of a line of another page that is read again in place.
     """
 
     clock_hz: float
@@ -44,6 +52,10 @@ class MachineRates:
     bandwidth: dict[str, tuple[float, ...]]
     region_secs: float
     probed: bool
+    late_cycles: tuple[float, ...]
+    exposed_cycles: tuple[float, ...]
+    far_conflict_cycles: float
+    reread_cycles: float
 
     @property
     def bytes_per_cycle(self) -> tuple[float, ...]:
@@ -94,6 +106,14 @@ def machine_for(target: Target, dtype: DType) -> MachineRates:
         )
         for behind, level in enumerate(levels)
     }
+    rates = tuple(bandwidth[level][0] / clock_hz for level in levels)
+    strided = tuple(target.probes.strided(level) * 1e9 / clock_hz for level in levels)
+    line_bytes = target.line_bytes
+    late = tuple(
+        max(line_bytes / apart - line_bytes / rate, 0.0) if apart else 0.0
+        for rate, apart in zip(rates, strided, strict=True)
+    )
+    first_share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + 1.0)  # of a run of one line
     return MachineRates(
         clock_hz=clock_hz,
         fma_pipes=pipes,
@@ -111,4 +131,13 @@ def machine_for(target: Target, dtype: DType) -> MachineRates:
         bandwidth=bandwidth,
         region_secs=target.probes.parallel_region_secs,
         probed=single > 0 and target.probes.bandwidth("memory", 1) > 0,
+        late_cycles=late,
+        exposed_cycles=tuple(
+            cycles / (COST_OF_AN_EXPOSED_LINE * first_share) if apart else line_bytes / rate
+            for cycles, rate, apart in zip(late, rates, strided, strict=True)
+        ),
+        far_conflict_cycles=line_bytes / (strided[2] or rates[2]),
+        reread_cycles=line_bytes / strided[1]
+        if len(levels) > 2 and strided[1]
+        else line_bytes / (USABLE_SHARE * rates[-2]),
     )

@@ -162,6 +162,7 @@ class Prior:
             all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
             streamed_bytes=columns["streamed_bytes"],
+            threads=self.machine.threads,
         )
         return combine(columns, traffic, self.machine)
 
@@ -189,6 +190,12 @@ def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysi
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
+    parts[_SERVED:_PACKING] += _prefetching(columns, traffic, machine) * to_secs
+    # Lines that a stride evicted from L2 are loaded from L3 again, while the arithmetic goes on.
+    near = columns["conflict_misses"] * machine.line_bytes / machine.bytes_per_cycle[1]
+    parts[_SERVED] += near * to_secs
+    evicted = columns["far_conflict_misses"] * machine.far_conflict_cycles
+    parts[COMPONENTS.index(machine.levels[min(2, len(machine.levels) - 1)])] += evicted * to_secs
     packing = _packing(copied, columns["strided_packed_bytes"], machine)
     parts[_PACKING] = np.maximum(packing * to_secs, _copying(copied, traffic, machine, used))
     fixed = pipes * _slowdown(columns, machine) + _waits(columns, traffic, machine)
@@ -227,16 +234,33 @@ def _waits(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArr
     rates = np.asarray(machine.bytes_per_cycle)
     # An exposed line is loaded from the level that holds the whole problem.
     home = np.maximum(_home(traffic.footprint, machine), 1)
-    lines = columns["conflict_misses"] / rates[1] + columns["exposed_lines"] / rates[home]
+    exposed = columns["exposed_lines"] * np.asarray(machine.exposed_cycles)[home]
     # Accumulators stay in registers across consecutive inner loops.
     sums = np.minimum(columns["inner_entries"] * columns["accumulators"], columns["vector_stores"])
     return np.asarray(
-        lines * machine.line_bytes
+        exposed
+        + columns["contended_lines"] * machine.line_bytes / rates[home]
+        + columns["latency_cycles"]
         + sums * machine.vector_bytes / rates[1]
         # A lane that is loaded or stored separately takes a cycle.
         + columns["scalar_accesses"]
         + columns["inner_entries"] * CYCLES_PER_LOOP_ENTRY
     )
+
+
+def _prefetching(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArray:
+    """Return the cycles by which software prefetches from other pages are slower than a stream, by
+    level, shape (3, P).
+
+    They need the same miss buffers as loads, so they are not faster than strided loads.
+    """
+    home = np.maximum(_home(traffic.footprint, machine), 1)
+    late = columns["prefetches"] * np.asarray(machine.late_cycles)[home]
+    rows = [COMPONENTS.index(level) - _SERVED for level in machine.levels[1:]]
+    found = np.zeros((_PACKING - _SERVED, len(home)))
+    for row, level in zip(rows, range(1, len(machine.levels)), strict=True):
+        found[row] = np.where(home == level, late, 0.0)
+    return found
 
 
 def _packing(copied: FloatArray, gathered: FloatArray, machine: MachineRates) -> FloatArray:

@@ -73,6 +73,9 @@ class Probes:
     exceeded the figures."""
     clock_ghz: float = 0.0
     """The clock of one busy core."""
+    strided_gbs: dict[str, list[float]] = field(default_factory=dict)
+    """Map from "L2", "L3" or "memory" to a list. Element n - 1 is the rate at which n threads read
+    whole lines of different pages, which no prefetcher loads in time."""
 
     def peak(self, dtype: DType, threads: int) -> float:
         """Return the measured peak of `dtype` in GFLOP/s, or 0.0 if it was not probed."""
@@ -88,6 +91,11 @@ class Probes:
         """Return the measured read bandwidth in GB/s (1e9 bytes), or 0.0 if it was not probed."""
         values = self.bandwidth_gbs.get(level, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
+
+    def strided(self, level: str) -> float:
+        """Return the rate in GB/s at which one thread reads lines of different pages, or 0.0 if it
+        was not probed."""
+        return next(iter(self.strided_gbs.get(level, ())), 0.0)
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,11 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
-        for name in ("clock_ghz", "doubtful"):  # omitted, as in documents of older versions
+        for name in (
+            "clock_ghz",
+            "doubtful",
+            "strided_gbs",
+        ):  # omitted, as in documents of older versions
             if not document["probes"][name]:
                 del document["probes"][name]
         return document
@@ -225,6 +237,7 @@ def _check_probes(target: Target) -> None:
     for group, table in (
         ("peak_gflops", probes.peak_gflops),
         ("bandwidth_gbs", probes.bandwidth_gbs),
+        ("strided_gbs", probes.strided_gbs),
     ):
         if not isinstance(table, dict):
             raise TargetError(f"probes/{group} must be an object of lists, got {_shown(table)}")

@@ -31,7 +31,6 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
     found, none = nest_counts(leaves, count), np.zeros(count)
     stalls, longer = stall_counts(plan, leaves, memory.distant, target, found["vector_ops"])
     stored = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
-    late = exposed_lines(memory.distant, target.line_bytes, count) + contended_lines(plan, target)
     return (
         found
         | stalls
@@ -40,8 +39,11 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
             "prefetches": np.sum(
                 [none, *(none + runs.prefetches for runs in memory.distant)], axis=0
             ),
-            "conflict_misses": conflict_misses(memory.strided, target, count) * (1.0 + longer),
-            "exposed_lines": found["exposed_lines"] + late,
+            "conflict_misses": conflict_misses(memory.strided, target, count, 0) * (1.0 + longer),
+            "far_conflict_misses": conflict_misses(memory.strided, target, count, 1)
+            * (1.0 + longer),
+            "exposed_lines": exposed_lines(memory.distant, target.line_bytes, count),
+            "contended_lines": contended_lines(plan, target),
             "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
         }
     )

@@ -13,9 +13,7 @@ from tilewright.schedules.memory_use import DistantRuns
 from tilewright.schedules.plan import Plan
 from tilewright.schedules.target import Target
 
-COST_OF_AN_EXPOSED_LINE = 4.0
-"""Cost of an exposed line, in line transfers from the level that holds all data. Several misses are
-in flight. Source: measured, `python -m benchmarks.prior constants`."""
+from ..machine import COST_OF_AN_EXPOSED_LINE
 
 COST_OF_A_CONTENDED_LINE = 25.0
 """Cost of a line near data that another thread writes, in line transfers from the level that holds

@@ -69,7 +69,7 @@ class _Nest:
         self.work, self.code, self.kept, self.chains, self.has_leaf = np.zeros((5, *shape))
         names = (
             "flops", "vector_ops", "math_calls", "vector_loads", "vector_stores",
-            "scalar_accesses", "masked_share", "exposed_lines",
+            "scalar_accesses", "masked_share", "latency_cycles",
         )  # fmt: skip
         self.total = {name: np.zeros(settings) for name in names}
         self.uses = Uses()
@@ -128,7 +128,7 @@ class _Nest:
             self.total["flops"] += often * lanes * some.flops
         self.total["vector_ops"] += ops
         self.total["math_calls"] += math
-        self.total["exposed_lines"] += iterations * leaf.latency_chain * FMA_LATENCY
+        self.total["latency_cycles"] += iterations * leaf.latency_chain * FMA_LATENCY
         self.total["masked_share"] += ops * np.maximum(does.is_guarded, leaf.guarded_fraction)
         moved, values, waiting = self._loaded(number, leaf, body, iterations)
         if does.writes is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, Number
-from tilewright.schedules.hardware import FMA_LATENCY, USABLE_SHARE
+from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.leaves import MAX_LANE_STRIDE, Leaf
 from tilewright.schedules.memory_use import DistantRuns
 from tilewright.schedules.plan import Plan
@@ -85,8 +85,7 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
     """Return the time of a leaf relative to the time of its instructions, shape (P,).
 
     A remainder tile of few rows takes as long as a tile with enough chains to cover the FMA
-    latency. Tiles of few rows also wait for operands that they read again from the last cache
-    level.
+    latency. Tiles of few rows also wait for operands that they read again in place.
     """
     dtype, longer = leaf.statement.dtype, np.ones(plan.num_settings)
     rows = [x for x in leaf.copies if x not in (leaf.vector_axis, *leaf.statement.reduction_axes)]
@@ -105,10 +104,10 @@ def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Targ
         longer = (computed + short) / computed
     for runs in distant:
         if np.any(runs.is_reread):
-            *_, last_cache, _ = machine.bytes_per_cycle
             # The number of rows whose arithmetic takes as long as loading their vector of columns
-            # from the last cache level.
-            fewest = machine.fma_pipes * machine.vector_bytes / (USABLE_SHARE * last_cache)
+            # from another page.
+            lines = machine.vector_bytes / machine.line_bytes
+            fewest = machine.fma_pipes * lines * machine.reread_cycles
             tile = leaf.accumulators / leaf.copies[leaf.vector_axis]
             return longer * np.where(runs.is_reread, np.maximum(tile, fewest) / tile, 1.0)
     return longer

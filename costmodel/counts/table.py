@@ -19,8 +19,11 @@ TOTALS: dict[str, str] = {
     "prefetches": "software prefetches, one line each",
     "vector_stores": "executed stores of a vector or an element; without packing copies",
     "scalar_accesses": "lanes loaded or stored one by one: gathers and scatters",
-    "conflict_misses": "misses on lines evicted because a stride maps them to few cache sets",
+    "conflict_misses": "misses in L1 on lines evicted because a stride maps them to few cache sets",
+    "far_conflict_misses": "such misses in L2",
     "exposed_lines": "lines that no prefetch loads in time, in lines of the level that holds all",
+    "contended_lines": "lines that two threads write in turn, in lines of the level that holds all",
+    "latency_cycles": "cycles in which a chain of dependent operations waits for its latency",
     "math_calls": "vector evaluations of exp, tanh, erf and similar functions",
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
@@ -47,8 +50,9 @@ SHAPES: dict[str, str] = {
 COUNTS = TOTALS | SHAPES
 """The names and meanings of the counts that `counts` returns. They are per call, over all threads.
 
-`lost_ops`, `conflict_misses` and `exposed_lines` are costs. `python -m benchmarks.counts` recounts
-all others from lowered nests, and defines each of them precisely.
+`lost_ops`, exposed and contended lines, and the conflict misses are costs.
+`python -m benchmarks.counts` recounts all others from lowered nests, and defines each of them
+precisely.
 """
 
 

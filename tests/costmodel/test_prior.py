@@ -18,6 +18,7 @@ from tilewright.costmodel.prior import OPS_IN_FLIGHT, Prior, combine
 from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.hardware import USABLE_SHARE
 from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
 from tilewright.schedules.sketches.program import space_for
 from tilewright.schedules.target import Probes
@@ -99,7 +100,37 @@ def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
     axes = (0, 1, 1, 2)  # m, n of one trip, n, k
     holds_b = [900.0]  # but not all of A with it
     traffic = cache_traffic(nest(extents, axes, [A, B]), {}, holds_b, line_bytes=64)
-    assert traffic.moved[0, 1, 0] == 8 * 64  # eight rows of a line each, once
+    lost = float(traffic.footprint[0]) / (900.0 * USABLE_SHARE) - 1.0
+    assert 0.0 < lost < 1.0
+    once = 8 * 64  # eight rows of a line each
+    assert traffic.moved[0, 1, 0] == pytest.approx(once * lost, rel=1e-5)
+
+
+def test_a_cache_loses_what_does_not_fit_little_by_little() -> None:
+    def moved(load: float) -> float:
+        nest_of_a = nest([4, 4, 4], (0, 1, 2), [A])
+        footprint = float(cache_traffic(nest_of_a, {}, [1.0], line_bytes=4).footprint[0])
+        caches = [footprint / (USABLE_SHARE * load)]
+        return float(cache_traffic(nest_of_a, {}, caches, line_bytes=4).moved[0, 0, 0])
+
+    found = [moved(load) for load in (0.9, 1.0, 1.5, 2.0, 3.0)]
+    assert found[:2] == [0.0, 0.0]
+    assert 0.0 < found[2] == pytest.approx(found[3] / 2)
+    assert found[3] == found[4]
+
+
+def test_threads_share_what_they_divide_among_their_caches() -> None:
+    """Rows of A and C belong to one thread each; all threads read the whole of B."""
+    plan = nest([4, 4, 4], (0, 1, 2), [A, B, C])
+    plan = replace(plan, levels=(replace(plan.levels[0], is_parallel=True), *plan.levels[1:]))
+    one, two, shared = (
+        cache_traffic(plan, {}, [120.0], line_bytes=4, all_cache_bytes=[all_bytes], threads=threads)
+        .moved[0]
+        .sum()
+        for threads, all_bytes in ((1, 120.0), (2, 120.0), (2, 400.0))
+    )
+    assert one > two > 0.0  # 192 bytes, of which a thread of two touches 128
+    assert shared == 0.0
 
 
 def test_written_bytes_count_twice_in_memory_and_once_between_caches() -> None:

@@ -73,7 +73,7 @@ def test_a_block_of_rows_waits_once_for_the_ends_of_sums_and_staggered_ones_for_
     None
 ):
     def late(**knobs: int) -> float:
-        return float(analysed(softmax(512, 128), **knobs).columns["exposed_lines"][0])
+        return float(analysed(softmax(512, 128), **knobs).columns["latency_cycles"][0])
 
     once = late(interleave_rows=1)
     assert once > 0
@@ -91,5 +91,5 @@ def test_no_more_rows_are_at_work_than_the_first_cache_holds(
 
 def test_nothing_waits_for_sums_after_which_no_walk_comes() -> None:
     norm = notation("s[i] += A[i,k] * A[i,k]; Y[i] = sqrt(s[i])", A="f32[96,4096]")
-    assert analysed(norm, interleave_rows=1).columns["exposed_lines"][0] == 0.0
-    assert analysed(norm, interleave_rows=4).columns["exposed_lines"][0] == 0.0
+    assert analysed(norm, interleave_rows=1).columns["latency_cycles"][0] == 0.0
+    assert analysed(norm, interleave_rows=4).columns["latency_cycles"][0] == 0.0

@@ -31,7 +31,7 @@ from ..process.host import available_cores, cpu_affinity, cpu_identity
 from .probe_merging import merged_probes
 from .x86_levels import LEVELS, is_level, level_target
 
-CACHE_FORMAT = 4
+CACHE_FORMAT = 5
 
 _MAX_FILE_BYTES = 1 << 20
 

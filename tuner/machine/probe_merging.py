@@ -43,6 +43,7 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
         else new.parallel_region_secs,
         new.doubtful,
         max(old.clock_ghz, float(f"{new.clock_ghz * clock:.4g}")),
+        _best(old.strided_gbs, new.strided_gbs, dict.fromkeys(own, clock)),
     )
 
 
@@ -57,6 +58,7 @@ def is_misleading(old: Probes, new: Probes) -> bool:
         for known, found in (
             (old.peak_gflops, new.peak_gflops),
             (old.bandwidth_gbs, new.bandwidth_gbs),
+            (old.strided_gbs, new.strided_gbs),
         )
         for name in known.keys() & found.keys()
         for before, now in zip(known[name], found[name], strict=False)

@@ -167,7 +167,6 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
         used = ~t.packs | (stage.column_dim(read) is None)
         if not roles.is_reused:  # a completely used line need not stay cached
             used &= width < line_bytes
-        used &= ~t.prefetches | (read not in stage.nonresident)
         lines = np.ceil(width / line_bytes)
         rows = np.minimum(t.kc, roles.main.extent) * (depth / tiles / roles.main.extent)
         yield StridedRows(step * read.dtype.bytes, lines, rows, used * depth * full * lines)

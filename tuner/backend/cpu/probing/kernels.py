@@ -19,6 +19,9 @@ REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
 CHAIN_STEPS = 64
 """The number of operations per iteration of `chain_kernel`, without those of the loop counter."""
+LINE_STRIDE_BYTES = 4096 + 64
+"""Distance of the lines that `strided_kernel` reads: each in another page, and in another set."""
+
 _STREAMS = 4
 _LOADS_PER_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
@@ -229,6 +232,43 @@ def read_kernel(target: Target, symbol: str) -> ProbeKernel:
         "  br i1 %more, label %pass, label %done",
         "done:",
         *_fold("or", vector, [f"%n{last + i}" for i in range(count)]),
+        "  ret void",
+        "}",
+    ]
+    return ProbeKernel("\n".join(lines) + "\n", symbol)
+
+
+def strided_kernel(symbol: str, line_bytes: int) -> ProbeKernel:
+    """Return a kernel that reads one word every LINE_STRIDE_BYTES of the `bytes` at `data`.
+
+    Each iteration starts one line after the previous one, so that all lines are read before one is
+    read again. The loads are independent of each other.
+    """
+    lines = [
+        f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
+        "entry:",
+        "  br label %column",
+        "column:",
+        "  %i = phi i64 [ 0, %entry ], [ %i1, %next ]",
+        "  %q = phi i64 [ 0, %entry ], [ %v1, %next ]",
+        f"  %line = urem i64 %i, {LINE_STRIDE_BYTES // line_bytes}",
+        f"  %start = mul i64 %line, {line_bytes}",
+        "  br label %loop",
+        "loop:",
+        "  %o = phi i64 [ %start, %column ], [ %o1, %loop ]",
+        "  %v = phi i64 [ %q, %column ], [ %v1, %loop ]",
+        "  %a = getelementptr i8, ptr %data, i64 %o",
+        "  %x = load i64, ptr %a, align 8",
+        "  %v1 = or i64 %v, %x",
+        f"  %o1 = add i64 %o, {LINE_STRIDE_BYTES}",
+        "  %inside = icmp slt i64 %o1, %bytes",
+        "  br i1 %inside, label %loop, label %next",
+        "next:",
+        "  %i1 = add i64 %i, 1",
+        "  %more = icmp slt i64 %i1, %iterations",
+        "  br i1 %more, label %column, label %done",
+        "done:",
+        "  store volatile i64 %v1, ptr %data, align 8",
         "  ret void",
         "}",
     ]

@@ -23,6 +23,9 @@ PROBED_DTYPES = (DType.F32, DType.F64, DType.I32)
 DEFAULT_REGION_SECS = 2e-6
 MAX_REGION_SECS = 1e-4
 BURST_SECS = 0.0015
+SHARED_SET_RATIO = 4
+"""Size of the data that probe a shared cache, relative to the private caches of all cores, at
+most. Operands of kernels that are read again from a shared cache have such sizes."""
 _GOMP = "libgomp.so.1"
 
 
@@ -41,13 +44,17 @@ def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool
     """Return the data that the bandwidth probe of each level reads: `{level: (bytes, is shared)}`.
 
     The size is half of a private cache or a quarter of a shared cache, which leaves space for other
-    data. For memory it is four times the last cache level, clamped to 64..512 MiB, but at most an
-    eighth of `memory_bytes`.
+    data. A large shared cache consists of slices, and distant ones are slower: its size is at most
+    SHARED_SET_RATIO times the private caches of all cores. For memory it is four times the last
+    cache level, clamped to 64..512 MiB, but at most an eighth of `memory_bytes`.
     """
     step = 16 * kernels.read_step_bytes(target)
     sets = {}
+    nearby = SHARED_SET_RATIO * target.own_cache_bytes * target.cores
     for i, cache in enumerate(target.caches):
         size = cache.bytes // (4 if cache.shared else 2)
+        if cache.shared and nearby:
+            size = min(size, nearby)
         sets[f"L{i + 1}"] = (max(size // step, 1) * step, cache.shared)
     wanted = min(max(4 * target.caches[-1].bytes, 64 << 20), 512 << 20)
     size = max(min(wanted, memory_bytes // 8), 1 << 20)
@@ -107,7 +114,9 @@ class ProbedMachine:
         } | probed_dots(target)
         self._read: ProbeKernel = kernels.read_kernel(target, "tw_probe_read")
         self._chain = kernels.chain_kernel("tw_probe_chain")
-        texts = [k.text for k in (*self._arithmetic.values(), self._read, self._chain)]
+        self._strided = kernels.strided_kernel("tw_probe_strided", target.line_bytes)
+        single = (self._read, self._chain, self._strided)
+        texts = [k.text for k in (*self._arithmetic.values(), *single)]
         text = "\n".join([*texts, kernels.driver_text(), kernels.regions_text()])
         self._engine = _load(text, target)
         self._driver = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 7)(
@@ -168,6 +177,14 @@ class ProbedMachine:
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
         return part * self._best_rate(jobs, shared) / 1e9
+
+    def strided_gigabytes(self, size: int) -> float:
+        """Return the rate of one thread that reads lines of different pages of `size` bytes, in 1e9
+        bytes of whole lines per second."""
+        self._reserve(size)
+        lines = -(-size // kernels.LINE_STRIDE_BYTES)
+        jobs = [_Job(self._strided.symbol, self._address, size)]
+        return lines * self._target.line_bytes * self._best_rate(jobs, shared=False) / 1e9
 
     def region_secs(self, threads: int) -> float:
         """Return the seconds of an empty, warm OpenMP region of `threads` threads: the best of many

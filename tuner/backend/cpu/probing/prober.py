@@ -37,6 +37,8 @@ ROUND_PAUSE_SECS = 0.1
 LOOK_PAUSE_SECS = 0.15
 _REGIONS: Figure = ("parallel regions a second", 0)
 _CLOCK: Figure = ("clock", 1)
+_STRIDED = "strided "
+"""Prefix of the figures of lines of different pages."""
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
@@ -47,6 +49,7 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
+    probes += len(levels) - 1  # lines of different pages, by one thread
     # The CPUs are read once, because OpenMP binds the thread that starts its first region to one
     # core.
     others = ContentionMonitor(partial(cpu_times, cpu_affinity()))
@@ -54,10 +57,16 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
         machine.warm_up()
         arithmetic = {name: partial(machine.gigaops, name) for name in machine.arithmetic}
         reading = {level: partial(machine.gigabytes, *where) for level, where in levels.items()}
+        apart = {
+            _STRIDED + level: partial(machine.strided_gigabytes, size)
+            for level, (size, _) in levels.items()
+            if level != "L1"
+        }
         both = arithmetic | reading
         found = best_of_rounds(
             lambda: {
                 **{(name, n): measure(n) for name, measure in both.items() for n in counts},
+                **{(name, 1): measure() for name, measure in apart.items()},
                 _CLOCK: machine.gigahertz(),
                 _REGIONS: 1 / machine.region_secs(target.cores),
             },
@@ -74,7 +83,10 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     peaks = {name: curves[name] for name in arithmetic}
     peaks |= {d.value: list(peaks[d.wide.value]) for d in FLOATS if d.is_narrow_float}
     bandwidths = {name: curves[name] for name in reading}
-    return Probes(peaks, bandwidths, region_secs, not found.quiet, clock_ghz)
+    strided = {
+        name.removeprefix(_STRIDED): [float(f"{found.rates[name, 1]:.4g}")] for name in apart
+    }
+    return Probes(peaks, bandwidths, region_secs, not found.quiet, clock_ghz, strided)
 
 
 def main() -> None:
