@@ -23,6 +23,7 @@ from typing import assert_never
 import numpy as np
 
 from ..algebra.scalar import Reducer, chain_terms
+from ..arrays import distinct
 from ..dtypes import DType
 from ..workload.tensors import Stage
 from .error_exact import common_step, exact_sums, sample
@@ -252,7 +253,7 @@ def _sampled_boxes(
     evenly spread over the output."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
-    spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+    spread = distinct(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
     whole = full_box(stage.all_axes, places)
     extents = (*((1,) * len(shape)), *(a.extent for a in stage.reduce_axes))
     starts = [np.unravel_index(int(p), shape) if shape else () for p in spread]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..algebra.affine import Affine
 from ..algebra.scalar import loads
+from ..arrays import distinct
 from ..workload.tensors import Axis, Elementwise, Reduction, Stage
 from ..workload.workload import Workload
 from .math import Array
@@ -35,7 +36,7 @@ reads are then views."""
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
     """Return the `coordinates` within `0..extent-1`. Return None, which means all coordinates, if
     they are at least the fraction `_WHOLE` of the extent."""
-    found = np.unique(np.asarray(list(coordinates), np.int64))
+    found = distinct(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
     if not found.size:  # all reads are out of bounds: any element suffices
         found = np.zeros(1, np.int64)
@@ -81,7 +82,7 @@ def _values_of(
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:
         return None
     values = index_values(index, full_box(own, places))
-    return set(np.unique(values).tolist())
+    return set(distinct(values).tolist())
 
 
 def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:

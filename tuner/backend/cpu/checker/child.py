@@ -10,7 +10,7 @@ executes. The two runs execute the shares in opposite orders and record the writ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, gu
 from .interference import InterferenceGuard
 from .job import CheckerEnv, CheckJob
 from .parallel_checks import verify_parallel
+from .sandbox import Parent
 
 _MIN_PLACES = 4  # number of alignments that are checked even after the time limit
 _MAX_CALLS = 4096
@@ -45,23 +46,24 @@ def run_job(
     job: CheckJob,
     arenas: Iterable[Arena],
     env: CheckerEnv,
-    send: Callable[[Frame], None],
-    be_alone: Callable[[], object],
+    parent: Parent,
 ) -> None:
     """Check `job` on the case of each of `arenas` in sequence, and time it on the first case.
 
-    `be_alone` is called before timing. It waits until the case builder is idle.
+    `parent.be_alone` is called before timing. It waits until the case builder is idle.
 
-    These frames are sent: `{"case": NUMBER}` before each case, `{"buffers": ...}` before each
-    guarded run (to explain a fault), and finally `{"status": ...}` with the fields of the result.
+    These frames are sent: `{"case": NUMBER}` before each case, and finally `{"status": ...}` with
+    the fields of the result. `{"buffers": ...}` is noted before each guarded run, to explain a
+    fault.
     """
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
-        kernels, pool = _Kernels(job), GuardedPool(env.scratch)
+        kernels, pool = _Kernels(job, env.engines), GuardedPool(env.scratch)
+        env.stacks.populate()
         for number, arena in enumerate(arenas):
-            send(Frame({"case": number}))
-            found = _check_and_time(job, arena, kernels, pool, env, send, be_alone)
+            parent.send(Frame({"case": number}))
+            found = _check_and_time(job, arena, kernels, pool, env, parent)
             document = merged_results(document, found)
             job = replace(job, timed=False, case=job.case + 1)
     except WrongError as wrong:
@@ -72,7 +74,7 @@ def run_job(
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
-    send(Frame(document))
+    parent.send(Frame(document))
 
 
 _NOTHING_FOUND: dict[str, Any] = {
@@ -101,8 +103,9 @@ class _Kernels:
     """The entries of an object, loaded on first use. They are bound to the OpenMP stand-in or to
     OpenMP itself."""
 
-    def __init__(self, job: CheckJob) -> None:
+    def __init__(self, job: CheckJob, engines: Sequence[Any]) -> None:
         self._job = job
+        self._engines = list(engines)
         self._loaded: dict[bool, list[Entry]] = {}
         self.flat_scratch: dict[int, FlatBuffers] = {}
         self.load_secs = 0.0
@@ -115,7 +118,8 @@ class _Kernels:
             if self._job.parallel:
                 loader.load_openmp()  # first, so that MissingLibraryError is raised
                 loader.use_openmp(None if openmp is None else openmp.addresses)
-            self._loaded[stands_in] = _load(self._job, arena)
+            engine = self._engines.pop() if self._engines else None
+            self._loaded[stands_in] = _load(self._job, arena, engine)
             self.load_secs += time.perf_counter() - start
         return self._loaded[stands_in]
 
@@ -126,14 +130,13 @@ def _check_and_time(
     kernels: _Kernels,
     pool: GuardedPool,
     env: CheckerEnv,
-    send: Callable[[Frame], None],
-    be_alone: Callable[[], object],
+    parent: Parent,
 ) -> dict[str, Any]:
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(env.helpers.stand_in, env.stacks)
     checks = Checks(
-        arena, openmp, send, pool, kernels.flat_scratch, job.case, env.helpers.store_watch
+        arena, openmp, parent.note, pool, kernels.flat_scratch, job.case, env.helpers.store_watch
     )
     found: list[Guarded] = []
     if job.parallel:
@@ -174,7 +177,7 @@ def _check_and_time(
         "evidence": {"cases": 1, "sampled_fraction": arena.case.sampled_fraction},
     }
     if job.timed:
-        be_alone()
+        parent.be_alone()
         start = clock()
         quiet = InterferenceGuard(
             env.helpers,
@@ -198,9 +201,9 @@ def _check_and_time(
     return document
 
 
-def _load(job: CheckJob, arena: Arena) -> list[Entry]:
+def _load(job: CheckJob, arena: Arena, engine: Any) -> list[Entry]:
     """Load the kernel. Return the timed entry first, then further entries to check."""
-    kernel = loader.load_object(job.object_bytes, job.symbol)
+    kernel = loader.load_object(job.object_bytes, job.symbol, engine)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
     if job.every_entry and job.constants:
         entries.append(whole_entry(kernel, job.needs, len(arena.tensors)))

@@ -40,7 +40,7 @@ def _crash(outcome: Outcome) -> dict[str, Any]:
     address = outcome.fault_address
     if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
         return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)
-    for frame in outcome.frames[::-1]:
+    for frame in outcome.notes[::-1]:
         if any(low <= address < high for low, high in frame.document.get("stacks", ())):
             detail = f"{outcome.signal_name}: took more than {STACK_BYTES >> 10} KiB of stack"
             return _failed(MeasureStatus.RUN_CRASH, detail)
@@ -48,8 +48,7 @@ def _crash(outcome: Outcome) -> dict[str, Any]:
             where = GuardedBuffer(*fields).describe(address)
             if where is not None:
                 return _failed(MeasureStatus.OUT_OF_BOUNDS, f"touched memory: {where}")
-        if "buffers" in frame.document:
-            break
+        break  # the memory of the last run
     return _failed(MeasureStatus.RUN_CRASH, f"{outcome.signal_name} at address {address:#x}")
 
 

@@ -35,8 +35,8 @@ class Checks:
 
     arena: Arena
     openmp: races.SerialOpenMP
-    send: Callable[[Frame], None]
-    """Reports the buffers of a run."""
+    note: Callable[[Frame], None]
+    """Stores the addresses of a run's buffers, used to explain a fault."""
     pool: GuardedPool
     flat_scratch: dict[int, FlatBuffers] = field(default_factory=dict)
     """The memory of the `FlatRun` of each entry, by the entry's address."""
@@ -180,7 +180,7 @@ def guarded_run(
     Raise WrongError if the call returns an error code or changes a canary.
     """
     buffers = Guarded(checks, entry, flush, turn)
-    checks.send(buffers.frame())
+    checks.note(buffers.frame())
     if observer is not None:
         observer.begin([(b.name, b.view()) for b in buffers.writable], checks.openmp)
     code = buffers.run(seal=True)

@@ -4,6 +4,7 @@ the child."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ....codegen.abi import Needs
 from ..loading import loader
@@ -76,6 +77,8 @@ class CheckerEnv:
     """The number of steps of the reference burst."""
     burst_secs: float
     """Its time on an undisturbed core."""
+    engines: tuple[Any, ...] = ()
+    """LLVM engines without code, one for each way to load a kernel (see `loader.empty_engine`)."""
     team_burst_secs: float | None = None
     """Its time on all threads concurrently, or None until a parallel kernel was timed."""
     scratch: tuple[GuardedBuffer, ...] = ()

@@ -66,7 +66,7 @@ def _watch_on_noise(
     """
     openmp = checks.openmp
     buffers = Guarded(checks, entry, Flush.RIGHT)
-    checks.send(buffers.frame())
+    checks.note(buffers.frame())
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:

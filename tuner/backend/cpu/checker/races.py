@@ -36,11 +36,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.schedules.arrays import distinct
 
 from ....process import linux
 from ..loading.stand_in import StandIn
@@ -338,7 +340,7 @@ def regions_to_watch(
 ) -> frozenset[int]:
     """Return the indices of the regions to observe: all regions, or a sample if all cost too
     much."""
-    each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
+    each = max(1, writable_bytes * 2 * len(share_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
         return frozenset(range(len(regions)))
@@ -366,7 +368,7 @@ def find_conflict(
     watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
     size = sum(view.size for _, view in writable)
-    affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
+    affordable = WATCH_BYTES // max(1, 2 * len(share_fills(size)) * size)
     openmp.threads = min(team, max(2, affordable), _MAX_SHARES)
     openmp.watch(watcher.on_region)
     call()
@@ -374,8 +376,18 @@ def find_conflict(
     return watcher.conflict
 
 
-def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
-    """Return the fills for buffers before runs of a share. Larger buffers repeat a fill."""
+def share_fills(writable_bytes: int) -> tuple[NDArray[np.uint8], ...]:
+    """Return the fills for buffers before runs of a share. Larger buffers repeat a fill.
+
+    The first call computes them. A process calls this before it forks, so that its children find
+    them.
+    """
+    every = _every_fill()
+    return every if writable_bytes <= _SMALL_BYTES else every[: len(_POISONS) + 1]
+
+
+@cache
+def _every_fill() -> tuple[NDArray[np.uint8], ...]:
     noises = []
     rng = np.random.default_rng(0)
     for _ in range(_NOISES // 2):
@@ -383,7 +395,7 @@ def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
         # The opposite sign bits reverse the order of any two numbers.
         noises += [noise, noise ^ 0x80]
     constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
-    return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
+    return (*constant, *noises)
 
 
 class _Watcher:
@@ -397,7 +409,7 @@ class _Watcher:
         self._writable = writable
         self._watched = watched
         self.conflict: Conflict | None = None
-        self._fills = _fills(sum(view.size for _, view in writable))
+        self._fills = share_fills(sum(view.size for _, view in writable))
 
     def on_region(self, region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
         if region.index not in self._watched or self.conflict is not None:
@@ -516,7 +528,7 @@ class Borders:
         neighbours = [self.right[owner[self.left] == mark], self.left[owner[self.right] == mark]]
         places, start = np.concatenate(neighbours), view.ctypes.data
         reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
-        met = np.unique((start + np.clip(reach, 0, view.size - 1)) // size * size)
+        met = distinct((start + np.clip(reach, 0, view.size - 1)) // size * size)
         wanted = most * 3 // 4
         if met.size > wanted:
             met = met[np.linspace(0, met.size - 1, wanted).astype(np.int64)]

@@ -31,8 +31,10 @@ from ....process import linux
 from ....process.frames import Frame, FrameReader, refusal, write_frame
 from ....process.host import available_memory_bytes
 from ....process.serving import take_over_pipes
+from ..loading.loader import empty_engine
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
+from ..memory.fills import numbers
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
@@ -40,6 +42,7 @@ from . import child
 from .case_builder import CaseBuilder
 from .explain import explain
 from .job import CheckerEnv, CheckJob
+from .races import share_fills
 from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
 
 _BURST_SECS = 50e-6
@@ -52,6 +55,7 @@ _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # sets of buffers per child: for each of two entries, a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
 _RUNS_COMPARED = 2  # runs of a child that are compared, each with separate outputs and workspace
+_WAYS_TO_LOAD = 2  # a child binds a parallel kernel to the OpenMP stand-in and to OpenMP
 _USABLE = 0.8  # fraction of the free memory that a candidate may use
 
 
@@ -178,7 +182,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        env=CheckerEnv(helpers, build_stacks(), steps, secs),
+        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engines()),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
@@ -192,6 +196,13 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     gc.collect()
     gc.freeze()  # children then share these pages with this process instead of copying them
     return session
+
+
+def _inherited_engines() -> tuple[Any, ...]:
+    """Return the engines of every child, and compute what every child needs besides them."""
+    numbers(0)
+    share_fills(0)
+    return tuple(empty_engine() for _ in range(_WAYS_TO_LOAD))
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
@@ -258,7 +269,7 @@ def _run(
         cases=cases,
     )
     outcome = session.sandbox.run(
-        lambda send, be_alone: child.run_job(job, arenas, session.env, send, be_alone),
+        lambda parent: child.run_job(job, arenas, session.env, parent),
         limits,
         is_alone,
     )

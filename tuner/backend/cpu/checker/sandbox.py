@@ -31,7 +31,21 @@ _FAULT_SIGNALS = (
 
 
 Send: TypeAlias = Callable[[Frame], None]
-Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The parent, as seen by a child."""
+
+    send: Send
+    """Send a frame, which the parent handles immediately."""
+    note: Send
+    """Store a frame, which the parent reads after the end of the child. This wakes no process."""
+    be_alone: Callable[[], object]
+    """Wait until other work of this program has ended."""
+
+
+Body: TypeAlias = Callable[[Parent], None]
 
 
 class ChildExit(StrEnum):
@@ -67,6 +81,8 @@ class Outcome:
 
     ending: ChildExit
     frames: tuple[Frame, ...]
+    notes: tuple[Frame, ...]
+    """The frames that it stored. Empty unless a signal ended it."""
     secs: float
     """The wall time from fork to exit."""
     fork_secs: float
@@ -110,6 +126,21 @@ class FaultPage:
         return bool(self._words[3])
 
 
+@dataclass(frozen=True, slots=True)
+class _ChildFiles:
+    """Files in memory, as descriptors: the standard error of a child, and its notes."""
+
+    errors: int
+    notes: int
+
+    def read_notes(self) -> tuple[Frame, ...]:
+        os.lseek(self.notes, 0, os.SEEK_SET)
+        reader, found = FrameReader(self.notes), list[Frame]()
+        while (frame := reader.read_frame()) is not None:
+            found.append(frame)
+        return tuple(found)
+
+
 class Sandbox:
     """Runs functions in forked children, one at a time. The process must have a single thread.
 
@@ -126,11 +157,10 @@ class Sandbox:
     def run(
         self, body: Body, limits: ResourceLimits, is_alone: Callable[[], bool] | None = None
     ) -> Outcome:
-        """Run `body(send, be_alone)` in a child and wait for its end, at most until the deadline.
+        """Run `body(parent)` in a child and wait for its end, at most until the deadline.
 
-        In the child, `be_alone` waits until `is_alone` returns true: other work of this program has
-        ended. The time of waiting does not count towards the deadline. If `is_alone` is None, there
-        is no other work.
+        In the child, `parent.be_alone` waits until `is_alone` returns true. The time of waiting
+        does not count towards the deadline. If `is_alone` is None, there is no other work.
 
         The frames that the child sent before a crash are returned too. Raise RuntimeError if `body`
         raised an error, which is a bug of this program and never a fault of the candidate. Raise
@@ -139,42 +169,46 @@ class Sandbox:
         self._page.clear()
         receive, send = os.pipe()
         quiet, hold = os.pipe()  # a byte in this pipe signals that no other work runs
-        errors = os.memfd_create("child-errors")
+        files = _ChildFiles(os.memfd_create("child-errors"), os.memfd_create("child-notes"))
         start = time.perf_counter()
         pid = os.fork()
         if pid == 0:
             os.close(receive)
             os.close(hold)
-            self._live(lambda write: body(write, lambda: os.read(quiet, 1)), send, errors, limits)
+            parent = Parent(
+                send=lambda frame: write_frame(send, frame),
+                note=lambda frame: write_frame(files.notes, frame),
+                be_alone=lambda: os.read(quiet, 1),
+            )
+            self._live(body, parent, files, limits)
         fork_secs = time.perf_counter() - start
         os.close(send)
         os.close(quiet)
         try:
             started = (start, fork_secs)
-            return self._watch(pid, receive, hold, errors, limits, is_alone, started=started)
+            return self._watch(pid, receive, hold, files, limits, is_alone, started=started)
         finally:
-            os.close(receive)
-            os.close(hold)
-            os.close(errors)
+            for fd in (receive, hold, files.errors, files.notes):
+                os.close(fd)
 
     def _live(  # never returns
         self,
-        body: Callable[[Send], None],
-        send: int,
-        errors: int,
+        body: Body,
+        parent: Parent,
+        files: _ChildFiles,
         limits: ResourceLimits,
     ) -> None:
         status = _BUG_EXIT_CODE
         try:
-            parent = os.getppid()
+            parent_pid = os.getppid()
             os.setpgid(0, 0)
-            linux.die_with_parent(parent)
-            os.dup2(errors, 2)
+            linux.die_with_parent(parent_pid)
+            os.dup2(files.errors, 2)
             _apply(limits)
             stack = (ctypes.addressof(self._stack), _STACK_BYTES)
             sys.unraisablehook = _end_unraisable
             linux.handle_faults(self._fault_handler, tuple(_FAULT_SIGNALS), stack)
-            body(lambda frame: write_frame(send, frame))
+            body(parent)
             status = 0
         except MemoryError:
             status = _MEMORY_EXIT_CODE
@@ -189,7 +223,7 @@ class Sandbox:
         pid: int,
         receive: int,
         hold: int,
-        errors: int,
+        files: _ChildFiles,
         limits: ResourceLimits,
         is_alone: Callable[[], bool] | None,
         *,
@@ -240,11 +274,14 @@ class Sandbox:
         if parent_gone:
             raise ParentGoneError
         if ending is None and exit_code == _BUG_EXIT_CODE:
-            text = os.pread(errors, 1 << 16, 0).decode(errors="replace")
+            text = os.pread(files.errors, 1 << 16, 0).decode(errors="replace")
             raise RuntimeError(f"the measuring child failed in our own code:\n{text}")
         secs = time.perf_counter() - start
-        partial = Outcome(ChildExit.DONE, tuple(frames), secs, fork_secs)
-        return self._outcome(partial, ending, exit_code)
+        partial = Outcome(ChildExit.DONE, tuple(frames), (), secs, fork_secs)
+        outcome = self._outcome(partial, ending, exit_code)
+        if outcome.ending is ChildExit.SIGNAL:
+            return replace(outcome, notes=files.read_notes())
+        return outcome
 
     def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
         """Return `done`, or a copy of it with another `ending` if the child ended differently."""

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...protocol import LoadError
 
@@ -37,6 +38,7 @@ class _Symbol:
     size_bytes: int
 
 
+@lru_cache(maxsize=4)
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
     """Return the undefined symbols of an object, sorted. Raise LoadError if the object is
     malformed."""

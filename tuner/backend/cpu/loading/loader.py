@@ -120,16 +120,29 @@ def refuse_state(object_bytes: bytes) -> None:
         raise LoadError(f"the object needs {', '.join(foreign)}, which no kernel may call")
 
 
-def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
-    """Load an object and return its kernel `symbol`.
+def empty_engine() -> Any:
+    """Return an LLVM engine without code, for one call of `load_object`.
+
+    Creating it takes longer than loading a kernel. Forked children inherit an engine.
+    """
+    import llvmlite.binding as llvm
+
+    from ....emit.object_code import host_target_machine
+
+    # An engine owns its target machine, which would be freed twice if two engines shared it.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
+    engine.finalize_object()  # compiles the empty module
+    return engine
+
+
+def load_object(object_bytes: bytes, symbol: str, engine: Any = None) -> LoadedKernel:
+    """Load an object into `engine` (see `empty_engine`) or a new one. Return its kernel `symbol`.
 
     For an object with OpenMP symbols, `use_openmp` must have been called. Raise LoadError if
     symbols are missing (LLVM would abort the process) or if the object has state (see
     `refuse_state`).
     """
     import llvmlite.binding as llvm
-
-    from ....emit.object_code import host_target_machine
 
     wanted = undefined_symbols(object_bytes)
     refuse_state(object_bytes)
@@ -139,9 +152,9 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
         except RuntimeError as error:
             what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
             raise MissingLibraryError(what) from error
-    # An engine owns its target machine, which would be freed twice if two engines shared it. The
-    # first engine makes LLVM find functions of the C library, so it is created before the check.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
+    # The first engine makes LLVM find functions of the C library, so it is created before the
+    # check.
+    engine = empty_engine() if engine is None else engine
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:
         raise LoadError(f"the object needs {', '.join(missing)}, which no loaded library provides")

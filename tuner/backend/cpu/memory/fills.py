@@ -39,10 +39,12 @@ def constant(byte: int) -> Fill:
 
 
 @cache
-def _numbers(turn: int) -> Fill:
+def _many_numbers() -> NDArray[np.uint8]:
+    """Return the bytes of `numbers` for every turn. Each turn begins one word later."""
     count = len(_NUMBER_BYTES)
-    words = np.resize(np.roll(np.array(_NUMBER_BYTES, np.uint8), -turn), _BLOCK_WORDS * count)
-    return Fill(words.repeat(_WORD_BYTES))
+    words = np.tile(np.array(_NUMBER_BYTES, np.uint8), _BLOCK_WORDS + 1)[:-1]
+    assert words.size == _BLOCK_WORDS * count + count - 1
+    return words.repeat(_WORD_BYTES)
 
 
 def numbers(turn: int) -> Fill:
@@ -50,4 +52,6 @@ def numbers(turn: int) -> Fill:
 
     Neighbouring words of eight bytes differ. Each value of `turn` shifts the numbers by one word.
     """
-    return _numbers(turn % len(_NUMBER_BYTES))
+    count = len(_NUMBER_BYTES)
+    start = turn % count * _WORD_BYTES
+    return Fill(_many_numbers()[start : start + _WORD_BYTES * _BLOCK_WORDS * count])

@@ -114,6 +114,8 @@ def guarded(
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
     if pages_bytes >= _HUGE_FROM_BYTES:
         linux.prefer_huge_pages(start, pages_bytes)
+    if not shared:
+        linux.populate(start, pages_bytes)
     pages = GuardedBuffer(name, start, pages_bytes, start, pages_bytes, guard_bytes)
     return _placed(pages, name, size_bytes, flush, align_bytes, skip_bytes)
 

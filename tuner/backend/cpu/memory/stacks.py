@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....process import linux
 from .fills import Fill
 from .guarded import Flush, GuardedBuffer, guarded
 
@@ -22,6 +23,11 @@ class Stacks:
 
     caller: GuardedBuffer
     thread: GuardedBuffer
+
+    def populate(self) -> None:
+        """Map all pages now. Otherwise each page is mapped when it is first written."""
+        for stack in (self.caller, self.thread):
+            linux.populate(stack.start, stack.pages_bytes)
 
     def poison(self, fill: Fill) -> None:
         for stack in (self.caller, self.thread):
