@@ -26,6 +26,7 @@ from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.machine.probe_merging import ProbingLateError
 from tilewright.tuner.measure import measurer_spec
+from tilewright.tuner.measure.checking import batch
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
@@ -443,14 +444,16 @@ def test_a_reference_and_a_full_check_end_when_told(tmp_path: Path, cases: str, 
         ends(ask, MeasurementAborted, "stopped on request")
 
 
-def test_a_candidate_that_time_cuts_off_has_no_result(tmp_path: Path) -> None:
+def test_a_candidate_that_time_cuts_off_has_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not slow: nobody knows."""
     control, told = Control(), list[MeasureStatus]()
     with opened(tmp_path, control, run_deadline_secs=LONG_SECS) as measurer:
         request = default_request()
         assert measurer.measure([request])[0].ok
         control.allow(control.used_secs + 3600.0)
-        measurer._run_limit_secs = lambda: 1e-4  # type: ignore[method-assign]
+        monkeypatch.setattr(batch, "run_limit_secs", lambda control: 1e-4)
         says = "3.*s ended during measuring trial 1"
         ends(
             lambda: measurer.measure([request], lambda at, result: told.append(result.status)),
@@ -458,7 +461,7 @@ def test_a_candidate_that_time_cuts_off_has_no_result(tmp_path: Path) -> None:
             says,
         )
         assert told == []
-        del measurer._run_limit_secs
+        monkeypatch.undo()
         pid = measurer.process_ids[-1]
         assert measurer.measure([request])[0].ok
         assert measurer.process_ids[-1] == pid, "the reference is not computed again"
