@@ -14,7 +14,7 @@ from .algebra.affine import atoms_in
 from .errors import ScheduleError, require
 from .limits import MAX_ATOMS, MAX_NESTING, MAX_STATEMENTS, MAX_STEP_INTEGER, MAX_STEP_TEXT
 from .nest.finding import accesses_of
-from .nest.loop_ir import Nest, leaves, levels
+from .nest.loop_ir import Leaf, Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
 from .primitives.tensorize import check_instructions
@@ -60,11 +60,12 @@ class Trace:
         Raise ScheduleError if a step is not legal, makes the nest too large, or is a rewrite.
         (`lowering.lower.start` applies the rewrites at the start of a trace.)
         """
+        known: dict[int, tuple[Leaf, int]] = {}
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "rewrites must precede all primitives")
             nest = step.apply(nest)
-            _require_room(nest, step)
+            _require_room(nest, step, known)
             check_instructions(nest, step)
         return nest
 
@@ -87,7 +88,9 @@ class Trace:
         return "\n".join(map(str, self.steps))
 
 
-def _require_room(nest: Nest, step: Step) -> None:
+def _require_room(nest: Nest, step: Step, known: dict[int, tuple[Leaf, int]]) -> None:
+    """Raise ScheduleError if the nest is too large after `step`. `known` has the atoms of leaves of
+    earlier nests by identity, because most steps change few leaves."""
     size, deepest = 0, 0
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
@@ -95,10 +98,19 @@ def _require_room(nest: Nest, step: Step) -> None:
     require(size <= MAX_STATEMENTS, step, problem)
     problem = f"statements would be nested {deepest} deep, at most {MAX_NESTING} are allowed"
     require(deepest <= MAX_NESTING, step, problem)
-    indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
-    most = max(map(atoms_in, indices), default=0)
+    most = 0
+    for leaf in leaves(nest.body):
+        found = known.get(id(leaf))
+        if found is None:
+            found = known[id(leaf)] = (leaf, _most_atoms(leaf))
+        most = max(most, found[1])
     problem = f"an index would have {most} variables and divisions, at most {MAX_ATOMS} are allowed"
     require(most <= MAX_ATOMS, step, problem)
+
+
+def _most_atoms(leaf: Leaf) -> int:
+    indices = (i for _, index in accesses_of(leaf) for i in index)
+    return max(map(atoms_in, indices), default=0)
 
 
 def _document(step: Step) -> dict[str, Any]:

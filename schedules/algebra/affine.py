@@ -13,22 +13,29 @@ from functools import lru_cache
 from math import gcd
 from typing import TypeAlias, Union
 
+# Thousands of intervals and indices are made for each candidate, so they have an `__init__` that
+# stores fields in half the time of a frozen dataclass.
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, init=False)
 class Interval:
     """The integers `lo..hi`, both ends included; never empty."""
 
     lo: int
     hi: int
 
-    def __post_init__(self) -> None:
-        if self.lo > self.hi:
-            raise ValueError(f"an interval needs lo <= hi, got {self.lo}..{self.hi}")
+    def __init__(self, lo: int, hi: int) -> None:
+        if lo > hi:
+            raise ValueError(f"an interval needs lo <= hi, got {lo}..{hi}")
+        _set_lo(self, lo)
+        _set_hi(self, hi)
 
     @property
     def is_point(self) -> bool:
         return self.lo == self.hi
 
+
+_set_lo, _set_hi = Interval.__dict__["lo"].__set__, Interval.__dict__["hi"].__set__
 
 Ranges: TypeAlias = Mapping[str, Interval]
 """The range of each variable, by name."""
@@ -37,6 +44,9 @@ Ranges: TypeAlias = Mapping[str, Interval]
 @dataclass(frozen=True, slots=True)
 class Var:
     name: str
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # half the time of the tuple that a dataclass hashes
 
     def __str__(self) -> str:
         return self.name
@@ -68,7 +78,7 @@ Atom: TypeAlias = Var | FloorDiv | Mod
 IndexLike: TypeAlias = Union["Affine", Var, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Affine:
     """The index `const + sum(c * atom for atom, c in terms)`. Terms are sorted by text, and no
     coefficient is zero.
@@ -78,6 +88,10 @@ class Affine:
 
     terms: tuple[tuple[Atom, int], ...]
     const: int
+
+    def __init__(self, terms: tuple[tuple[Atom, int], ...], const: int) -> None:
+        _set_terms(self, terms)
+        _set_const(self, const)
 
     def __add__(self, other: IndexLike) -> Affine:
         other = affine(other)
@@ -141,10 +155,17 @@ class Affine:
             names.append(atom.name)
         return frozenset(names)
 
+    def mentions(self, name: str) -> bool:
+        """Return whether the variable `name` occurs, also inside divisions and remainders."""
+        for atom, _ in self.terms:
+            if atom.name == name if isinstance(atom, Var) else atom.numerator.mentions(name):
+                return True
+        return False
+
     def is_linear_in(self, name: str) -> bool:
         """Return whether `name` occurs only as a plain variable, never inside `//` or `%`."""
         return all(
-            isinstance(atom, Var) or name not in atom.numerator.vars() for atom, _ in self.terms
+            isinstance(atom, Var) or not atom.numerator.mentions(name) for atom, _ in self.terms
         )
 
     def substitute(self, mapping: Mapping[str, Affine]) -> Affine:
@@ -183,6 +204,8 @@ class Affine:
                     total = total + c * (numerator.evaluate(env) % divisor)
         return total
 
+
+_set_terms, _set_const = Affine.__dict__["terms"].__set__, Affine.__dict__["const"].__set__
 
 Index: TypeAlias = tuple[Affine, ...]
 """The index of a tensor element, with one entry per dimension."""
@@ -446,13 +469,18 @@ def _mentions(atom: Atom, mapping: Mapping[str, Affine]) -> bool:
 def _from_terms(total: Mapping[Atom, int], const: int) -> Affine:
     kept = [(a, c) for a, c in total.items() if c]
     if len(kept) > 1:
-        kept.sort(key=lambda term: _atom_key(term[0]))
+        kept.sort(key=_term_key)
     return Affine(tuple(kept), const)
 
 
+def _term_key(term: tuple[Atom, int]) -> tuple[int, str]:
+    atom = term[0]
+    return (0, atom.name) if isinstance(atom, Var) else (1, _atom_text(atom))
+
+
 @lru_cache(maxsize=65536)
-def _atom_key(atom: Atom) -> tuple[int, str]:
-    return (0 if isinstance(atom, Var) else 1, str(atom))
+def _atom_text(atom: FloorDiv | Mod) -> str:
+    return str(atom)
 
 
 @lru_cache(maxsize=65536)

@@ -37,7 +37,7 @@ class ArrayLoads(Addresses):
         """Load one element per lane of `axis`."""
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
         base = offset - Affine(((Var(axis.var), 1),), 0)
-        if axis.var in base.vars():
+        if base.mentions(axis.var):
             linear = offset.is_linear_in(axis.var)
             spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
             if spread is not None:
@@ -127,8 +127,8 @@ class ArrayLoads(Addresses):
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
         """Load the vector that begins at element `at`. Other loads of the same vector reuse it."""
-        loaded = self.text.levels[-1].loaded
-        key = (place.buffer.name, at, lanes, where.name if where else None)
+        loaded = self.text.levels[-1].loaded_from(place.buffer.name)
+        key = (at, lanes, where.name if where else None)
         if key not in loaded:
             pointer = self.pointer(place, at)
             if where is not None:

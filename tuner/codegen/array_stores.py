@@ -37,7 +37,7 @@ class ArrayStores(Addresses):
         the address is aligned."""
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
-        if axis.var not in base.vars():
+        if not base.mentions(axis.var):
             pointer = self.pointer(place, base)
             align = aligned_to(place, base, lanes)
             if where is None:

@@ -114,7 +114,7 @@ class Indices:
 
     def level_of(self, index: Affine) -> int:
         """Return the outermost level at which `index` can be computed."""
-        return max((self._variables[n][1] for n in index.vars()), default=0)
+        return max((self._atom_level(atom) for atom, _ in index.terms), default=0)
 
     def scalar(self, index: Affine) -> Val:
         """Return the value of a resolved index as an i64."""
@@ -203,7 +203,7 @@ class Indices:
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
         """Return the value of a resolved condition. It is a bool if the condition is constant, an
         i1 if it is equal for all lanes, otherwise an i1 per lane."""
-        if axis is None or axis.var not in cond.index.vars():
+        if axis is None or not cond.index.mentions(axis.var):
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)
         known = prove(cond, {**self.ranges, axis.var: Interval(0, axis.lanes - 1)})

@@ -120,7 +120,7 @@ class LeafWriter:
             streamed = leaf.buffer in self.streamed
             self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
             return
-        if axis is not None and all(axis.var not in i.vars() for i in index):
+        if axis is not None and not any(i.mentions(axis.var) for i in index):
             value = self._across_lanes(leaf, mask)
             self.scalars.axis = None
             value = self.scalars.binary(leaf.reducer.op, self._old(leaf, index, None, None), value)

@@ -47,10 +47,10 @@ class BufferAddresses:
         `where` is false, no memory is accessed and the value is zero."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
-        if axis is not None and axis.var not in offset.vars():
+        if axis is not None and not offset.mentions(axis.var):
             axis = None
-        loaded = self.text.levels[-1].loaded
-        key = (tensor, offset, axis, where.name if where else None)
+        loaded = self.text.levels[-1].loaded_from(tensor)
+        key = (offset, axis, where.name if where else None)
         if key not in loaded:
             if isinstance(place, Registers):
                 loaded[key] = self._registers.load(place, offset, axis)
@@ -67,8 +67,8 @@ class BufferAddresses:
         dtype, offset = place.buffer.dtype, self._offset(place.buffer, index)
         if count > 1:
             offset = offset + Var(axis.var)
-        loaded = self.text.levels[-1].loaded
-        key = (tensor, offset, axis, None)
+        loaded = self.text.levels[-1].loaded_from(tensor)
+        key = (offset, axis, None)
         if key not in loaded:
             loaded[key] = (
                 self._loads.lanes(place, offset, dtype, axis, None)
@@ -91,7 +91,7 @@ class BufferAddresses:
         run time."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
-        if axis is not None and axis.var not in offset.vars():
+        if axis is not None and not offset.mentions(axis.var):
             raise AssertionError("lanes of a store must be different elements")
         self.forget(tensor)
         if isinstance(place, Registers):
@@ -116,9 +116,9 @@ class BufferAddresses:
         reach = interval(offset, self.indices.ranges)
         if isinstance(place, Registers) or reach.lo < 0 or reach.hi >= place.buffer.elements:
             return depth
-        if axis is not None and axis.var in offset.vars():
+        if axis is not None and offset.mentions(axis.var):
             offset = offset - Affine(((Var(axis.var), 1),), 0)
-            if axis.var in offset.vars():
+            if offset.mentions(axis.var):
                 return depth
         lowest = self.indices.level_of(offset)
         while depth > lowest and tensor not in self.text.levels[depth].writes:
@@ -137,8 +137,7 @@ class BufferAddresses:
     def forget(self, tensor: str) -> None:
         """Forget the registers of values that were loaded from `tensor`."""
         for level in self.text.levels:
-            for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
-                del level.loaded[key]
+            level.loaded.pop(tensor, None)
             for block in [k for k in level.transposed if k[0] == tensor]:
                 del level.transposed[block]
 

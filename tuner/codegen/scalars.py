@@ -186,8 +186,8 @@ class Scalars:
         assert value.lanes == 1
         if not value.name.startswith("%"):
             return Val(f"splat ({value.typed})", value.dtype, lanes)
-        loaded = self.text.levels[-1].loaded
-        key = ("broadcast", value.name, lanes)
+        loaded = self.text.levels[-1].loaded_from("broadcast")
+        key = (value.name, lanes)
         if key not in loaded:
             vector = type_text(value.dtype, lanes)
             one = self.text.assign(f"insertelement {vector} poison, {value.typed}, i64 0", "b")
@@ -204,7 +204,7 @@ class Scalars:
 
     def _index_value(self, index: Affine, dtype: DType) -> Val:
         axis = self.axis
-        if axis is None or axis.var not in index.vars():
+        if axis is None or not index.mentions(axis.var):
             return self.cast(self.indices.scalar(index), dtype)
         if index.is_linear_in(axis.var):
             base = Affine(tuple(t for t in index.terms if t[0] != Var(axis.var)), index.const)
@@ -271,7 +271,7 @@ class Scalars:
         where = where if home == self.text.depth else None
         with self.text.outside(home):
             b = self.value(node, where)
-            key, memo = ("reciprocal", b.dtype, b.name), self.text.levels[-1].loaded
+            key, memo = (b.dtype, b.name), self.text.levels[-1].loaded_from("reciprocal")
             if key not in memo:
                 assign, dtype, lanes = self.text.assign, b.dtype, b.lanes
                 one = self.broadcast(literal(1.0, dtype), lanes)
@@ -318,8 +318,8 @@ class Scalars:
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
-            x, memo = self.value(node.x, where), self.text.levels[-1].loaded
-            key = ("once", node.op, x.dtype, x.name)
+            x, memo = self.value(node.x, where), self.text.levels[-1].loaded_from("once")
+            key = (node.op, x.dtype, x.name)
             if key not in memo:
                 memo[key] = self._unary(node.op, x)
             return memo[key]

@@ -18,7 +18,7 @@ from .values import Val
 
 @dataclass(slots=True)
 class OpenBlock:
-    """An open loop or branch. A store invalidates `loaded` and `transposed`."""
+    """An open loop or branch. A store invalidates `loaded_from` its buffer and `transposed`."""
 
     before: Lines
     """The lines just before it."""
@@ -26,10 +26,15 @@ class OpenBlock:
     """The buffers that it writes."""
     memo: dict[Hashable, Val] = field(default_factory=dict)
     """The pure values that are computed in it."""
-    loaded: dict[Hashable, Val] = field(default_factory=dict)
-    """The values that are loaded from memory."""
+    loaded: dict[str, dict[Hashable, Val]] = field(default_factory=dict)
+    """The values that are loaded from each buffer, and values computed from loaded values by the
+    name of their operation."""
     transposed: dict[tuple[str, tuple[int, ...]], Transposed] = field(default_factory=dict)
     """The blocks of registers that are read by columns, keyed by buffer and slot numbers."""
+
+    def loaded_from(self, buffer: str) -> dict[Hashable, Val]:
+        """Return the values in `loaded` of a buffer or an operation, to read or extend them."""
+        return self.loaded.setdefault(buffer, {})
 
 
 class FunctionText:
