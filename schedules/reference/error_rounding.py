@@ -51,7 +51,7 @@ def rounded(
         if exact.all():
             return None
     total = fresh if errors is None else errors * (1 + rounding_growth(dtype, 1)) + fresh
-    if exact is not None:
+    if exact is not None and exact.any():
         total = np.where(exact, 0.0, total)
     return or_overflow(dtype, np.abs(values), total)
 
@@ -78,7 +78,8 @@ def sum_errors(
 
 def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
     limit = dtype.binary.largest if dtype.is_float else dtype.integer_range[1]
-    return np.where(magnitude + errors > limit, np.inf, errors)
+    over = magnitude + errors > limit
+    return np.where(over, np.inf, errors) if over.any() else errors
 
 
 def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:

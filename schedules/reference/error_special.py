@@ -83,9 +83,10 @@ def at_specials(
 ) -> Errors:
     """Return `errors` with new errors at NaN and infinite values: 0 if `sure` is true, else
     infinity. `sure` is called with vectors of the `operands` at these points."""
-    special = ~np.isfinite(values)
-    if not special.any():
+    finite = np.isfinite(values)
+    if finite.all():
         return errors
+    special = ~finite
     shape = values.shape
     there = [
         (np.broadcast_to(v, shape)[special], np.broadcast_to(as_array(e), shape)[special])
