@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +57,25 @@ class Measured:
         return np.asarray(self.ran & (self.source == 0))
 
 
+MOST_KEPT = 1 << 14
+"""Number of settings of a sketch from which on their features are dropped, a few megabytes."""
+
+
+class _Row(NamedTuple):
+    """The features (F,) of one setting, its prior, and log2 of the uncorrected prior."""
+
+    features: FeatureArray
+    log2_prior: float
+    log2_plain: float
+
+
 class Featuriser:
     """Computes features and prior of the candidates of one space from the same analysis. The prior
-    is the prediction with the `correction`, if any."""
+    is the prediction with the `correction`, if any.
+
+    Rows are kept: an analysis takes milliseconds even for one setting, and a search describes a
+    setting in its pool, as a neighbour of the best, and after each fit if it was measured.
+    """
 
     def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
         self.space = space
@@ -66,6 +83,7 @@ class Featuriser:
         sizes = [[len(knob.values) for knob in sketch.knobs] for sketch in space.sketches]
         self._choices = [[k for k, size in enumerate(own) if size > 1] for own in sizes]
         self._columns = len(FEATURES) + 1 + max(map(len, self._choices))
+        self._kept = [dict[bytes, _Row]() for _ in space.sketches]
 
     def __call__(self, sketch: int, settings: IntArray) -> SettingFeatures:
         """Return features and prior of `settings` (P, J) of sketch number `sketch`."""
@@ -73,13 +91,31 @@ class Featuriser:
 
     def _described(self, sketch: int, settings: IntArray) -> tuple[SettingFeatures, FloatArray]:
         """Return features and prior of `settings`, and log2 of the uncorrected prior (P,)."""
+        kept, keys = self._kept[sketch], [row.tobytes() for row in np.asarray(settings, np.int64)]
+        if len(kept) > MOST_KEPT:
+            kept.clear()
+        new = [n for n, key in enumerate(keys) if key not in kept]
+        if len(new) == len(keys):
+            return self._analysed(sketch, settings, keys)
+        if new:
+            self._analysed(sketch, settings[new], [keys[n] for n in new])
+        features, prior, plain = zip(*(kept[key] for key in keys), strict=True)
+        described = SettingFeatures(sketch, settings, np.stack(features), np.array(prior))
+        return described, np.array(plain)
+
+    def _analysed(
+        self, sketch: int, settings: IntArray, keys: Sequence[bytes]
+    ) -> tuple[SettingFeatures, FloatArray]:
+        """Return what `_described` returns, and keep it. `keys` are the bytes of each setting."""
         analysis = self.prior.analyse(sketch, settings)
         table = np.full((self._columns, len(settings)), -1.0, np.float32)
         for row, values in zip(table, self._rows(sketch, settings, analysis), strict=False):
             row[:] = values
         features = np.ascontiguousarray(table.T)
-        described = SettingFeatures(sketch, settings, features, self.prior.log2_of(analysis))
-        return described, np.asarray(np.log2(analysis.secs))
+        prior, plain = self.prior.log2_of(analysis), np.asarray(np.log2(analysis.secs))
+        rows = map(_Row, features, prior.tolist(), plain.tolist())
+        self._kept[sketch].update(zip(keys, rows, strict=True))
+        return SettingFeatures(sketch, settings, features, prior), plain
 
     def samples(
         self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()

@@ -343,6 +343,8 @@ class AnnealingStrategy:
         if self._fitted != len(self.ledger.results):
             self.model.fit(self.ledger.samples, self._borrowed)
             self._fitted = len(self.ledger.results)
+            for pool in self._pools:
+                pool.refitted()
 
     def _score(self, grid: SettingGrid, settings: IntArray, kappa: float) -> list[Scored]:
         if not len(settings):
