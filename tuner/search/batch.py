@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -61,14 +62,16 @@ def diverse(pool: Sequence[Scored], count: int, novelty: float) -> list[Scored]:
 def _facts(pool: Sequence[Scored]) -> IntArray:
     """Return an array of shape (candidates, knobs) with a number > 0 for each (sketch, knob,
     value), and 0 beyond the last knob of a candidate."""
-    width = max((len(item.candidate.setting) for item in pool), default=0)
-    values = 1 + max((max(item.candidate.setting, default=0) for item in pool), default=0)
-    facts = np.zeros((len(pool), width), np.int64)
-    for row, item in zip(facts, pool, strict=True):
-        count = len(item.candidate.setting)
-        first = 1 + item.candidate.sketch * width * values
-        row[:count] = first + np.arange(count) * values + item.candidate.setting
-    return facts
+    settings = [item.candidate.setting for item in pool]
+    sketch = np.array([item.candidate.sketch for item in pool], np.int64)
+    knobs = np.array([len(setting) for setting in settings], np.int64)
+    width = knobs.max(initial=0)
+    table = np.zeros((len(pool), width), np.int64)
+    is_knob = np.arange(width) < knobs[:, None]
+    table[is_knob] = np.fromiter(chain.from_iterable(settings), np.int64, int(knobs.sum()))
+    values = 1 + table.max(initial=0)
+    facts = 1 + (sketch[:, None] * width + np.arange(width)) * values + table
+    return np.where(is_knob, facts, 0)
 
 
 def distinct_tiles(space: ScheduleSpace, pool: Sequence[Scored], count: int) -> list[Scored]:

@@ -131,18 +131,17 @@ class SettingGrid:
         changed = np.where(rng.random(start.shape) < min(2.0 / len(self.sizes), 1.0), fresh, start)
         return np.concatenate([settings, changed[self.sketch.feasible(changed)]])
 
-    def neighbours(self, setting: tuple[int, ...]) -> IntArray:
-        """Return the feasible settings with one knob moved by one or two places, nearest first,
-        shape (N, J)."""
-        rows = []
-        for distance in (1, -1, 2, -2):
-            for j, size in enumerate(self.sizes):
-                if 0 <= setting[j] + distance < size:
-                    row = list(setting)
-                    row[j] += distance
-                    rows.append(row)
-        array = np.array(rows, np.int64).reshape(len(rows), len(self.sizes))
-        return array[self.sketch.feasible(array)] if len(array) else array
+    def neighbours(self, *settings: tuple[int, ...]) -> IntArray:
+        """Return the feasible settings with one knob moved by one or two places, shape (N, J): the
+        neighbours of the first of `settings`, nearest first, then those of the next."""
+        sizes = np.array(self.sizes, np.int64)
+        moves = np.concatenate(
+            [step * np.eye(len(sizes), dtype=np.int64) for step in (1, -1, 2, -2)]
+        )
+        start = np.array(settings, np.int64).reshape(len(settings), 1, len(sizes))
+        near = (start + moves).reshape(-1, len(sizes))
+        near = near[((near >= 0) & (near < sizes)).all(axis=1)]
+        return near[self.sketch.feasible(near)] if len(near) else near
 
     @cached_property
     def _digit(self) -> np.dtype[Any]:

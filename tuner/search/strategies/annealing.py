@@ -31,7 +31,7 @@ from ..batch import Scored, distinct_tiles, diverse, scored
 from ..candidate_pool import CandidatePool
 from ..ledger import Ledger, run_secs
 from ..prior_ranking import PriorRanking, rank_by_prior
-from ..setting_grid import SettingGrid, setting_grids
+from ..setting_grid import Codes, SettingGrid, setting_grids
 from ..threading_choice import best_with_other_threading
 
 OPENING = (4, 4)
@@ -87,6 +87,17 @@ class AnnealingSettings:
     pool: int = 4096
     first: int = 2048
     most_numbers: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Elite:
+    """The best candidates of one pool, best first, with their predictions and scores (higher is
+    better)."""
+
+    codes: Codes
+    log2_secs: FloatArray
+    sigma: FloatArray
+    scores: FloatArray
 
 
 class AnnealingStrategy:
@@ -364,7 +375,8 @@ class AnnealingStrategy:
                 pool.add(pool.grid.decode(codes))
         elites = [self._elite(pool, kappa) for pool in self._pools]
         order = sorted(
-            (i for i, items in enumerate(elites) if items), key=lambda i: -elites[i][0].score
+            (i for i, elite in enumerate(elites) if len(elite.scores)),
+            key=lambda i: -elites[i].scores[0],
         )
         chosen = order[: self.settings.sketches - 1]
         rest = order[len(chosen) :]
@@ -374,23 +386,26 @@ class AnnealingStrategy:
         for index in chosen:
             self._walk(self._pools[index], elites[index], kappa, rng)
             elites[index] = self._elite(self._pools[index], kappa)
-        return sorted((i for items in elites for i in items), key=lambda item: -item.score)
+        best = [
+            item
+            for pool, elite in zip(self._pools, elites, strict=True)
+            for item in scored(pool.grid, elite.codes, elite.log2_secs, elite.sigma, kappa)
+        ]
+        return sorted(best, key=lambda item: -item.score)
 
-    def _elite(self, pool: CandidatePool, kappa: float) -> list[Scored]:
+    def _elite(self, pool: CandidatePool, kappa: float) -> _Elite:
         """Return the best candidates of a pool, optimistic by `kappa` sigmas. Drops the others if
         the pool is full."""
-        if not len(pool):
-            return []
         prediction = pool.predict()
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         order = np.lexsort((pool.codes, optimistic))
         best = order[: ELITE_SIZE + len(self.ledger.proposed)]
         mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
-        items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
+        elite = _Elite(pool.codes[best], mu, sigma, kappa * sigma - mu)
         most = max(self._share(self.settings.pool), 2 * ELITE_SIZE)
         if len(pool) > most:
             pool.keep(order[:most])
-        return items
+        return elite
 
     def _share(self, count: int) -> int:
         """Return the share of one sketch in `count` candidates."""
@@ -398,7 +413,7 @@ class AnnealingStrategy:
         return min(count, self.settings.most_numbers // knobs) // len(self._grids)
 
     def _walk(
-        self, pool: CandidatePool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
+        self, pool: CandidatePool, elite: _Elite, kappa: float, rng: np.random.Generator
     ) -> None:
         """Anneal from the neighbours of the fastest candidates, the elite, random settings, and the
         previous ends of the chains.
@@ -407,8 +422,7 @@ class AnnealingStrategy:
         """
         grid, chains = pool.grid, self.settings.chains
         fastest = [c.setting for c in self.ledger.fastest(3) if c.sketch == grid.index]
-        parts = [grid.neighbours(setting) for setting in fastest]
-        parts.append(np.array([i.candidate.setting for i in elite[: chains // 4]], np.int64))
+        parts = [grid.neighbours(*fastest), grid.decode(elite.codes[: chains // 4])]
         parts.append(grid.sample(rng, chains // 4))
         kept = self._chains.get(grid.index)
         if kept is not None:
