@@ -163,9 +163,7 @@ def cache_traffic(
     """
     loops = _loops(plan)
     footprint, own = np.zeros_like(loops.runs), np.zeros_like(loops.runs[0])
-    fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
-    every = np.arange(plan.num_settings)
-    brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
+    accesses = []
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
@@ -178,52 +176,74 @@ def cache_traffic(
         filled = found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
         footprint += filled
         own += filled[0] / np.where(_is_divided(plan, access), np.float32(threads), np.float32(1))
-        came = _brought(loops, access, found.bytes, fixed)
-        for n, piece_bytes in enumerate(fetched):
-            cost = found.in_pieces(piece_bytes) * found.scattered
-            # A line stays in the cache for the next iteration of the loop directly outside, so only
-            # the bytes that this loop does not use either are overfetch.
-            wasted = cost[loops.around, every]
-            brought[n, number] = came * np.where(dense, np.float32(1), wasted)
-    moved = np.empty((len(cache_bytes), len(plan.accesses), plan.num_settings), np.float32)
+        accesses.append((access, found, dense, fixed))
+    fit = _outermost_fitting(footprint, cache_bytes)
+    # Kernels are timed warm: a footprint that fits as a whole is still cached from the previous
+    # call. A private cache holds only what its thread touches.
+    lost = np.empty(fit.shape, np.float32)
     for c, capacity in enumerate(cache_bytes):
-        fits = footprint <= np.float32(capacity * USABLE_SHARE)
-        fits[0], fits[-1] = False, True
-        fit = np.argmax(fits, axis=0)  # the outermost level that fits
-        # Kernels are timed warm: a footprint that fits as a whole is still cached from the previous
-        # call. A private cache holds only what its thread touches.
         whole = capacity if all_cache_bytes is None else all_cache_bytes[c]
         warm = own if whole == capacity else footprint[0]
-        lost = np.clip(warm / np.float32(whole * USABLE_SHARE) - 1, 0, 1)
-        moved[c] = brought[min(c, 1)][:, fit, every] * lost
-        fit = np.where(lost > 0, fit, 0)
+        lost[c] = np.clip(warm / np.float32(whole * USABLE_SHARE) - 1, 0, 1)
+    every = np.arange(plan.num_settings)
+    around = loops.around[fit, every]
+    fetched = np.full((len(cache_bytes), 1), line_bytes * LINES_AT_ONCE, np.float32)
+    fetched[0] = line_bytes
+    moved = np.empty((len(cache_bytes), len(plan.accesses), plan.num_settings), np.float32)
+    for number, (access, found, dense, fixed) in enumerate(accesses):
+        came = _brought(loops, access, found.bytes, fixed, fit)
+        # A line stays in the cache for the next iteration of the loop directly outside, so only the
+        # bytes that this loop does not use either are overfetch.
+        pieces = np.maximum(fetched / found.row_bytes[around, every], np.float32(1))
+        wasted = pieces * found.scattered[around, every]
+        moved[:, number] = came * np.where(dense, np.float32(1), wasted) * lost
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # write allocation and write-back
     # Non-temporal stores do not fetch their lines. A last cache that would have held the output
     # does not hold it then, so its bytes count twice.
     moved[:, written] *= np.asarray(streamed_bytes) == 0
+    is_kept = (lost[-1] == 0) | (fit[-1] == 0)
     of_each = streamed_bytes / max(sum(written), 1)  # all outputs are summed later
-    moved[-1, written] += of_each * np.where(fit == 0, np.float32(2), np.float32(1))
+    moved[-1, written] += of_each * np.where(is_kept, np.float32(2), np.float32(1))
     return Traffic(footprint[0], moved)
 
 
+def _outermost_fitting(
+    footprint: Float32Array, cache_bytes: Sequence[float]
+) -> npt.NDArray[np.int64]:
+    """Return the outermost row of `footprint` (R, P) inside the whole nest, row 0, that each cache
+    can hold, or the last row, shape (C, P)."""
+    fit = np.empty((len(cache_bytes), footprint.shape[1]), np.int64)
+    for c, capacity in enumerate(cache_bytes):
+        fits = footprint <= np.float32(capacity * USABLE_SHARE)
+        fits[0], fits[-1] = False, True
+        fit[c] = np.argmax(fits, axis=0)
+    return fit
+
+
 def _brought(
-    loops: _Loops, access: Access, touched_bytes: Float32Array, fixed: int
+    loops: _Loops,
+    access: Access,
+    touched_bytes: Float32Array,
+    fixed: int,
+    rows: npt.NDArray[np.int64],
 ) -> Float32Array:
-    """Return the bytes loaded into a cache that holds the data touched inside each level, shape (R,
-    P). The first `fixed` loops do not move the access."""
+    """Return the bytes loaded into a cache that holds the data touched inside the level of each of
+    `rows` (C, P), shape (C, P). The first `fixed` loops do not move the access."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
     moves[:fixed] = False
+    every = np.arange(rows.shape[1])
     # Loops directly outside that do not move the access reuse the cached bytes.
-    last = _last(moves)
-    every = np.arange(last.shape[1])
+    last = _last(moves)[rows, every]
+    inside = touched_bytes[rows, every]
     again = loops.runs[last, every]
     # A sliding window loads only new elements: all iterations of the loop directly outside together
     # load the union of their elements.
-    union = (touched_bytes * loops.runs)[np.maximum(last - 1, 0), every]
-    slid = np.where(last > 0, union, touched_bytes)
-    return np.asarray(np.minimum(slid, touched_bytes * again))
+    outer = np.maximum(last - 1, 0)
+    union = touched_bytes[outer, every] * loops.runs[outer, every]
+    slid = np.where(last > 0, union, inside)
+    return np.asarray(np.minimum(slid, inside * again))
 
 
 def _is_divided(plan: Plan, access: Access) -> BoolArray:

@@ -37,7 +37,7 @@ def distinct(values: npt.NDArray[np.int64]) -> IntArray:
 def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct rows of an array of shape (P, J), and the index of each row among them,
     shape (P,)."""
-    settings = np.ascontiguousarray(settings, np.int64)
+    settings = np.asarray(settings, np.int64)
     sizes = settings.max(axis=0, initial=0) + 1
     if not len(settings):
         return settings, np.empty(0, np.int64)

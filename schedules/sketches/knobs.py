@@ -100,15 +100,21 @@ class Knobbed(Generic[Arrays, Ints]):
     def knobs(self) -> tuple[Knob, ...]:
         return tuple(Knob(one.name, values) for one, values in self._declared if values)
 
+    @cached_property
+    def _tables(self) -> list[tuple[str, IntArray | None, int]]:
+        """The name of each field, its values if it is a knob, and its value otherwise."""
+        return [
+            (one.name, np.array(values, np.int64) if values else None, one.metadata["absent"])
+            for one, values in self._declared
+        ]
+
     def values(self, settings: IntArray) -> Arrays:
         """Return the values of all knobs for `settings` (P, J)."""
         settings = np.atleast_2d(settings)
-        columns = iter(settings.T)
+        columns = iter(np.ascontiguousarray(settings.T))
         found = {
-            one.name: np.asarray(values, np.int64)[next(columns)]
-            if values
-            else np.full(len(settings), one.metadata["absent"])
-            for one, values in self._declared
+            name: np.full(len(settings), absent) if values is None else values[next(columns)]
+            for name, values, absent in self._tables
         }
         arrays: Arrays = self.settings_of(found)
         return arrays

@@ -66,14 +66,18 @@ class SettingGrid:
         if self.dtype.kind == "V":
             digits = np.ascontiguousarray(codes).view(self._digit)
             return digits.reshape(len(codes), len(self.sizes)).astype(np.int64)
-        settings = np.empty((len(codes), len(self.sizes)), np.int64)
+        # one contiguous row per knob, because spaces and models compute with whole columns
+        columns = np.empty((len(self.sizes), len(codes)), np.int64)
         rest = np.asarray(codes, np.int64)
         # `np.unravel_index` supports at most 64 knobs.
-        for j in reversed(range(len(self.sizes))):
-            settings[:, j] = rest
-            rest = rest // self.sizes[j]
-            settings[:, j] -= rest * self.sizes[j]
-        return settings
+        for column, size in zip(reversed(columns), reversed(self.sizes), strict=True):
+            if size == 1:
+                column[:] = 0
+                continue
+            above = rest // size
+            np.subtract(rest, above * size, out=column)
+            rest = above
+        return columns.T
 
     def encode(self, settings: IntArray) -> Codes:
         """Return the codes of (P, J) settings, shape (P,)."""
