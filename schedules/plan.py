@@ -86,17 +86,6 @@ class Outline:
     accesses: tuple[Access, ...]
 
 
-class _Walked(NamedTuple):
-    """The L levels of one axis."""
-
-    levels: list[int]
-    """The numbers of the levels."""
-    steps: IntArray
-    """The extent of the axis, then the step of each level, shape (L + 1, P)."""
-    is_sorted: bool
-    """Whether no step exceeds the preceding one."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """The loop nests of P settings."""
@@ -115,27 +104,40 @@ class Plan:
         return self.outline.accesses
 
     @cached_property
-    def steps(self) -> tuple[IntArray, ...]:
-        """Number of elements of the axis that one iteration of each level covers, each (P,). If a
-        setting does not have a level, the step is the same as for the enclosing level."""
+    def steps(self) -> IntArray:
+        """Number of elements of the axis that one iteration of each level covers, shape (L, P). If
+        a setting does not have a level, the step is the same as for the enclosing level."""
         left = [np.full(self.num_settings, axis.extent) for axis in self.outline.axes]
-        found = []
-        for level in self.levels:
+        found = np.empty((len(self.levels), self.num_settings), np.int64)
+        for n, level in enumerate(self.levels):
             step = np.minimum(level.step, self.outline.axes[level.axis].extent)
-            left[level.axis] = np.where(level.present, step, left[level.axis])
-            found.append(left[level.axis])
-        return tuple(found)
+            found[n] = left[level.axis] = np.where(level.present, step, left[level.axis])
+        return found
 
     @cached_property
-    def _walks(self) -> list[_Walked]:
+    def _outside(self) -> list[int]:
+        """The number of the next level of the same axis outside each level, or -1."""
+        last: dict[int, int] = {}
         found = []
-        for number, axis in enumerate(self.outline.axes):
-            own = [n for n, level in enumerate(self.levels) if level.axis == number]
-            steps = np.stack(
-                [np.full(self.num_settings, axis.extent), *(self.steps[n] for n in own)]
-            )
-            found.append(_Walked(own, steps, not (steps[1:] > steps[:-1]).any()))
+        for n, level in enumerate(self.levels):
+            found.append(last.get(level.axis, -1))
+            last[level.axis] = n
         return found
+
+    @cached_property
+    def _longer_steps(self) -> IntArray:
+        """The step of the level `_outside` each level, or the extent of the axis, shape (L, P)."""
+        extents = np.array([self.outline.axes[level.axis].extent for level in self.levels])
+        is_first = np.array(self._outside) < 0
+        found = self.steps[self._outside]
+        found[is_first] = extents[is_first, None]
+        return found
+
+    @cached_property
+    def _unsorted_axes(self) -> set[int]:
+        """Axes with a level that has a longer step than an enclosing level of the axis."""
+        longer = (self.steps > self._longer_steps).any(axis=1)
+        return {self.levels[n].axis for n in np.flatnonzero(longer)}
 
     @cached_property
     def trips(self) -> IntArray:
@@ -145,32 +147,32 @@ class Plan:
         If a level has a longer step than an enclosing level of the same axis, the levels are first
         sorted by decreasing step.
         """
-        found = np.empty((len(self.levels), self.num_settings), np.int64)
-        for own, walked, is_sorted in self._walks:
-            steps = walked
-            if not is_sorted:
-                order = np.argsort(-walked, axis=0, kind="stable")
-                steps = np.take_along_axis(walked, order, axis=0)
-                trips = np.empty_like(steps)
-                np.put_along_axis(trips, order[1:] - 1, -(-steps[:-1] // steps[1:]), axis=0)
-                found[own] = trips[:-1]
-            else:
-                found[own] = -(-steps[:-1] // steps[1:])
+        found = -(-self._longer_steps // self.steps)
+        for axis in self._unsorted_axes:
+            own = [n for n, level in enumerate(self.levels) if level.axis == axis]
+            extent = np.full(self.num_settings, self.outline.axes[axis].extent)
+            walked = np.vstack([extent, self.steps[own]])
+            order = np.argsort(-walked, axis=0, kind="stable")
+            steps = np.take_along_axis(walked, order, axis=0)
+            trips = np.empty_like(steps)
+            np.put_along_axis(trips, order[1:] - 1, -(-steps[:-1] // steps[1:]), axis=0)
+            found[own] = trips[:-1]
         return found.T
 
     @cached_property
-    def segments(self) -> tuple[IntArray, ...]:
+    def segments(self) -> IntArray:
         """Number of segments into which each level and its enclosing levels split the level's axis,
-        each (P,). A partial segment at the end of the axis, or of an iteration of the axis's
+        shape (L, P). A partial segment at the end of the axis, or of an iteration of the axis's
         outermost level, counts as one."""
-        outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
-        found = []
-        for level, step in zip(self.levels, self.steps, strict=True):
-            if level.axis not in outermost:
-                outermost[level.axis] = step, *np.divmod(self.outline.axes[level.axis].extent, step)
-            outer, whole, rest = outermost[level.axis]
-            found.append(whole * -(-outer // step) + -(-rest // step))
-        return tuple(found)
+        outermost: dict[int, int] = {}
+        for n, level in enumerate(self.levels):
+            outermost.setdefault(level.axis, n)
+        extents = [self.outline.axes[axis].extent for axis in outermost]
+        number = {axis: n for n, axis in enumerate(outermost)}
+        at = [number[level.axis] for level in self.levels]
+        outer = self.steps[list(outermost.values())]
+        whole, rest = np.divmod(np.array(extents)[:, None], outer)
+        return whole[at] * -(-outer[at] // self.steps) + -(-rest[at] // self.steps)
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:
@@ -195,27 +197,29 @@ class Plan:
         loop = LeafLoop(axes, steps, None, tasks > 1, tasks)
         found = []
         for n, level in enumerate(self.levels):
-            turns = np.where(level.is_parallel, 1, self.mean_trips[n])
-            if level.kind is LoopKind.SERIAL and np.any(turns != 1):
-                loop = LeafLoop(names[n], turns, loop, num_versions=level.num_versions)
+            if level.kind is LoopKind.SERIAL:
+                turns = self.mean_trips[n]
+                if level.is_parallel is not False:
+                    turns = np.where(level.is_parallel, 1, turns)
+                if np.any(turns != 1):
+                    loop = LeafLoop(names[n], turns, loop, num_versions=level.num_versions)
             found.append(loop)
         return tuple(found)
 
     @cached_property
-    def mean_trips(self) -> list[FloatArray]:
-        """Average trip count of each level, each (P,). It is the mean over full and partial
+    def mean_trips(self) -> FloatArray:
+        """Average trip count of each level, shape (L, P). It is the mean over full and partial
         segments, without the iterations that conditions skip."""
-        around: dict[int, tuple[IntArray | int, IntArray | int]] = {
-            number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
-        }
-        found = []
+        is_first = np.array(self._outside) < 0
+        pieces = self.segments[self._outside]
+        pieces[is_first] = 1
+        found = self.segments / pieces
         for n, level in enumerate(self.levels):
-            longer, pieces = around[level.axis]
-            around[level.axis] = self.steps[n], self.segments[n]
-            turns = self.segments[n] / pieces
-            if not self._walks[level.axis].is_sorted:
-                turns = self.trips[:, n] / -(-longer // self.steps[n]) * self.segments[n] / pieces
-            found.append(turns * level.active_fraction)
+            if level.axis in self._unsorted_axes:
+                parts = -(-self._longer_steps[n] // self.steps[n])
+                found[n] = self.trips[:, n] / parts * self.segments[n] / pieces[n]
+            if not isinstance(level.active_fraction, float) or level.active_fraction != 1.0:
+                found[n] *= level.active_fraction
         return found
 
     def unroll_factors(self) -> dict[str, IntArray]:

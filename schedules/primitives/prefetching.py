@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from ..algebra.affine import ZERO, Affine, Index, Interval, affine, interval, var
@@ -130,7 +131,7 @@ class Prefetch(Primitive):
         return [(var(self.deal) * each + n) % count for n in range(each)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PrefetchRun:
     """The elements that loops read at `index`, for prefetching. A position is an index in the
     dimensions other than the last."""
@@ -177,7 +178,7 @@ class PrefetchRun:
         at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
         return tuple(i.substitute(at) for i in self.index)
 
-    @property
+    @cached_property
     def places(self) -> list[Index]:
         """The distinct positions, as indices of their first elements. Overlapping windows reach
         some positions more than once."""

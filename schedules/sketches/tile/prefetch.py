@@ -15,15 +15,13 @@ Prefetches of nonresident columns exclude the others because they compete for th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 import numpy as np
 
 from ...algebra.scalar import loads
 from ...arrays import BoolArray, IntArray, map_unique
 from ...primitives import Prefetch
-from ...primitives.prefetching import MOST_PREFETCHES, PrefetchRun
-from ..analysis.stages import offsets
+from ...primitives.prefetching import MOST_PREFETCHES
 from ..writer import TraceWriter
 from .settings import M, TileSettings
 
@@ -58,13 +56,7 @@ def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
     stage = t.stage
 
     def count(tile: int, taps: int, shared: int) -> tuple[float]:
-        inside = {stage.roles.columns.name: tile}
-        inside |= {loop.name: loop.extent for loop in stage.short_taps()[:taps]}
-        lines = (stage.target.line_bytes // read.dtype.bytes for read in stage.nonresident)
-        runs = [
-            PrefetchRun.of(r.index, inside, n)
-            for r, n in zip(stage.nonresident, lines, strict=True)
-        ]
+        runs = stage.column_runs(tile, taps)
         forward = all(run.is_forward for run in runs)
         most = max(run.prefetches(shared) for run in runs) if forward else MOST_PREFETCHES + 1
         return (most,)
@@ -76,17 +68,7 @@ def columns_per_iteration(t: TileSettings[IntArray]) -> IntArray:
 def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
     """Return the number of distinct runs that one iteration of the loop around the innermost loop
     reads, shape (P,)."""
-    stage = t.stage
-    roles = stage.roles
-
-    def count(rows: int, rows2: int, taps: int) -> tuple[float]:
-        inside = {roles.main.name: roles.main.extent}
-        inside |= dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=True))
-        inside |= {loop.name: loop.extent for loop in stage.short_taps()[:taps]}
-        places = (prod(len(offsets(i, inside)) for i in r.index[:-1]) for r in stage.short_runs)
-        return (sum(places),)
-
-    (found,) = map_unique(count, t.tile_rows, t.tile_rows2, t.unroll_window)
+    (found,) = map_unique(t.stage.short_run_count, t.tile_rows, t.tile_rows2, t.unroll_window)
     return found.astype(np.int64)
 
 

@@ -14,8 +14,9 @@ from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
+from ...primitives.prefetching import PrefetchRun
 from ...workload.flops import points_where, useful_points
-from ..analysis.stages import StageLoop, StageRead
+from ..analysis.stages import StageLoop, StageRead, offsets
 from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
 from .border import Border, border_of
@@ -24,8 +25,9 @@ from .operands import TileOperands
 MAX_TAPS = 7
 """Longest reduction loop that is fully unrolled."""
 
-MOST_SHARES = 1024
-"""Size of the cache of `shares_left`: a search has few different arguments, each many times."""
+MOST_KEPT = 1024
+"""Size of the caches of symbolic results: a search has few different arguments, each many
+times."""
 
 MAX_BODY = 96
 """Largest number of multiply-adds in an unrolled body whose steps share loads, as taps and windows
@@ -132,7 +134,7 @@ class TileStage(TileOperands):
     @cached_property
     def shares_left(self) -> Callable[..., tuple[float, ...]]:
         """The method `_shares_left` with a cache of its results."""
-        return lru_cache(MOST_SHARES)(self._shares_left)
+        return lru_cache(MOST_KEPT)(self._shares_left)
 
     def _shares_left(
         self, several: int, several2: int, taps: int, skips: int, *units: int
@@ -159,6 +161,35 @@ class TileStage(TileOperands):
         first = {name: var(name) * unit for name, unit in units.items()}
         found = points_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
         return found / max(prod(extents.values()), 1)
+
+    @cached_property
+    def column_runs(self) -> Callable[[int, int], tuple[PrefetchRun, ...]]:
+        """The method `_column_runs` with a cache of its results."""
+        return lru_cache(MOST_KEPT)(self._column_runs)
+
+    def _column_runs(self, columns: int, taps: int) -> tuple[PrefetchRun, ...]:
+        """Return what a tile of `columns` with `taps` unrolled tap loops reads of each nonresident
+        operand."""
+        inside = {self.roles.columns.name: columns}
+        inside |= {loop.name: loop.extent for loop in self.short_taps()[:taps]}
+        return tuple(
+            PrefetchRun.of(read.index, inside, self.target.line_bytes // read.dtype.bytes)
+            for read in self.nonresident
+        )
+
+    @cached_property
+    def short_run_count(self) -> Callable[[int, int, int], tuple[float]]:
+        """The method `_short_run_count` with a cache of its results."""
+        return lru_cache(MOST_KEPT)(self._short_run_count)
+
+    def _short_run_count(self, rows: int, rows2: int, taps: int) -> tuple[float]:
+        """Return the number of distinct short runs that a tile of `rows` and `rows2` rows with
+        `taps` unrolled tap loops reads while the main loop runs."""
+        inside = {self.roles.main.name: self.roles.main.extent}
+        inside |= dict(zip((x.name for x in self.roles.rows[:2]), (rows, rows2), strict=True))
+        inside |= {loop.name: loop.extent for loop in self.short_taps()[:taps]}
+        places = (prod(len(offsets(i, inside)) for i in r.index[:-1]) for r in self.short_runs)
+        return (sum(places),)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
         """Return the padding conditions that loops outside the innermost loop of a tile can test. A
