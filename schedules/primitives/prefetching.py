@@ -150,23 +150,23 @@ class PrefetchRun:
         moving = sorted(n for n in extents if any(n in i.vars() for i in index[:-1]))
         return cls(index, extents, tuple(moving), step)
 
-    @property
+    @cached_property
     def _along(self) -> list[str]:
         last = self.index[-1].vars()
         return [name for name in self.extents if name in last and name not in self.moving]
 
-    @property
+    @cached_property
     def is_forward(self) -> bool:
         last = self.index[-1]
         return all(last.is_linear_in(n) and last.coefficient(n) >= 0 for n in self._along)
 
-    @property
+    @cached_property
     def count(self) -> int:
         last = self.index[-1]
         span = 1 + sum(last.coefficient(n) * (self.extents[n] - 1) for n in self._along)
         return -(-span // self.step)
 
-    @property
+    @cached_property
     def settings(self) -> int:
         """Number of iterations of the loops `moving`. Several iterations may have the same
         position."""
@@ -184,7 +184,7 @@ class PrefetchRun:
         some positions more than once."""
         return list(dict.fromkeys(self.place(affine(n)) for n in range(self.settings)))
 
-    @property
+    @cached_property
     def deals_places(self) -> bool:
         """Whether the iterations of `deal` divide the positions, and not the prefetches of each
         position."""

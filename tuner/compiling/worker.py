@@ -5,6 +5,7 @@ LLVM may run forever, use all memory or abort. Therefore it runs in a process th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -87,7 +88,10 @@ def main(arguments: list[str]) -> None:
     limit_memory()
     done = False
     try:
+        gc.disable()
         compiler = _warm(arguments[0])
+        gc.freeze()  # modules are never garbage, and forks share their pages
+        gc.enable()
         for ends in map(SpareEnds.parse, arguments[2:]):
             if fork_spare(ends, partial(_timed_answer, compiler), unused=(requests, answers)):
                 os._exit(0)

@@ -285,12 +285,16 @@ class AnnealingStrategy:
         `others`."""
         rng = np.random.default_rng([self.goal.seed, 4])
         order = rng.permutation(len(self._grids))
-        drawn: dict[Candidate, Scored] = {}
-        for turn in range(count):
-            grid = self._grids[int(order[turn % len(order)])]
-            drawn.update((i.candidate, i) for i in self._score(grid, grid.sample(rng, 1), 0.0))
+        turns = (self._grids[int(order[turn % len(order)])] for turn in range(count))
+        drawn = [(grid, grid.sample(rng, 1)) for grid in turns]
+        found: dict[Candidate, Scored] = {}
+        for grid in {grid.index: grid for grid, _ in drawn}.values():
+            settings = np.concatenate([own for other, own in drawn if other is grid])
+            found |= {item.candidate: item for item in self._score(grid, settings, 0.0)}
         known = {item.candidate for item in others}
-        return [item for candidate, item in drawn.items() if candidate not in known]
+        rows = ((grid.index, row) for grid, own in drawn for row in own.tolist())
+        candidates = dict.fromkeys(Candidate(sketch, tuple(row)) for sketch, row in rows)
+        return [found[candidate] for candidate in candidates if candidate not in known]
 
     # -- blocks
 
