@@ -172,7 +172,7 @@ class Plan:
         at = [number[level.axis] for level in self.levels]
         outer = self.steps[list(outermost.values())]
         whole, rest = np.divmod(np.array(extents)[:, None], outer)
-        return whole[at] * -(-outer[at] // self.steps) + -(-rest[at] // self.steps)
+        return np.asarray(whole[at] * -(-outer[at] // self.steps) + -(-rest[at] // self.steps))
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:

@@ -145,7 +145,7 @@ class SettingGrid:
         start = np.array(settings, np.int64).reshape(len(settings), 1, len(sizes))
         near = (start + moves).reshape(-1, len(sizes))
         near = near[((near >= 0) & (near < sizes)).all(axis=1)]
-        return near[self.sketch.feasible(near)] if len(near) else near
+        return np.asarray(near[self.sketch.feasible(near)] if len(near) else near)
 
     @cached_property
     def _digit(self) -> np.dtype[Any]:
