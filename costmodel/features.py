@@ -61,7 +61,7 @@ MOST_KEPT = 1 << 14
 """Number of settings of a sketch from which on their features are dropped, a few megabytes."""
 
 
-class _Row(NamedTuple):
+class _KeptSetting(NamedTuple):
     """The features (F,) of one setting, its prior, and log2 of the uncorrected prior."""
 
     features: FeatureArray
@@ -83,7 +83,7 @@ class Featuriser:
         sizes = [[len(knob.values) for knob in sketch.knobs] for sketch in space.sketches]
         self._choices = [[k for k, size in enumerate(own) if size > 1] for own in sizes]
         self._columns = len(FEATURES) + 1 + max(map(len, self._choices))
-        self._kept = [dict[bytes, _Row]() for _ in space.sketches]
+        self._kept = [dict[bytes, _KeptSetting]() for _ in space.sketches]
 
     def __call__(self, sketch: int, settings: IntArray) -> SettingFeatures:
         """Return features and prior of `settings` (P, J) of sketch number `sketch`."""
@@ -113,7 +113,7 @@ class Featuriser:
             row[:] = values
         features = np.ascontiguousarray(table.T)
         prior, plain = self.prior.log2_of(analysis), np.asarray(np.log2(analysis.secs))
-        rows = map(_Row, features, prior.tolist(), plain.tolist())
+        rows = map(_KeptSetting, features, prior.tolist(), plain.tolist())
         self._kept[sketch].update(zip(keys, rows, strict=True))
         return SettingFeatures(sketch, settings, features, prior), plain
 

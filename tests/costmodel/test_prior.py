@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.schedules.workloads import notation
 from tests.support.synthetic_sketch import synthetic_space, synthetic_target
+from tilewright.costmodel import features
 from tilewright.costmodel.counts.table import with_zeros
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.footprint import Traffic, cache_traffic, touched
@@ -255,6 +256,23 @@ def test_shared_caches_are_divided_among_threads(threads: int, caches: float) ->
 
 def test_pace_is_set_by_the_widest_float() -> None:
     assert compute_dtype(synthetic_space().workload) is DType.F32
+
+
+@pytest.mark.parametrize("most_kept", [1 << 14, 5])
+def test_kept_features_are_those_of_a_new_analysis(
+    monkeypatch: pytest.MonkeyPatch, most_kept: int
+) -> None:
+    monkeypatch.setattr(features, "MOST_KEPT", most_kept)
+    space = synthetic_space()
+    rows = setting_grids(space)[0].sample(np.random.default_rng(0), 40)
+    described = Featuriser(space)
+    described(0, rows[:10])
+    for order in (slice(None), slice(None), slice(None, None, -1)):
+        found, new = described(0, rows[order]), Featuriser(space)(0, rows[order])
+        assert found.features is not None
+        assert new.features is not None
+        assert np.array_equal(found.features, new.features)
+        assert np.array_equal(found.log2_prior, new.log2_prior)
 
 
 def test_features_are_finite_and_named_once() -> None:

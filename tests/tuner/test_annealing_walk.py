@@ -72,6 +72,13 @@ def test_neighbours_differ_in_one_knob_by_at_most_two_places() -> None:
     assert GRID.sketch.feasible(near).all()
 
 
+def test_neighbours_of_two_settings_follow_each_other() -> None:
+    first, second = map(tuple, GRID.sample(np.random.default_rng(0), 2).tolist())
+    each = [GRID.neighbours(first), GRID.neighbours(second)]
+    assert np.array_equal(GRID.neighbours(first, second), np.concatenate(each))
+    assert GRID.neighbours().shape == (0, len(GRID.sizes))
+
+
 def test_sample_gives_distinct_feasible_points_and_all_of_a_tiny_space() -> None:
     grid = setting_grids(tiny_space())[0]
     every = np.concatenate(list(grid.feasible_codes()))
