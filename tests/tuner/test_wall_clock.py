@@ -30,6 +30,8 @@ from tilewright.tuner.measure.checking import batch
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
+    MAX_RESERVED_SHARE,
+    RESERVE_MARGIN,
     PHASES,
     Activity,
     Control,
@@ -39,7 +41,6 @@ from tilewright.tuner.process.control import (
 )
 from tilewright.tuner.process.linux import process_age_secs
 from tilewright.tuner.search.prior_ranking import rank_for_default
-from tilewright.tuner.session import tuning_run
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
@@ -342,8 +343,8 @@ def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
 
 
 def test_the_reserve_is_never_most_of_a_budget() -> None:
-    assert tuning_run.MAX_RESERVED_SHARE < 1.0
-    assert tuning_run.RESERVE_MARGIN > 1.0
+    assert MAX_RESERVED_SHARE < 1.0
+    assert RESERVE_MARGIN > 1.0
 
 
 # -- this machine

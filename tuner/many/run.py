@@ -14,6 +14,7 @@ from ..session.options import SessionOptions
 from ..session.report import Budget, RecordSink
 from ..session.roofline_bound import MeasuringMachine
 from ..session.run import TuningSession, begin_session
+from .costs import TaskCosts
 from .entries import TaskSpec
 from .outside import NotedSink, OutsideErrors
 from .report import ManyEvent, ManyReport
@@ -45,8 +46,9 @@ def run_many(
     whole run."""
     errors = OutsideErrors()
     noted_sink = NotedSink(sink, errors)
+    costs = TaskCosts()
     tasks = [
-        Task(number, spec, TaskControl(control, spec.name), budget.trials)
+        Task(number, spec, TaskControl(control, spec.name, costs), budget.trials)
         for number, spec in enumerate(specs)
     ]
 
@@ -73,6 +75,7 @@ def run_many(
     scheduler = Scheduler(
         sorted(tasks, key=_work, reverse=True),
         control,
+        costs,
         open_session,
         should_stop,
         errors,

@@ -1,8 +1,12 @@
-"""The scheduler: the next batch of trials goes to the task with the greatest expected gain.
+"""Divides a budget among tasks: the next batch of trials goes to the task with the greatest
+expected gain.
 
-Every task gets one batch first, in the given order. A task ends when its search ends, or when its
-expected gain after each of `QUIET_BATCHES` batches in a row is less than `WORTH_PER_SEC` of the
-total per second of tuning. Its best is confirmed at that moment.
+Every task gets a first block of trials before any task gets a second one, in the given order. If
+the time budget may not suffice for that, a first block is one trial, the first choice; tasks that
+cannot be served with their end are not begun. Without a time budget, a task ends when its search
+ends, or when its expected gain after each of `QUIET_BATCHES` batches in a row is less than
+`WORTH_PER_SEC` of the total per second of tuning. With one, the rest of the budget has no better
+use than the task with the greatest gain, however small.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ..process.control import Control, MeasurementAborted
 from ..session.report import TrialEvent
-from ..session.tuning_run import MAX_RESERVED_SHARE, STOPPED
+from ..session.stopping_rule import MAX_BATCH
+from ..session.tuning_run import STOPPED
+from .costs import TaskCosts
 from .outside import OutsideErrors
-from .report import BUG, ManyEvent
+from .report import BUG, TUNING, WAITING, ManyEvent
 from .task import OpenSession, Task
 
 log = logging.getLogger("tilewright.many")
@@ -24,6 +31,9 @@ WORTH_PER_SEC = 1e-3
 """The least expected gain per second of tuning that is worth it, as a fraction of the total."""
 
 QUIET_BATCHES = 2
+
+RACE_GAIN = 0.02
+"""Relative gain that is expected of a final race: candidates within the noise of a single time."""
 
 NOTHING_LEFT = f"the expected gain is below {WORTH_PER_SEC:.1%} of the total per second of tuning"
 
@@ -35,6 +45,7 @@ class Scheduler:
 
     tasks: Sequence[Task]
     control: Control
+    costs: TaskCosts
     open_session: OpenSession
     should_stop: Callable[[], bool]
     outside: OutsideErrors
@@ -44,12 +55,10 @@ class Scheduler:
     def run(self) -> str:
         """Run all tasks, and return the reason why the whole ended."""
         try:
-            for task in self.tasks:
-                if self._over() is None:
-                    self._turn(task)
-            while self._over() is None and self._open:
-                self._turn(max(self._open, key=lambda task: task.gain))
-            reason = self._over()
+            while (reason := self._over()) is None and (task := self._next()) is not None:
+                self._turn(task)
+            if reason is None and self._waiting:
+                reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
             for task in sorted(self._open, key=_weighted_secs, reverse=True):
                 self._end(task, reason)
             return reason or self._all_ended()
@@ -59,11 +68,24 @@ class Scheduler:
 
     def on_trial(self, task: Task, event: TrialEvent) -> None:
         """Report one trial of a task."""
+        if event.trial == 1 and not event.reused:
+            self.costs.firsts.append(task.control.used_secs)
         self.on_event(ManyEvent(task.status(), event, self._eta_secs))
+
+    # -- which task is next
 
     @property
     def _open(self) -> list[Task]:
         return [task for task in self.tasks if task.open]
+
+    @property
+    def _waiting(self) -> list[Task]:
+        return [task for task in self.tasks if task.state == WAITING]
+
+    @property
+    def _begun(self) -> list[Task]:
+        """The open tasks that had a turn."""
+        return [task for task in self.tasks if task.state == TUNING]
 
     def _over(self) -> str | None:
         """Return the reason to begin no further batch, or None."""
@@ -73,26 +95,91 @@ class Scheduler:
             return None
         return str(self.control.used_up())
 
+    def _next(self) -> Task | None:
+        """Return the task of the next turn, or None if no turn is left."""
+        waiting = self._waiting
+        is_first = len(waiting) == len(self.tasks)
+        if waiting and (is_first or self._unreserved_secs() > self._secs_of(1)):
+            return waiting[0]
+        return max(self._begun, key=lambda task: task.gain, default=None)
+
+    def _first_block(self) -> int:
+        """Return the largest number of trials of a first block: one, unless the time suffices for
+        a longer one and the first choices of all tasks that wait."""
+        needed = self._secs_of(len(self._waiting)) + self.costs.block_secs - self.costs.first_secs
+        return MAX_BATCH if self._unreserved_secs() > needed else 1
+
+    # -- time
+
+    def _unreserved_secs(self) -> float:
+        """Return the time without the ends of the begun tasks."""
+        return self.control.left_secs - self._reserved_secs()
+
+    def _secs_of(self, count: int) -> float:
+        """Return the expected time of `count` tasks with one trial each and their full checks."""
+        predicted = [task.session.run.check_secs for task in self._begun if task.session]
+        return count * (self.costs.first_secs + self.costs.end_secs(predicted))
+
     def _reserved_secs(self, but: Task | None = None) -> float:
-        """Return the time that the open tasks need for their ends, within the limit of one run,
-        without the reserve of `but`."""
-        reserved = sum(task.control.reserve_secs for task in self._open)
-        limited = min(reserved, MAX_RESERVED_SHARE * self.control.allowed_secs)
-        return max(limited - (0.0 if but is None else but.control.reserve_secs), 0.0)
+        """Return the time that the begun tasks, without `but`, need for their ends."""
+        total = self._total_secs()
+        for task in self._begun:
+            task.control.races = self._is_race_worth(task, total)
+            task.reserve_end()
+        return sum(task.control.reserve_secs for task in self._begun if task is not but)
+
+    def _is_race_worth(self, task: Task, total_secs: float) -> bool:
+        """Return whether a final race promises more than `WORTH_PER_SEC` of the total per
+        second."""
+        if task.session is None:
+            return False
+        cost_secs = self.costs.races.expected(task.session.run.race_secs)
+        return RACE_GAIN * _weighted_secs(task) >= WORTH_PER_SEC * total_secs * cost_secs
+
+    def _total_secs(self) -> float:
+        return sum(map(_weighted_secs, self.tasks))
+
+    # -- turns
 
     def _turn(self, task: Task) -> None:
-        """Measure one batch of `task`, and end the task if too little is left to gain."""
-        self._guarded(task, lambda: task.step(self.open_session))
-        if task.open:
-            total = sum(map(_weighted_secs, self.tasks))
-            task.quiet_batches = 0 if task.gain >= WORTH_PER_SEC * total else task.quiet_batches + 1
+        """Measure one batch of `task`, and end the task if its search has ended, or if too little
+        is left to gain."""
+        first = task.state == WAITING
+        most = self._first_block() if first else MAX_BATCH
+        self._guarded(task, lambda: task.step(self.open_session, most))
+        if first and task.history.costs and task.measures:
+            self.costs.blocks.append(task.history.costs[0])
+        if task.search_ended:
+            self._end(task, None)
+            return
+        if task.open and self.control.allowed_secs == inf:
+            worth = WORTH_PER_SEC * self._total_secs()
+            task.quiet_batches = 0 if task.gain >= worth else task.quiet_batches + 1
             if task.quiet_batches >= QUIET_BATCHES:
-                self._guarded(task, lambda: task.finish(NOTHING_LEFT))
+                self._end(task, NOTHING_LEFT)
+                return
         self._report(task)
 
     def _end(self, task: Task, reason: str | None) -> None:
-        self._guarded(task, lambda: task.finish(reason))
+        """Confirm the best of `task`. It is raced before if that is worth its time, or if a time
+        budget has time left for it."""
+        others_secs = self._reserved_secs(but=task)
+        race = task.control.races
+        if not race and task.session is not None and self.control.allowed_secs < inf:
+            own_secs = self.costs.races.expected(task.session.run.race_secs)
+            left_secs = self.control.left_secs - others_secs - task.control.reserve_secs
+            race = not self._waiting and left_secs > own_secs
+        self._guarded(task, lambda: task.finish(reason, race=race))
+        self._learn_end(task)
         self._report(task)
+
+    def _learn_end(self, task: Task) -> None:
+        """Learn from the end of a task whose best was checked in this run."""
+        end = task.end
+        if end is not None and task.best_secs is not None:
+            self.costs.checks.add(end.check_secs, end.predicted_check_secs)
+            if end.race_secs:
+                self.costs.races.add(end.race_secs, end.predicted_race_secs)
 
     def _guarded(self, task: Task, act: Callable[[], None]) -> None:
         """Call `act`; an exception in it ends `task`."""

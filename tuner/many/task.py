@@ -13,6 +13,7 @@ from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import PromisesTime
 from ..session.report import TuneReport
 from ..session.run import TuningSession
+from ..session.stopping_rule import MAX_BATCH
 from .entries import TaskSpec
 from .gain import BatchHistory, expected_gain, left_to_gain
 from .report import BUG, DONE, FAILED, TUNING, WAITING, TaskError, TaskReport, TaskStatus
@@ -22,10 +23,20 @@ OpenSession = Callable[["Task", ExitStack], TuningSession]
 """Opens the session of a task; what must be closed at its end is entered into the stack."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndCost:
+    """Seconds of the full check and the final race of a task, measured and predicted."""
+
+    check_secs: float
+    predicted_check_secs: float
+    race_secs: float
+    predicted_race_secs: float
+
+
 @dataclass
 class Task:
     """A task and its results so far. `quiet_batches` counts its latest batches in a row after which
-    too little was left to gain."""
+    too little was left to gain. `end` is what its end cost, if a full check was part of it."""
 
     number: int
     spec: TaskSpec
@@ -37,6 +48,7 @@ class Task:
     report: TuneReport | None = None
     reason: str = ""
     error: TaskError | None = None
+    end: EndCost | None = None
     state: str = WAITING
     _is_finishing: bool = False
     _trials: int = 0
@@ -44,27 +56,29 @@ class Task:
 
     # -- turns
 
-    def step(self, open_session: OpenSession) -> None:
-        """Measure one batch of trials; the first turn opens the session. Finish the task if its
-        search has ended."""
+    def step(self, open_session: OpenSession, most: int = MAX_BATCH) -> None:
+        """Measure one batch of at most `most` trials; the first turn opens the session."""
         with self.control.stopwatch.running():
             before = self.control.used_secs
             if self.session is None:
                 self.state = TUNING
                 self.session = open_session(self, self._closing)
-            self.session.step()
+            self.session.step(most)
             self.history.add(self.control.used_secs - before, self.session.run.best_secs)
-        if self.session.ended:
-            self.finish()
 
-    def finish(self, reason: str | None = None) -> None:
-        """Confirm the best, and end the task for its own reason or `reason`."""
+    def finish(self, reason: str | None = None, *, race: bool = False) -> None:
+        """Confirm the best, after the final race if `race`, and end the task for its own reason or
+        `reason`."""
         if self.session is None:
             self.end_unbegun(reason or "")
             return
         self._is_finishing = True
+        run, before, checks = self.session.run, self.control.used_secs, len(self.session.run.confirmed)
         with self.control.stopwatch.running():
-            self.report = self.session.finish(reason)
+            self.report = self.session.finish(reason, race=race)
+        if len(run.confirmed) > checks:
+            check_secs = self.control.used_secs - before - run.raced_secs
+            self.end = EndCost(check_secs, run.check_secs, run.raced_secs, run.race_secs)
         self.reason = self.report.stopped_because
         if self.report.best is None and self.error is None:
             late = self.report.out_of_time is not None
@@ -77,6 +91,12 @@ class Task:
         self.reason = reason
         self.error = self.error or TaskError("not_begun", f"it was not begun: {reason}")
         self.state = FAILED
+
+    def reserve_end(self) -> None:
+        """Reserve time for the end of this task, from what the ends of other tasks took."""
+        self.control.reserve_secs = 0.0
+        if self.session is not None and self.best_secs is not None:
+            self.control.reserve_end(self.session.run.check_secs, self.session.run.race_secs)
 
     def fail(self, error: Exception) -> None:
         """Report the error, and confirm the best that was measured before, if possible."""
@@ -104,6 +124,11 @@ class Task:
     def open(self) -> bool:
         """Whether the task may have another turn."""
         return self.state in (WAITING, TUNING)
+
+    @property
+    def search_ended(self) -> bool:
+        """Whether the search of this open task has ended, so that it only needs to be finished."""
+        return self.session is not None and self.session.ended
 
     @property
     def best_secs(self) -> float | None:
@@ -135,6 +160,11 @@ class Task:
         if self.report is not None:
             return int(self.report.trials["total"])
         return self._trials if self.session is None else len(self.session.run.trials)
+
+    @property
+    def measures(self) -> bool:
+        """Whether this run measured a trial of this task, rather than only reusing records."""
+        return self.session is not None and self.session.run.measured_now
 
     @property
     def eta_secs(self) -> float | None:

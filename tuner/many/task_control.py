@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..process.control import Activity, Control, OutOfTime
+from ..process.control import MAX_RESERVED_SHARE, Activity, Control, OutOfTime
+from .costs import TaskCosts
 
 
 @dataclass(slots=True)
@@ -33,12 +34,15 @@ class TaskControl(Control):
     """Controls the run of one task. Its clock advances only while `stopwatch` runs.
 
     An abort of `whole` aborts the task. `others_reserve_secs` is the time that other tasks reserve
-    for their ends.
+    for their ends. The time reserved for the end of this task is expected from `costs`, and
+    includes the final race only if `races`.
     """
 
-    def __init__(self, whole: Control, name: str) -> None:
+    def __init__(self, whole: Control, name: str, costs: TaskCosts) -> None:
         self.stopwatch = Stopwatch(whole.now)
         self.others_reserve_secs = 0.0
+        self.races = False
+        self._costs = costs
         self._whole = whole
 
         def tell(activity: Activity) -> None:
@@ -58,6 +62,13 @@ class TaskControl(Control):
     def left_secs(self) -> float:
         """Seconds of the whole until its time limit, without the reserves of other tasks."""
         return self._whole.left_secs - self.others_reserve_secs
+
+    def reserve_end(self, check_secs: float, race_secs: float = 0.0) -> None:
+        """Reserve time for the end of the task (see `Control.reserve_end`)."""
+        expected_secs = self._costs.checks.expected(check_secs)
+        if self.races and race_secs:
+            expected_secs += self._costs.races.expected(race_secs)
+        self.reserve_secs = min(expected_secs, MAX_RESERVED_SHARE * self.allowed_secs)
 
     @property
     def killed_in_secs(self) -> float:

@@ -15,6 +15,12 @@ from tilewright.schedules.errors import TilewrightError
 from .. import timeouts
 
 
+RESERVE_MARGIN = 1.25
+MAX_RESERVED_SHARE = 0.6
+"""The time reserved for the end of a run is its predicted time times RESERVE_MARGIN, at most
+MAX_RESERVED_SHARE of the budget."""
+
+
 class MeasurementAborted(TilewrightError):  # noqa: N818  # not an error: the abort was requested
     """A measurement ended because `Control.abort` was called. The candidate is not the reason."""
 
@@ -166,6 +172,12 @@ class Control:
         """Return the seconds until `check` raises OutOfTime: `timeouts.RUN_GRACE_SECS` after the
         time limit."""
         return self.left_secs + timeouts.RUN_GRACE_SECS
+
+    def reserve_end(self, check_secs: float, race_secs: float = 0.0) -> None:
+        """Reserve time for the end of the run, of which a full check and a final race are predicted
+        to take these seconds."""
+        most_secs = MAX_RESERVED_SHARE * self.allowed_secs
+        self.reserve_secs = min(RESERVE_MARGIN * (check_secs + race_secs), most_secs)
 
     def may_begin(self) -> bool:
         """Return whether there is time for another candidate before the time that is reserved for

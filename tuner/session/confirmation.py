@@ -25,19 +25,21 @@ FINAL_ROUNDS = 2
 are timed FINAL_ROUNDS times."""
 
 
-def confirm_best(run: TuningRun) -> TuningRecord | None:
+def confirm_best(run: TuningRun, *, race: bool = True) -> TuningRecord | None:
     """Store, promote and return the fastest candidate that passes the full check, or return None.
 
-    After new measurements the finalists are raced. A run without new measurements uses the
-    candidate that an earlier run confirmed.
+    After new measurements the finalists are raced if `race`. A run without new measurements uses
+    the candidate that an earlier run confirmed.
     """
     stored = run.earlier_records()
     checked = run.full_checks(stored)
     contenders = _contenders(run, stored)
     if all(trial.reused for trial in run.trials):
         contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
-    elif not run.options.should_stop():
+    elif race and not run.options.should_stop():
+        start = run.control.used_secs
         contenders = _final_race(run, contenders)
+        run.raced_secs = run.control.used_secs - start
     default = run.trials[0].record.trace_key if run.trials else None
     confirmed = 0
     best: TuningRecord | None = None
@@ -113,7 +115,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
         close.append(default)
     if len(close) < 2:
         return contenders
-    run.reserve(run.check_secs)
+    run.control.reserve_end(run.check_secs)
     secs: dict[bytes, float] = {}
     results: list[MeasureResult] = []
     for number in range(FINAL_ROUNDS):

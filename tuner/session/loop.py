@@ -96,10 +96,10 @@ class TuningLoop:
             self.candidates_of.setdefault(key, []).append(candidate)
             self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
-    def step(self) -> str | None:
-        """Run one batch. Return the reason to stop after it, or None."""
+    def step(self, most: int = MAX_BATCH) -> str | None:
+        """Run one batch of at most `most` trials. Return the reason to stop after it, or None."""
         run = self.run
-        count = min(MAX_BATCH, run.budget.trials - len(run.trials))
+        count = min(MAX_BATCH, most, run.budget.trials - len(run.trials))
         if count <= 0:
             return f"all {run.budget.trials} trials of the budget are done"
         run.control.doing(Activity("proposing", "choosing candidates"))

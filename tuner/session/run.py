@@ -30,6 +30,7 @@ from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
 from .roofline_bound import RooflineBound
+from .stopping_rule import MAX_BATCH
 from .trials import explain
 from .tuning_run import STOPPED, TuningRun
 
@@ -56,26 +57,27 @@ class TuningSession:
         """Whether the budget, the results or an abort end the search."""
         return self._reason is not None or self._aborted is not None
 
-    def step(self) -> None:
-        """Measure one batch. The first step first enters the trials of an earlier process."""
+    def step(self, most: int = MAX_BATCH) -> None:
+        """Measure one batch of at most `most` trials. The first step first enters the trials of an
+        earlier process."""
         try:
             if not self._is_resumed:
                 self._is_resumed = True
                 self._loop.resume()
             self.run.control.pause()
-            self._reason = self._loop.step()
+            self._reason = self._loop.step(most)
         except MeasurementAborted as aborted:
             self._aborted = aborted
 
-    def finish(self, reason: str | None = None) -> TuneReport:
-        """Confirm the best candidate and return the report.
+    def finish(self, reason: str | None = None, *, race: bool = True) -> TuneReport:
+        """Confirm the best candidate, after the final race if `race`, and return the report.
 
         `reason` is the caller's reason to end the search, if the session has none itself.
         """
         run, best = self.run, None
         if self._aborted is None:
             try:
-                best = self._confirmed()
+                best = self._confirmed(race)
             except MeasurementAborted as aborted:
                 self._aborted = aborted
         why = self._reason or reason or STOPPED
@@ -91,12 +93,12 @@ class TuningSession:
             return report
         return replace(report, out_of_time=_out_of_time_document(run, self._aborted))
 
-    def _confirmed(self) -> TuningRecord | None:
+    def _confirmed(self, race: bool) -> TuningRecord | None:
         control = self.run.control
         if not self.run.trials and not control.may_begin():
             raise control.out_of_time()
         control.pause()
-        return confirm_best(self.run)
+        return confirm_best(self.run, race=race)
 
 
 def run_session(

@@ -25,11 +25,6 @@ PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
 RACE_RUNS, RACE_COMPILES = 10, 6
 """Predicted cost of a final race, in runs and compilations of the fastest candidate."""
 
-RESERVE_MARGIN = 1.25
-MAX_RESERVED_SHARE = 0.6
-"""The time reserved for the end of a run is its predicted time times RESERVE_MARGIN, at most
-MAX_RESERVED_SHARE of the budget."""
-
 STOPPED = "stopped on request"
 
 
@@ -67,6 +62,8 @@ class TuningRun:
     race_secs: float = 0.0
     check_secs: float = 0.0
     """Predicted time of the final race, and of the full check of the fastest candidate so far."""
+    raced_secs: float = 0.0
+    """Measured time of the final race."""
     _lap: float = 0.0
     _lap_waited: float = 0.0
     _batch_secs: float = 0.0
@@ -128,12 +125,7 @@ class TuningRun:
         run_secs = result.verify_secs + result.measure_secs
         self.race_secs = RACE_RUNS * run_secs + RACE_COMPILES * result.compile_secs
         self.check_secs = self.measurer.confirm_secs(result) + result.compile_secs  # and files
-        self.reserve(self.race_secs + self.check_secs)
-
-    def reserve(self, secs: float) -> None:
-        """Reserve `secs` of the budget for the end of the run, within limits."""
-        most_secs = MAX_RESERVED_SHARE * self.control.allowed_secs
-        self.control.reserve_secs = min(RESERVE_MARGIN * secs, most_secs)
+        self.control.reserve_end(self.check_secs, self.race_secs)
 
     # -- the trials of the run
 
