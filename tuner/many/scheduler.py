@@ -51,6 +51,8 @@ class Scheduler:
     outside: OutsideErrors
     on_event: Callable[[ManyEvent], None]
     _eta_secs: float | None = field(default=None, init=False)
+    _ending: Task | None = field(default=None, init=False)
+    """The task whose full check runs beside the turns of other tasks."""
 
     def run(self) -> str:
         """Run all tasks, and return the reason why the whole ended."""
@@ -61,6 +63,7 @@ class Scheduler:
                 reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
             for task in sorted(self._open, key=_weighted_secs, reverse=True):
                 self._end(task, reason)
+            self._finish_ending()
             return reason or self._all_ended()
         finally:
             for task in self.tasks:
@@ -84,7 +87,7 @@ class Scheduler:
 
     @property
     def _begun(self) -> list[Task]:
-        """The open tasks that had a turn."""
+        """The tasks that had a turn and have no result yet."""
         return [task for task in self.tasks if task.state == TUNING]
 
     def _over(self) -> str | None:
@@ -101,7 +104,7 @@ class Scheduler:
         is_first = len(waiting) == len(self.tasks)
         if waiting and (is_first or self._unreserved_secs() > self._secs_of(1)):
             return waiting[0]
-        return max(self._begun, key=lambda task: task.gain, default=None)
+        return max((t for t in self._begun if t.open), key=lambda task: task.gain, default=None)
 
     def _first_block(self) -> int:
         """Return the largest number of trials of a first block: one, unless the time suffices for
@@ -128,6 +131,18 @@ class Scheduler:
             task.reserve_end()
         return sum(task.control.reserve_secs for task in self._begun if task is not but)
 
+    def _needs_check(self, task: Task) -> bool:
+        """Return whether `task` is checked in full after its first block, because a time budget
+        must be divided and no full check of this run has shown yet how long one takes."""
+        session = task.session
+        return (
+            session is not None
+            and session.run.check_secs > 0.0
+            and self.control.allowed_secs < inf
+            and len(self.tasks) > 1
+            and not self.costs.checks.measured
+        )
+
     def _is_race_worth(self, task: Task, total_secs: float) -> bool:
         """Return whether a final race promises more than `WORTH_PER_SEC` of the total per
         second."""
@@ -149,9 +164,13 @@ class Scheduler:
         self._guarded(task, lambda: task.step(self.open_session, most))
         if first and task.history.costs and task.measures:
             self.costs.blocks.append(task.history.costs[0])
+        self._finish_ending()
         if task.search_ended:
             self._end(task, None)
             return
+        if first and self._needs_check(task):
+            self._guarded(task, task.check_fastest)
+            self._learn_end(task)
         if task.open and self.control.allowed_secs == inf:
             worth = WORTH_PER_SEC * self._total_secs()
             task.quiet_batches = 0 if task.gain >= worth else task.quiet_batches + 1
@@ -169,13 +188,26 @@ class Scheduler:
             own_secs = self.costs.races.expected(task.session.run.race_secs)
             left_secs = self.control.left_secs - others_secs - task.control.reserve_secs
             race = not self._waiting and left_secs > own_secs
-        self._guarded(task, lambda: task.finish(reason, race=race))
+        begun: list[bool] = []
+        self._guarded(task, lambda: begun.append(task.begin_finish(reason, race=race)))
+        self._finish_ending()
+        self._ending = task
+        if not any(begun):
+            self._finish_ending()
+
+    def _finish_ending(self) -> None:
+        """Wait for the full check that runs, if there is one."""
+        task, self._ending = self._ending, None
+        if task is None:
+            return
+        if task.report is None and task.error is None:
+            self._guarded(task, task.finish)
         self._learn_end(task)
         self._report(task)
 
     def _learn_end(self, task: Task) -> None:
-        """Learn from the end of a task whose best was checked in this run."""
-        end = task.end
+        """Learn from a full check of a task."""
+        end, task.end = task.end, None
         if end is not None and task.best_secs is not None:
             self.costs.checks.add(end.check_secs, end.predicted_check_secs)
             if end.race_secs:

@@ -51,6 +51,9 @@ class Task:
     end: EndCost | None = None
     state: str = WAITING
     _is_finishing: bool = False
+    _given_reason: str | None = None
+    _end_began: float = 0.0
+    _checks_before: int = 0
     _trials: int = 0
     _closing: ExitStack = field(default_factory=ExitStack)
 
@@ -66,18 +69,37 @@ class Task:
             self.session.step(most)
             self.history.add(self.control.used_secs - before, self.session.run.best_secs)
 
-    def finish(self, reason: str | None = None, *, race: bool = False) -> None:
-        """Confirm the best, after the final race if `race`, and end the task for its own reason or
-        `reason`."""
+    def check_fastest(self) -> None:
+        """Check the fastest candidate so far in full."""
         if self.session is None:
-            self.end_unbegun(reason or "")
             return
-        self._is_finishing = True
-        run, before, checks = self.session.run, self.control.used_secs, len(self.session.run.confirmed)
+        run, before, checks = self.session.run, self.control.used_secs, self._checks
         with self.control.stopwatch.running():
-            self.report = self.session.finish(reason, race=race)
-        if len(run.confirmed) > checks:
-            check_secs = self.control.used_secs - before - run.raced_secs
+            self.session.check_fastest()
+        if self._checks > checks:
+            self.end = EndCost(self.control.used_secs - before, run.check_secs, 0.0, 0.0)
+
+    def begin_finish(self, reason: str | None = None, *, race: bool = False) -> bool:
+        """Begin to confirm the best, after the final race if `race`, and to end the task for its
+        own reason or `reason`. Return whether a full check runs, during which other tasks may have
+        turns."""
+        self._given_reason, self._is_finishing = reason, True
+        self._end_began, self._checks_before = self.control.used_secs, self._checks
+        if self.session is None:
+            return False
+        with self.control.stopwatch.running():
+            return self.session.begin_finish(race=race)
+
+    def finish(self) -> None:
+        """Wait until the best is confirmed, and end the task."""
+        if self.session is None:
+            self.end_unbegun(self._given_reason or "")
+            return
+        run = self.session.run
+        with self.control.stopwatch.running():
+            self.report = self.session.finish(self._given_reason)
+        if len(run.confirmed) > self._checks_before:
+            check_secs = self.control.used_secs - self._end_began - run.raced_secs
             self.end = EndCost(check_secs, run.check_secs, run.raced_secs, run.race_secs)
         self.reason = self.report.stopped_because
         if self.report.best is None and self.error is None:
@@ -104,7 +126,8 @@ class Task:
         self.reason = self.error.message
         if self.best_secs is not None and not self._is_finishing:
             try:
-                self.finish(f"stopped: {self.error.message}")
+                self.begin_finish(f"stopped: {self.error.message}")
+                self.finish()
             except Exception as second:  # noqa: BLE001  # the first error is reported
                 self.error = TaskError(self.error.code, f"{self.error.message}; then {second}")
         if self.report is None:
@@ -123,7 +146,12 @@ class Task:
     @property
     def open(self) -> bool:
         """Whether the task may have another turn."""
-        return self.state in (WAITING, TUNING)
+        return self.state in (WAITING, TUNING) and not self._is_finishing
+
+    @property
+    def _checks(self) -> int:
+        """The number of full checks in this run."""
+        return 0 if self.session is None else len(self.session.run.confirmed)
 
     @property
     def search_ended(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from ..process.control import Control
 from ..process.environment import openmp_environment
 from ..process.host import cpu_affinity
 from .checking.batch import Batch
-from .checking.full_check import check_in_full, predicted_secs
+from .checking.full_check import begin_full_check, predicted_secs
 from .checking.limits import TimeLimits, refuse_too_large, runner_bytes
 from .checking.objects import MeasuredObjects
 from .checking.processes import Processes
 from .checking.runner_client import RunnerClient
+from .checking.running_check import RunningCheck
 from .protocol import MeasureRequest, OnResult
 
 _CHECK_SHARE = 0.25  # fraction of a run's time budget that the reference of a full check may use
@@ -82,7 +84,7 @@ class LocalMeasurer:
     `MeasureSettings.check_secs`. Entering the context starts all processes, without waiting for
     them. Several measurers of one target may share the compile workers `pool`, which the caller
     ends; only one of them measures at a time. `on_use` is called before a measurer needs its
-    runner.
+    runner, and `on_timing` before it times a kernel.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class LocalMeasurer:
         settings: MeasureSettings | None = None,
         pool: CompilePool | None = None,
         on_use: Callable[[LocalMeasurer], None] = lambda measurer: None,
+        on_timing: Callable[[LocalMeasurer], None] = lambda measurer: None,
     ) -> None:
         backend = backend_for(target)
         backend.refuse_foreign(target)
@@ -108,6 +111,7 @@ class LocalMeasurer:
         self._owns_pool = pool is None
         self._pool = compile_pool(target, settings) if pool is None else pool
         self._on_use = on_use
+        self._check: RunningCheck | MeasureResult | None = None
         self._runner = RunnerClient(
             {
                 "cases": settings.cases,
@@ -129,6 +133,7 @@ class LocalMeasurer:
             overlaps=_overlaps(target),
             final_secs=settings.final_secs,
             lock_path=settings.lock_path,
+            on_timing=partial(on_timing, self),
         )
 
     def __enter__(self) -> LocalMeasurer:
@@ -140,6 +145,7 @@ class LocalMeasurer:
     def __exit__(self, *exc: object) -> None:
         if self._owns_pool:
             self._pool.close()
+        self._end_check()
         self._runner.close()
         self._objects.drop()
 
@@ -152,6 +158,16 @@ class LocalMeasurer:
     def runner_bytes(self) -> int:
         """The memory of the runner process, about; 0 without one."""
         return runner_bytes(self._workload) if self._runner.running else 0
+
+    @property
+    def checks(self) -> bool:
+        """Whether a full check runs beside the work of the caller."""
+        return isinstance(self._check, RunningCheck) and self._check.running
+
+    def settle(self) -> None:
+        """Wait for the end of a full check that runs beside the work of the caller."""
+        if isinstance(self._check, RunningCheck):
+            self._check.settle()
 
     def rest(self) -> None:
         """End the runner process, which starts again with the next candidate."""
@@ -190,8 +206,31 @@ class LocalMeasurer:
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Build twice in new processes, compare the object files with the measured one, and check
         in full (see `Measurer.confirm`)."""
+        try:
+            check = self._check or self._begin_check(request)
+            return check.result() if isinstance(check, RunningCheck) else check
+        finally:
+            self._end_check()
+
+    def begin_confirm(self, request: MeasureRequest) -> bool:
+        """Begin `confirm`, and return when only cases are left that are not timed (see
+        `ConfirmsBeside`)."""
+        try:
+            check = self._begin_check(request)
+            return isinstance(check, RunningCheck) and check.leave()
+        except BaseException:
+            self._end_check()
+            raise
+
+    def _begin_check(self, request: MeasureRequest) -> RunningCheck | MeasureResult:
         self._on_use(self)
-        return check_in_full(self._processes, self._objects, request)
+        self._check = begin_full_check(self._processes, self._objects, request)
+        return self._check
+
+    def _end_check(self) -> None:
+        check, self._check = self._check, None
+        if isinstance(check, RunningCheck):
+            check.close()
 
     def confirm_secs(self, result: MeasureResult) -> float:
         """Return the predicted seconds of `confirm` (see `PredictsCheck`)."""

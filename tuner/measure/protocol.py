@@ -93,6 +93,17 @@ class PredictsCheck(Protocol):
         ...
 
 
+@runtime_checkable
+class ConfirmsBeside(Protocol):
+    """A measurer whose full check can run while its caller does other work."""
+
+    def begin_confirm(self, request: MeasureRequest) -> bool:
+        """Begin `confirm`: do what has to run alone, which is everything that is timed. Return
+        whether the rest is running now. The next call is `confirm` for the same request, which
+        waits for the result."""
+        ...
+
+
 class MeasurerFactory(Protocol):
     """A factory that opens a measurer for a workload on a target."""
 

@@ -41,6 +41,7 @@ class SharedLocal:
             settings=self._settings,
             pool=self._pool,
             on_use=self._used,
+            on_timing=self._alone,
         )
 
     def __enter__(self) -> SharedLocal:
@@ -51,7 +52,16 @@ class SharedLocal:
             self._pool.close()
 
     def _used(self, measurer: LocalMeasurer) -> None:
-        idle = [one for one in self._running if one is not measurer and one.runner_bytes]
-        while sum(one.runner_bytes for one in idle) > self._bytes:
-            idle.pop(0).rest()
-        self._running = [*idle, measurer]
+        others = [one for one in self._running if one is not measurer and one.runner_bytes]
+        idle = [one for one in others if not one.checks]
+        while idle and sum(one.runner_bytes for one in others) > self._bytes:
+            resting = idle.pop(0)
+            resting.rest()
+            others.remove(resting)
+        self._running = [*others, measurer]
+
+    def _alone(self, measurer: LocalMeasurer) -> None:
+        """Wait for the full checks of other measurers, because `measurer` times a kernel now."""
+        for one in self._running:
+            if one is not measurer:
+                one.settle()

@@ -14,7 +14,6 @@ from tilewright.schedules.errors import TilewrightError
 
 from .. import timeouts
 
-
 RESERVE_MARGIN = 1.25
 MAX_RESERVED_SHARE = 0.6
 """The time reserved for the end of a run is its predicted time times RESERVE_MARGIN, at most

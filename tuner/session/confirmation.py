@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 
-from ..measure.protocol import MeasureRequest
+from ..measure.protocol import ConfirmsBeside, MeasureRequest
 from ..process.control import OutOfTime
 from .tuning_run import TuningRun
 
@@ -25,38 +25,59 @@ FINAL_ROUNDS = 2
 are timed FINAL_ROUNDS times."""
 
 
-def confirm_best(run: TuningRun, *, race: bool = True) -> TuningRecord | None:
-    """Store, promote and return the fastest candidate that passes the full check, or return None.
+class Confirmation:
+    """The confirmation of a run's best candidate.
 
     After new measurements the finalists are raced if `race`. A run without new measurements uses
-    the candidate that an earlier run confirmed.
+    the candidate that an earlier run confirmed. With a measurer that confirms beside other work, the caller may do other work between `begin`
+    and `finish`.
     """
-    stored = run.earlier_records()
-    checked = run.full_checks(stored)
-    contenders = _contenders(run, stored)
-    if all(trial.reused for trial in run.trials):
-        contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
-    elif race and not run.options.should_stop():
-        start = run.control.used_secs
-        contenders = _final_race(run, contenders)
-        run.raced_secs = run.control.used_secs - start
-    default = run.trials[0].record.trace_key if run.trials else None
-    confirmed = 0
-    best: TuningRecord | None = None
-    for record in contenders:
-        known = checked.get(record.trace_key)
-        if known is None:
-            if confirmed >= MAX_FULL_CHECKS and record.trace_key != default:
-                continue
-            confirmed += 1
-            known = checked[record.trace_key] = confirm(run, record)
-        if known.result.ok:
-            best = known
-            break
-    run.rejected = _failed(checked)
-    if best is not None:
-        run.sink.promote(best)
-    return best
+
+    def __init__(self, run: TuningRun, *, race: bool = True) -> None:
+        self._run = run
+        stored = run.earlier_records()
+        self._checked = run.full_checks(stored)
+        self._contenders = _contenders(run, stored)
+        if all(trial.reused for trial in run.trials):
+            checked = self._checked
+            self._contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
+        elif race and not run.options.should_stop():
+            start = run.control.used_secs
+            self._contenders = _final_race(run, self._contenders)
+            run.raced_secs = run.control.used_secs - start
+
+    def begin(self) -> bool:
+        """Begin the full check of the fastest candidate. Return whether it runs now; `finish` waits
+        for its result."""
+        first = next(iter(self._contenders), None)
+        measurer = self._run.measurer
+        if first is None or first.trace_key in self._checked:
+            return False
+        if not isinstance(measurer, ConfirmsBeside):
+            return False
+        return measurer.begin_confirm(MeasureRequest(first.trial, self._run.trace_of(first)))
+
+    def finish(self) -> TuningRecord | None:
+        """Store, promote and return the fastest candidate that passes the full check, or return
+        None."""
+        run, checked = self._run, self._checked
+        default = run.trials[0].record.trace_key if run.trials else None
+        confirmed = 0
+        best: TuningRecord | None = None
+        for record in self._contenders:
+            known = checked.get(record.trace_key)
+            if known is None:
+                if confirmed >= MAX_FULL_CHECKS and record.trace_key != default:
+                    continue
+                confirmed += 1
+                known = checked[record.trace_key] = confirm(run, record)
+            if known.result.ok:
+                best = known
+                break
+        run.rejected = _failed(checked)
+        if best is not None:
+            run.sink.promote(best)
+        return best
 
 
 def confirmed_before(run: TuningRun) -> TuningRecord | None:

@@ -9,10 +9,10 @@ propose them again.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from tilewright.schedules.full_checks import timings_of
-from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
@@ -24,7 +24,7 @@ from ..search.base import SearchGoal
 from ..search.related import related_trials
 from ..search.strategies import make_strategy
 from . import summary
-from .confirmation import confirm_best, confirmed_before
+from .confirmation import Confirmation, confirm, confirmed_before
 from .database_model import ModelInUse, model_in_use
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
@@ -49,6 +49,7 @@ class TuningSession:
         self._loop = TuningLoop(run, goal, run.space.target, run.reusable_records())
         self._reason: str | None = None
         self._aborted: MeasurementAborted | None = None
+        self._confirmation: Confirmation | None = None
         self._is_resumed = False
         run.charge_phase("start")
 
@@ -69,15 +70,45 @@ class TuningSession:
         except MeasurementAborted as aborted:
             self._aborted = aborted
 
-    def finish(self, reason: str | None = None, *, race: bool = True) -> TuneReport:
-        """Confirm the best candidate, after the final race if `race`, and return the report.
+    def check_fastest(self) -> None:
+        """Check the fastest candidate so far in full now, if there is one. The end of the run does
+        not repeat the check."""
+        timed = [trial for trial in self.run.trials if trial.record.result.ok]
+        fastest = min(timed, key=lambda t: t.record.result.run_secs_estimate or inf, default=None)
+        if fastest is None or fastest.key in self.run.confirmed:
+            return
+        try:
+            confirm(self.run, fastest.record)
+        except MeasurementAborted as aborted:
+            self._aborted = aborted
+
+    def begin_finish(self, *, race: bool = True) -> bool:
+        """Begin to confirm the best candidate, after the final race if `race`. Return whether a
+        full check runs now, during which the caller may do other work; `finish` waits for it."""
+        if self._aborted is not None:
+            return False
+        control = self.run.control
+        try:
+            if not self.run.trials and not control.may_begin():
+                raise control.out_of_time()
+            control.pause()
+            self._confirmation = Confirmation(self.run, race=race)
+            return self._confirmation.begin()
+        except MeasurementAborted as aborted:
+            self._aborted = aborted
+            return False
+
+    def finish(self, reason: str | None = None) -> TuneReport:
+        """Confirm the best candidate and return the report.
 
         `reason` is the caller's reason to end the search, if the session has none itself.
         """
         run, best = self.run, None
-        if self._aborted is None:
+        if self._confirmation is None:
+            self.begin_finish()
+        if self._confirmation is not None and self._aborted is None:
             try:
-                best = self._confirmed(race)
+                best = self._confirmation.finish()
             except MeasurementAborted as aborted:
                 self._aborted = aborted
         why = self._reason or reason or STOPPED
@@ -92,13 +123,6 @@ class TuningSession:
         if not isinstance(self._aborted, OutOfTime):
             return report
         return replace(report, out_of_time=_out_of_time_document(run, self._aborted))
-
-    def _confirmed(self, race: bool) -> TuningRecord | None:
-        control = self.run.control
-        if not self.run.trials and not control.may_begin():
-            raise control.out_of_time()
-        control.pause()
-        return confirm_best(self.run, race=race)
 
 
 def run_session(

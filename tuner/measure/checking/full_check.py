@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import Any
-
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
 from ... import timeouts
 from ...compiling.pool import Compiled
 from ...process.control import Activity
 from ..protocol import MeasureRequest
-from .limits import CONFIRM_SECS, full_check_secs, most_full_check_secs
+from .limits import CONFIRM_SECS, full_check_secs
 from .objects import MeasuredObjects, sha256
 from .processes import Processes
 from .requests import checked_in_full, full_check_calls
+from .running_check import RunningCheck
 
 
-def check_in_full(
+def begin_full_check(
     processes: Processes, objects: MeasuredObjects, request: MeasureRequest
-) -> MeasureResult:
-    """Build twice in new processes, compare the object files with the measured one, and check in
-    full (`requests.checked_in_full`)."""
+) -> RunningCheck | MeasureResult:
+    """Build twice in new processes, compare the object files with the measured one, and submit the
+    full check (`requests.checked_in_full`). Return the result of a candidate that fails before."""
     what = f"the full check of trial {request.trial}"
-    control, runner = processes.control, processes.runner
+    control = processes.control
     processes.doing(Activity("full check", f"building twice in new processes for {what}"))
     document = processes.document_of(request.trace)
     first, second = processes.pool.fresh(document, builds=2, look=control.check)
@@ -40,15 +38,12 @@ def check_in_full(
         )
     processes.until_open()
     _submit(processes, first, request)
-    try:
-        return processes.result(first, _answer(processes, what))
-    finally:
-        if runner.busy:  # a check is still running, and its result is not needed
-            runner.close()
+    predicted = predicted_secs(processes, processes.limits.usual_result())
+    return RunningCheck(processes, first, what, predicted)
 
 
 def predicted_secs(processes: Processes, result: MeasureResult) -> float:
-    """Return the predicted seconds of `check_in_full` for a candidate with this result: two builds
+    """Return the predicted seconds of a full check of a candidate with this result: two builds
     in new processes, and the check."""
     runner = processes.runner
     most_secs = float(runner.document.get("check_secs", timeouts.REFERENCE_SECS))
@@ -64,34 +59,3 @@ def _submit(processes: Processes, built: Compiled, request: MeasureRequest) -> N
     }
     deadline_secs = full_check_calls(job) * processes.limits.deadline_secs(built.threads)
     processes.runner.submit(job, built.object_bytes, deadline_secs, op="check")
-
-
-def _answer(processes: Processes, what: str) -> dict[str, Any]:
-    """Return the answer of the full check that is running.
-
-    The machine's lock is held from the first case on. It is released between two cases if another
-    run needs it.
-    """
-    control, runner = processes.control, processes.runner
-    start = control.clock()
-    predicted = predicted_secs(processes, processes.limits.usual_result())
-    most_secs = most_full_check_secs(predicted)
-    held, holds = ExitStack(), False
-
-    def on_note(note: dict[str, Any]) -> None:
-        nonlocal holds
-        processes.doing(Activity("full check", what, note["case"], note["of"], predicted))
-        control.check()
-        if control.is_wanted():
-            held.close()
-            holds = False
-            with runner.in_background():
-                control.pause()
-        if not holds:
-            held.enter_context(processes.machine())
-            holds = True
-
-    processes.doing(Activity("full check", what, predicted_secs=predicted))
-    runner.on_note = on_note
-    with held:
-        return processes.answer(lambda: processes.end_late(start, most_secs))

@@ -35,6 +35,8 @@ class Processes:
     final_secs: float
     lock_path: Path | None
     """None means the machine's lock."""
+    on_timing: Callable[[], None] = lambda: None
+    """Called before the machine's lock is acquired."""
     control: Control = field(default_factory=Control)
     costs: list[dict[str, float]] = field(default_factory=list)
     """The seconds that each checked kernel took, by part of the work."""
@@ -93,6 +95,7 @@ class Processes:
                 self.control.waiting(text)
 
         self.control.check()
+        self.on_timing()
         with ExitStack() as held:
             with self.control.locked_out():
                 held.enter_context(machine_lock(self.lock_path, on_wait=on_wait))
