@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from math import inf, nan
 from typing import Any
 
@@ -381,3 +382,118 @@ def test_the_clock_of_a_task_stands_while_others_run() -> None:
     report = run(machine, [ManyEntry(SMALL), ManyEntry(OTHER)])
     own = [task.report.wall_secs for task in report.tasks if task.report is not None]
     assert sum(own) == pytest.approx(report.wall_secs)
+
+
+# -- a time budget that is short for its tasks
+
+LAYERS = [parse_workload(f"matmul:M={8 * n},N=16,K=8") for n in range(1, 17)]
+
+
+@dataclass
+class Slow(Machine):
+    """A machine on which the beginning and the end of a task cost more than a trial. `predicted` is
+    the predicted time of a full check over its time."""
+
+    begin_secs: float = 0.7
+    trial_secs: float = 0.1
+    check_secs: float = 1.5
+    predicted: float = 2.0
+    confirmed: list[str] = field(default_factory=list)
+
+    def __call__(self, workload: Workload, target: Target, seed: int) -> Scripted:
+        self.secs += self.begin_secs
+        answer = self.answers.get(workload.key, falling)
+
+        def timed(request: MeasureRequest) -> MeasureResult:
+            self.secs += self.trial_secs
+            if not request.compared:
+                self.order.append(workload.key)
+            return replace(answer(request), measure_secs=self.trial_secs)
+
+        def checked(request: MeasureRequest) -> MeasureResult:
+            self.secs += self.check_secs
+            self.confirmed.append(workload.key)
+            return answer(request)
+
+        self.opened[workload.key] = Predicting(timed, checked, check_secs=self.predicted_secs)
+        return self.opened[workload.key]
+
+    @property
+    def predicted_secs(self) -> float:
+        return self.predicted * self.check_secs
+
+
+@dataclass
+class Predicting(Scripted):
+    """A scripted measurer that predicts the time of its full check."""
+
+    check_secs: float = 0.0
+
+    def confirm_secs(self, result: MeasureResult) -> float:
+        return self.check_secs
+
+
+def slow_run(machine: Slow, seconds: float | None, count: int = 16) -> ManyReport:
+    entries = [ManyEntry(w, weight=20.0 - n) for n, w in enumerate(LAYERS[:count])]
+    return run(machine, entries, budget=Budget(trials=64, seconds=seconds))
+
+
+@pytest.mark.parametrize("predicted", [0.4, 1.0, 2.0])
+def test_every_task_gets_a_best_although_checks_are_badly_predicted(predicted: float) -> None:
+    machine = Slow(predicted=predicted)
+    report = slow_run(machine, 60.0)
+    assert report.complete
+    assert 50.0 < machine.secs < 61.0
+    assert len({key for key, _ in islice(groupby(machine.order), 16)}) == len(LAYERS)
+
+
+def test_no_task_has_a_second_block_before_all_have_a_first_choice() -> None:
+    machine = Slow()
+    assert slow_run(machine, 45.0).complete
+    assert len({key for key, _ in islice(groupby(machine.order), 16)}) == len(LAYERS)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 8.0, 14.0, 25.0])
+def test_a_budget_for_some_serves_the_most_work_and_says_so_of_the_rest(seconds: float) -> None:
+    machine = Slow()
+    report = slow_run(machine, seconds)
+    by_work = sorted(
+        report.tasks,
+        key=lambda t: t.weight * next(w.flops for w in LAYERS if w.key == t.workload_key),
+        reverse=True,
+    )
+    served = [task.best is not None for task in by_work]
+    assert served == sorted(served, reverse=True)
+    assert served.count(True) >= (seconds - 1.5) // 3.0
+    assert machine.secs <= seconds + 0.5
+    for task in by_work[served.count(True) :]:
+        assert task.trials == 0
+        assert task.error is not None
+        assert task.error.code == "not_begun"
+        assert f"{seconds:g} s" in task.error.message
+
+
+def test_a_task_that_needs_most_of_the_budget_does_not_take_it_all() -> None:
+    machine = Slow(answers={LAYERS[-1].key: refuse})
+    report = slow_run(machine, 20.0, count=4)
+    assert report.complete
+    machine = Slow()
+    assert slow_run(machine, 20.0, count=1).complete
+
+
+def test_with_seconds_a_light_task_goes_on_and_without_it_ends() -> None:
+    def light_trials(seconds: float | None) -> int:
+        machine = Slow(answers={SMALL.key: constant, OTHER.key: falling})
+        entries = [ManyEntry(SMALL, 1e6), ManyEntry(OTHER, 1e-3)]
+        run(machine, entries, budget=Budget(trials=48, seconds=seconds))
+        return machine.order.count(OTHER.key)
+
+    assert light_trials(500.0) == 48
+    assert light_trials(None) < 48
+
+
+def test_a_race_that_is_not_worth_its_time_is_not_run() -> None:
+    machine = Slow(trial_secs=1.0, answers=dict.fromkeys((w.key for w in LAYERS), constant))
+    slow_run(machine, None)
+    raced = [key for key, one in machine.opened.items() if one.raced]
+    assert len(raced) < len(LAYERS)

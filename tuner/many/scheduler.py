@@ -57,17 +57,28 @@ class Scheduler:
     def run(self) -> str:
         """Run all tasks, and return the reason why the whole ended."""
         try:
-            while (reason := self._over()) is None and (task := self._next()) is not None:
-                self._turn(task)
-            if reason is None and self._waiting:
-                reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
-            for task in sorted(self._open, key=_weighted_secs, reverse=True):
+            reason = self._turns_and_ends()
+            while reason is not None and self._over() is None and self._serves_next:
+                reason = self._turns_and_ends()  # the ends left time for another task
+            for task in self._waiting:
                 self._end(task, reason)
-            self._finish_ending()
             return reason or self._all_ended()
         finally:
             for task in self.tasks:
                 task.close()
+
+    def _turns_and_ends(self) -> str | None:
+        """Give tasks turns while there is time, and end them. Return why there are no more turns,
+        or None if every task has ended."""
+        while (reason := self._over()) is None and (task := self._next()) is not None:
+            self._turn(task)
+        if reason is None and self._waiting:
+            reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
+        for task in sorted(self._begun, key=_weighted_secs, reverse=True):
+            if task.open:
+                self._end(task, reason)
+        self._finish_ending()
+        return reason
 
     def on_trial(self, task: Task, event: TrialEvent) -> None:
         """Report one trial of a task."""
@@ -100,11 +111,18 @@ class Scheduler:
 
     def _next(self) -> Task | None:
         """Return the task of the next turn, or None if no turn is left."""
-        waiting = self._waiting
-        is_first = len(waiting) == len(self.tasks)
-        if waiting and (is_first or self._unreserved_secs() > self._secs_of(1)):
-            return waiting[0]
+        if self._serves_next:
+            return self._waiting[0]
         return max((t for t in self._begun if t.open), key=lambda task: task.gain, default=None)
+
+    @property
+    def _serves_next(self) -> bool:
+        """Whether a task waits, and the time suffices for its first choice and its end. The first
+        task of all is always served."""
+        waiting = self._waiting
+        if len(waiting) == len(self.tasks):
+            return True
+        return bool(waiting) and self._unreserved_secs() > self._secs_of(1)
 
     def _first_block(self) -> int:
         """Return the largest number of trials of a first block: one, unless the time suffices for
@@ -113,6 +131,10 @@ class Scheduler:
         return MAX_BATCH if self._unreserved_secs() > needed else 1
 
     # -- time
+
+    @property
+    def _has_limit(self) -> bool:
+        return self.control.allowed_secs < inf
 
     def _unreserved_secs(self) -> float:
         """Return the time without the ends of the begun tasks."""
@@ -138,15 +160,15 @@ class Scheduler:
         return (
             session is not None
             and session.run.check_secs > 0.0
-            and self.control.allowed_secs < inf
+            and self._has_limit
             and len(self.tasks) > 1
             and not self.costs.checks.measured
         )
 
     def _is_race_worth(self, task: Task, total_secs: float) -> bool:
-        """Return whether a final race promises more than `WORTH_PER_SEC` of the total per
-        second."""
-        if task.session is None:
+        """Return whether a final race promises more than `WORTH_PER_SEC` of the total per second.
+        The first choice of a task that waits for a share of the budget promises more."""
+        if task.session is None or task.trials < 2 or (self._has_limit and self._waiting):
             return False
         cost_secs = self.costs.races.expected(task.session.run.race_secs)
         return RACE_GAIN * _weighted_secs(task) >= WORTH_PER_SEC * total_secs * cost_secs
@@ -162,7 +184,7 @@ class Scheduler:
         first = task.state == WAITING
         most = self._first_block() if first else MAX_BATCH
         self._guarded(task, lambda: task.step(self.open_session, most))
-        if first and task.history.costs and task.measures:
+        if most > 1 and first and task.history.costs and task.measures:
             self.costs.blocks.append(task.history.costs[0])
         self._finish_ending()
         if task.search_ended:
@@ -171,7 +193,7 @@ class Scheduler:
         if first and self._needs_check(task):
             self._guarded(task, task.check_fastest)
             self._learn_end(task)
-        if task.open and self.control.allowed_secs == inf:
+        if task.open and not self._has_limit:
             worth = WORTH_PER_SEC * self._total_secs()
             task.quiet_batches = 0 if task.gain >= worth else task.quiet_batches + 1
             if task.quiet_batches >= QUIET_BATCHES:
@@ -184,10 +206,10 @@ class Scheduler:
         budget has time left for it."""
         others_secs = self._reserved_secs(but=task)
         race = task.control.races
-        if not race and task.session is not None and self.control.allowed_secs < inf:
+        if not race and task.session is not None and self._has_limit and not self._waiting:
             own_secs = self.costs.races.expected(task.session.run.race_secs)
             left_secs = self.control.left_secs - others_secs - task.control.reserve_secs
-            race = not self._waiting and left_secs > own_secs
+            race = left_secs > own_secs
         begun: list[bool] = []
         self._guarded(task, lambda: begun.append(task.begin_finish(reason, race=race)))
         self._finish_ending()

@@ -63,10 +63,10 @@ class TaskControl(Control):
         """Seconds of the whole until its time limit, without the reserves of other tasks."""
         return self._whole.left_secs - self.others_reserve_secs
 
-    def reserve_end(self, check_secs: float, race_secs: float = 0.0) -> None:
+    def reserve_end(self, check_secs: float, race_secs: float | None = None) -> None:
         """Reserve time for the end of the task (see `Control.reserve_end`)."""
         expected_secs = self._costs.checks.expected(check_secs)
-        if self.races and race_secs:
+        if self.races and race_secs is not None:
             expected_secs += self._costs.races.expected(race_secs)
         self.reserve_secs = min(expected_secs, MAX_RESERVED_SHARE * self.allowed_secs)
 

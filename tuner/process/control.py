@@ -172,11 +172,11 @@ class Control:
         time limit."""
         return self.left_secs + timeouts.RUN_GRACE_SECS
 
-    def reserve_end(self, check_secs: float, race_secs: float = 0.0) -> None:
-        """Reserve time for the end of the run, of which a full check and a final race are predicted
-        to take these seconds."""
+    def reserve_end(self, check_secs: float, race_secs: float | None = None) -> None:
+        """Reserve time for the end of the run: a full check, and a final race unless `race_secs` is
+        None, are predicted to take these seconds."""
         most_secs = MAX_RESERVED_SHARE * self.allowed_secs
-        self.reserve_secs = min(RESERVE_MARGIN * (check_secs + race_secs), most_secs)
+        self.reserve_secs = min(RESERVE_MARGIN * (check_secs + (race_secs or 0.0)), most_secs)
 
     def may_begin(self) -> bool:
         """Return whether there is time for another candidate before the time that is reserved for
