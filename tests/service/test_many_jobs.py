@@ -140,6 +140,8 @@ def test_a_check_creates_nothing(api: TestClient) -> None:
     [
         ({"workloads": []}, "/workloads", "1 to 200"),
         ({"workloads": [MATMUL] * 201}, "/workloads", "1 to 200"),
+        ({"workloads": [MATMUL] * 2000}, "/workloads", "1 to 200"),
+        ({"workloads": [{"workload": MATMUL, "weight": -1}]}, "/workloads/0/weight", "above 0"),
         ({"workloads": [MATMUL, "nope:M=1"]}, "/workloads/1", "entry 2: unknown operator"),
         ({"workloads": [{"workload": MATMUL, "weight": 0}]}, "/workloads/0/weight", "above 0"),
         ({"workloads": [{"workload": MATMUL, "weight": True}]}, "/workloads/0/weight", "above 0"),

@@ -497,3 +497,13 @@ def test_a_race_that_is_not_worth_its_time_is_not_run() -> None:
     slow_run(machine, None)
     raced = [key for key, one in machine.opened.items() if one.raced]
     assert len(raced) < len(LAYERS)
+
+
+def test_of_hundreds_of_tasks_a_short_budget_serves_some() -> None:
+    machine = Slow()
+    entries = [ManyEntry(parse_workload(f"matmul:M={8 + n},N=16,K=8")) for n in range(300)]
+    report = run(machine, entries, budget=Budget(trials=64, seconds=12.0))
+    assert machine.secs <= 12.5
+    codes = [task.error and task.error.code for task in report.tasks]
+    assert set(codes) == {None, "not_begun"}
+    assert codes.count(None) >= 3

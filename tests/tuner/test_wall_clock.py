@@ -31,8 +31,8 @@ from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
     MAX_RESERVED_SHARE,
-    RESERVE_MARGIN,
     PHASES,
+    RESERVE_MARGIN,
     Activity,
     Control,
     MeasurementAborted,

@@ -29,8 +29,8 @@ class Confirmation:
     """The confirmation of a run's best candidate.
 
     After new measurements the finalists are raced if `race`. A run without new measurements uses
-    the candidate that an earlier run confirmed. With a measurer that confirms beside other work, the caller may do other work between `begin`
-    and `finish`.
+    the candidate that an earlier run confirmed. If `begin` returns True, the caller may do other
+    work before `finish`.
     """
 
     def __init__(self, run: TuningRun, *, race: bool = True) -> None:
