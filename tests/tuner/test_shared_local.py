@@ -14,7 +14,7 @@ from tilewright.tuner.compiling.requests import compile_document
 from tilewright.tuner.machine.native_target import native_target
 from tilewright.tuner.many.entries import ManyEntry
 from tilewright.tuner.many.report import ManyReport
-from tilewright.tuner.measure.checking.full_check import FullCheck
+from tilewright.tuner.measure.checking.running_check import RunningCheck
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.shared_local import SharedLocal
 from tilewright.tuner.process.control import Control
@@ -72,9 +72,9 @@ def test_checks_run_beside_other_tasks_but_never_while_something_is_timed(
 ) -> None:
     left: list[bool] = []
     disturbed: list[bool] = []
-    leave, machine = FullCheck.leave, LocalMeasurer._machine
+    leave, machine = RunningCheck.leave, LocalMeasurer._machine
 
-    def leaving(check: FullCheck) -> bool:
+    def leaving(check: RunningCheck) -> bool:
         left.append(leave(check))
         return left[-1]
 
@@ -85,7 +85,7 @@ def test_checks_run_beside_other_tasks_but_never_while_something_is_timed(
             disturbed.append(any(one.checks for one in others))
             yield
 
-    monkeypatch.setattr(FullCheck, "leave", leaving)
+    monkeypatch.setattr(RunningCheck, "leave", leaving)
     monkeypatch.setattr(LocalMeasurer, "_machine", alone)
     with SharedLocal() as shared:
         report = tuned(shared, LARGER)
@@ -108,16 +108,16 @@ def test_the_evidence_of_a_check_beside_others_is_that_of_a_check_alone() -> Non
 def test_a_runner_that_dies_beside_another_task_is_an_error_of_its_own_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave, killed = FullCheck.leave, list[str]()
+    leave, killed = RunningCheck.leave, list[str]()
 
-    def killing(check: FullCheck) -> bool:
+    def killing(check: RunningCheck) -> bool:
         runs = leave(check)
         if runs and not killed:
             killed.append(check.what)
             check.runner.kill()
         return runs
 
-    monkeypatch.setattr(FullCheck, "leave", killing)
+    monkeypatch.setattr(RunningCheck, "leave", killing)
     with SharedLocal() as shared:
         report = tuned(shared, LARGER)
     assert killed
@@ -128,14 +128,14 @@ def test_a_runner_that_dies_beside_another_task_is_an_error_of_its_own_task(
 def test_an_abort_during_a_check_beside_others_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    control, leave = Control(), FullCheck.leave
+    control, leave = Control(), RunningCheck.leave
 
-    def aborting(check: FullCheck) -> bool:
+    def aborting(check: RunningCheck) -> bool:
         runs = leave(check)
         control.abort()
         return runs
 
-    monkeypatch.setattr(FullCheck, "leave", aborting)
+    monkeypatch.setattr(RunningCheck, "leave", aborting)
     with SharedLocal() as shared:
         report = tuned(shared, LARGER, control=control)
         assert not any(one.runner_bytes for one in shared._running)
