@@ -14,8 +14,9 @@ from tilewright.tuner.compiling.requests import compile_document
 from tilewright.tuner.machine.native_target import native_target
 from tilewright.tuner.many.entries import ManyEntry
 from tilewright.tuner.many.report import ManyReport
+from tilewright.tuner.measure.checking.processes import Processes
 from tilewright.tuner.measure.checking.running_check import RunningCheck
-from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
+from tilewright.tuner.measure.local import MeasureSettings
 from tilewright.tuner.measure.shared_local import SharedLocal
 from tilewright.tuner.process.control import Control
 from tilewright.tuner.session.report import Budget
@@ -72,21 +73,21 @@ def test_checks_run_beside_other_tasks_but_never_while_something_is_timed(
 ) -> None:
     left: list[bool] = []
     disturbed: list[bool] = []
-    leave, machine = RunningCheck.leave, LocalMeasurer._machine
+    leave, machine = RunningCheck.leave, Processes.machine
 
     def leaving(check: RunningCheck) -> bool:
         left.append(leave(check))
         return left[-1]
 
     @contextmanager
-    def alone(measurer: LocalMeasurer) -> Iterator[None]:
-        with machine(measurer):
-            others = [one for one in shared._running if one is not measurer]
+    def alone(processes: Processes) -> Iterator[None]:
+        with machine(processes):
+            others = [one for one in shared._running if one._processes is not processes]
             disturbed.append(any(one.checks for one in others))
             yield
 
     monkeypatch.setattr(RunningCheck, "leave", leaving)
-    monkeypatch.setattr(LocalMeasurer, "_machine", alone)
+    monkeypatch.setattr(Processes, "machine", alone)
     with SharedLocal() as shared:
         report = tuned(shared, LARGER)
     assert report.complete
