@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select, text
 from sqlalchemy.orm import Session
 
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.full_checks import MOCKED
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.related import StoredModel
+from tilewright.schedules.target import Target
 
 from ..core.engine import insert_ignore
 from ..core.hashes import MODEL, is_intact, row_hash
@@ -23,10 +23,9 @@ from ..errors import NotRegistered
 from ..values.models import ModelState, TrainingTask
 from ..values.moments import rfc3339
 from ..values.records import IMPORTED
+from .newest_model import UNTRAINED, find_model
 from .rows import from_rows
 from .works import find_target, target_document, workload_entry
-
-log = logging.getLogger("tilewright.db")
 
 KEPT = 8
 """Models kept per target; older ones are deleted. A search that is repeated uses the model that was
@@ -56,13 +55,13 @@ class ModelStore(StorePart):
         newest of its target then. Raise NotRegistered if the target is unknown."""
         if session.get(TargetRow, target_key) is None:
             raise NotRegistered(f"target {target_key} is not registered")
-        text = canonical_bytes(document).decode()
+        written = canonical_bytes(document).decode()
         row = {
             "target_key": target_key,
             "timings": timings,
-            "key": model_key(text),
+            "key": model_key(written),
             "created_at": rfc3339(self._clock()),
-            "document": text,
+            "document": written,
             "quality": canonical_bytes(quality).decode(),
         }
         row["row_sha256"] = row_hash([row[name] for name in MODEL])
@@ -77,13 +76,19 @@ class ModelStore(StorePart):
         session.execute(older, execution_options=untracked)
         return row["key"]
 
+    def add_untrained(self, target_key: str, timings: str, quality: dict[str, Any]) -> None:
+        """Note a training without a result, so that it is not repeated before there are more
+        trials. `quality` has their number, as for a model, and the reason."""
+        self.add_model(target_key, timings, UNTRAINED, quality)
+
     @reading
     def model(
-        self, session: Session, target_key: str, timings: str = "", before: str = ""
+        self, session: Session, target: Target, timings: str = "", before: str = ""
     ) -> StoredModel | None:
-        """Return the newest model of a target, stored earlier than the time `before` (RFC 3339) if
-        it is given, or None if there is none or it is damaged."""
-        return _newest(session, target_key, timings, before)
+        """Return the model that `target` uses, see `newest_model.find_model`."""
+        return find_model(
+            lambda sql, values: session.execute(text(sql), values), target, timings, before
+        )
 
     @reading
     def trained_targets(self, session: Session) -> list[tuple[str, str]]:
@@ -100,7 +105,7 @@ class ModelStore(StorePart):
     @reading
     def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
         """Return how many successful trials a target has, of any timings, and how many there were
-        when its newest model was trained."""
+        at its last training, whether a model resulted or not."""
         # These columns are in an index, so the rows are not read.
         timed = (
             RecordRow.target_key == target_key,
@@ -108,8 +113,11 @@ class ModelStore(StorePart):
             RecordRow.estimate_secs.is_not(None),
         )
         trials = session.scalar(select(func.count()).select_from(RecordRow).where(*timed))
-        newest = _newest(session, target_key, timings)
-        return ModelState(int(trials or 0), 0 if newest is None else newest.trials)
+        newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc())
+        row = session.scalars(newest.limit(1)).first()
+        quality = json.loads(row.quality) if row is not None and is_intact(row, MODEL) else {}
+        trained_on = quality.get("trials_stored", 0)
+        return ModelState(int(trials or 0), trained_on if isinstance(trained_on, int) else 0)
 
     @reading
     def training_tasks(
@@ -156,21 +164,6 @@ class ModelStore(StorePart):
 def model_key(document: str) -> str:
     """Return the key of a model's canonical JSON text."""
     return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
-
-
-def _newest(
-    session: Session, target_key: str, timings: str, before: str = ""
-) -> StoredModel | None:
-    newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc()).limit(1)
-    if before:
-        newest = newest.where(ModelRow.created_at < before)
-    row = session.scalars(newest).first()
-    if row is None:
-        return None
-    if not is_intact(row, MODEL):
-        log.warning("model %s is damaged and not used; run `tilewright db train`", row.key)
-        return None
-    return StoredModel(row.key, row.created_at, json.loads(row.document), json.loads(row.quality))
 
 
 def _of(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...]:

@@ -89,7 +89,7 @@ def test_too_few_trials_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def use(store: Store, **changes: Any) -> str:
     """Make the newest model the trained one with `changes`; return its key."""
     training.train_target(store, TARGET.key, TIMINGS)
-    stored = store.model(TARGET.key, TIMINGS)
+    stored = store.model(TARGET, TIMINGS)
     assert stored is not None
     return store.add_model(TARGET.key, TIMINGS, {**stored.document, **changes}, stored.quality)
 
@@ -198,13 +198,13 @@ def test_the_process_trains_what_is_due(store: Store, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TILEWRIGHT_DB", store.url)
     monkeypatch.setattr(training, "_take_idle_cores_only", lambda: None)  # tests fill the machine
     training.main()
-    before = store.model(TARGET.key, TIMINGS)
+    before = store.model(TARGET, TIMINGS)
     monkeypatch.setattr("tilewright.db.values.models.MIN_TRIALS", 3)
     store.add_model(TARGET.key, TIMINGS, {}, {"trials_stored": 1})
     training.main()
-    after = store.model(TARGET.key, TIMINGS)
+    after = store.model(TARGET, TIMINGS)
     assert after is not None
     assert after.quality["trials_stored"] > 3
     training.main()
-    assert store.model(TARGET.key, TIMINGS) == after
+    assert store.model(TARGET, TIMINGS) == after
     assert before != after

@@ -20,6 +20,7 @@ from tilewright.schedules.related import RelatedRecords
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.spelling import parse_operator
+from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.mocked.simulated import read_simulated
@@ -41,6 +42,7 @@ WORKLOADS = (
     "layernorm_mn:M=64,N=768",
 )
 TARGET = mocked_target(2)
+OTHER_ARCHITECTURE = replace(TARGET, triple="aarch64-unknown-linux-gnu")
 
 
 def space(text: str) -> ScheduleSpace:
@@ -141,11 +143,11 @@ class Sink:
         return [r for r in self.found if r.workload_key == workload_key]
 
     def related(
-        self, workload: Workload, target_key: str, count: int, before: str = ""
+        self, workload: Workload, target: Target, count: int, before: str = ""
     ) -> list[RelatedRecords]:
         return self.lent[:count]
 
-    def model(self, target_key: str, timings: str, before: str = "") -> None:
+    def model(self, target: Target, timings: str, before: str = "") -> None:
         return None
 
     def promote(self, record: TuningRecord) -> bool:
@@ -220,11 +222,11 @@ def test_the_database_lends_records_of_the_nearest_workloads(tmp_path: Path) -> 
             workload = parse_operator(text)
             register(store, workload, TARGET)
             tune(workload, TARGET, budget=Budget(8), measurer=MACHINE, sink=store)
-        found = store.related(wanted, TARGET.key, 4)
+        found = store.related(wanted, TARGET, 4)
         assert [one.name for one in found] == list(texts[:2])
-        assert store.related(wanted, "another target", 4) == []
-        assert len(store.related(wanted, TARGET.key, 1)) == 1
-    assert related_records(url, wanted, TARGET.key) == found
+        assert store.related(wanted, OTHER_ARCHITECTURE, 4) == []
+        assert len(store.related(wanted, TARGET, 1)) == 1
+    assert related_records(url, wanted, TARGET) == found
     own = [r for one in found for r in one.records]
     assert all(r.setting is not None and r.prior_secs is not None for r in own)
     trials = related_trials(found, own[0].toolchain)

@@ -170,8 +170,8 @@ def begin_session(
     if not options.fresh:
         begun = _begun(workload, space, measurer, sink, seed)
         timings = timings_of(measurer.toolchain)
-        related = sink.related(workload, space.target.key, MAX_WORKLOADS, begun)
-        model = model_in_use(sink.model(space.target.key, timings, begun))
+        related = sink.related(workload, space.target, MAX_WORKLOADS, begun)
+        model = model_in_use(sink.model(space.target, timings, begun))
     trials = related_trials(related, measurer.toolchain)
     goal = SearchGoal(seed, bound.goal_secs, check, trials, model.correction)
     run = TuningRun(
