@@ -35,7 +35,7 @@ _RECORD = (
 )
 
 _TASKS = (
-    "SELECT workload.*, target.key AS target_key FROM workload, target"
+    "SELECT workload.*, target.key AS target_key FROM workload, target"  # noqa: S608  # our own text
     " WHERE workload.structure = :structure AND {which} AND EXISTS (SELECT 1 FROM record WHERE "
     + _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
     + f") ORDER BY workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
@@ -50,7 +50,7 @@ _IMPORTED = _TASKS.format(which="1 = 1", level=_CLAIMED)
 _TARGETS = "SELECT * FROM target"
 
 _FASTEST = (
-    "SELECT record.* FROM record WHERE "
+    "SELECT record.* FROM record WHERE "  # noqa: S608  # our own text
     + _RECORD.replace("{workload}", ":workload").replace("{target}", ":target")
     + f" AND {NOT_WITHDRAWN} ORDER BY record.estimate_secs LIMIT {MAX_RECORDS}"
 )

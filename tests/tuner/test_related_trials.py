@@ -25,7 +25,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.mocked.simulated import read_simulated
 from tilewright.tuner.search.adaptation import RelatedTrial, adapted, borrowed_samples
-from tilewright.tuner.search.default import default_trace
+from tilewright.tuner.search.default import DefaultChoice, default_choice
 from tilewright.tuner.search.related import FASTEST, OTHERS, related_trials
 from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.session.report import Budget
@@ -230,8 +230,10 @@ def test_the_database_lends_records_of_the_nearest_workloads(tmp_path: Path) -> 
     own = [r for one in found for r in one.records]
     assert all(r.setting is not None and r.prior_secs is not None for r in own)
     trials = related_trials(found, own[0].toolchain)
-    default = default_trace(wanted, TARGET, trials)
-    assert default == default_trace(wanted, TARGET, trials), "deterministic"
+    default = default_choice(wanted, TARGET, trials)
+    assert default == default_choice(wanted, TARGET, trials), "deterministic"
+    assert DefaultChoice.from_json(default.to_json()) == default
+    assert default.log2_gain is not None
 
 
 def test_a_record_without_a_setting_has_the_key_of_earlier_versions() -> None:

@@ -28,7 +28,9 @@ def related_trials(found: Sequence[RelatedRecords], toolchain: Toolchain) -> lis
     works: dict[str, int] = {}
     machines = {"": 0}
     for one, records in comparable(found, toolchain):
-        work = 0 if one.is_same_workload else works.setdefault(records[0].workload_key, len(works) + 1)
+        work = (
+            0 if one.is_same_workload else works.setdefault(records[0].workload_key, len(works) + 1)
+        )
         machine = machines.setdefault(origin_of(one), len(machines))
         source = result[-1].source + 1 if result else 1
         result += [

@@ -92,8 +92,8 @@ class RecordSink(Protocol):
 
     def model(self, target: Target, timings: str, before: str = "") -> StoredModel | None:
         """Return the newest learned model of the target that was trained on these timings
-        (`schedules.full_checks.timings_of`), or that of a similar target, or None. Models stored at the time `before` (RFC 3339)
-        or later are left out, if it is given."""
+        (`schedules.full_checks.timings_of`), or that of a similar target, or None. Models stored at
+        the time `before` (RFC 3339) or later are left out, if it is given."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
@@ -176,6 +176,9 @@ class TuneReport:
     database_model: dict[str, Any] = field(default_factory=dict)
     """The model of the database that corrected the prior, `database_model.ModelInUse.to_json`;
     empty if the database has none."""
+
+    related: list[dict[str, Any]] = field(default_factory=list)
+    """The related tasks whose records the search used, `lent_trials.LentTrials.to_json`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

@@ -138,6 +138,16 @@ class AnnealingStrategy:
         return {**self.ledger.predictions, **moved}
 
     @property
+    def prior_choice(self) -> Candidate:
+        """The default schedule without trials of related tasks."""
+        return self._first_look().default
+
+    def source_of(self, candidate: Candidate) -> int:
+        """Return the number of the related task that has a trial with this setting, 0 if none."""
+        found = (b.source for b in self._borrowed if b.candidate == candidate)
+        return next(found, 0)
+
+    @property
     def prior_trust(self) -> float | None:
         self._refit()
         return self.model.prior_trust if isinstance(self.model, BlendedModel) else None
