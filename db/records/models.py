@@ -23,6 +23,7 @@ from ..errors import NotRegistered
 from ..values.models import ModelState, TrainingTask
 from ..values.moments import rfc3339
 from ..values.records import IMPORTED
+from .family import is_of_family, machine_name, vectors_differ
 from .newest_model import UNTRAINED, find_model
 from .rows import from_rows
 from .works import find_target, target_document, workload_entry
@@ -116,8 +117,12 @@ class ModelStore(StorePart):
         newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc())
         row = session.scalars(newest.limit(1)).first()
         quality = json.loads(row.quality) if row is not None and is_intact(row, MODEL) else {}
-        trained_on = quality.get("trials_stored", 0)
-        return ModelState(int(trials or 0), trained_on if isinstance(trained_on, int) else 0)
+        trained_on, version = quality.get("trials_stored", 0), quality.get("version")
+        return ModelState(
+            int(trials or 0),
+            trained_on if isinstance(trained_on, int) else 0,
+            version if isinstance(version, int) else None,
+        )
 
     @reading
     def training_tasks(
@@ -127,16 +132,21 @@ class ModelStore(StorePart):
         other targets of the same architecture; the tasks with the newest trials first. At most
         `most_trials` trials in all, the fastest ones of each task. Imported records and records of
         other timings are left out."""
-        own = find_target(session, target_key)
-        if own is None:
+        document = find_target(session, target_key)
+        if document is None:
             return []
+        own = Target.from_json(document)
         rows = session.scalars(select(TargetRow).where(TargetRow.key != target_key))
         others = {row.key: target_document(row) for row in rows}
-        related = [key for key, found in others.items() if found and _is_related(found, own)]
+        related = [key for key, found in others.items() if found and is_of_family(own, found)]
+        related.sort(key=lambda key: (vectors_differ(own, others[key] or {}), key))
         found: list[TrainingTask] = []
         for key in (target_key, *related):
-            target = own if key == target_key else others[key]
+            target = document if key == target_key else others[key]
             assert target is not None
+            is_own = key == target_key
+            origin = "" if is_own else f"{machine_name(own, target)} ({key[:8]})"
+            same = not vectors_differ(own, target)
             newest = (
                 select(RecordRow.workload_key)
                 .where(*_trained_on(key, timings))
@@ -156,7 +166,7 @@ class ModelStore(StorePart):
                 )
                 records = [r for r in from_rows(session.scalars(fastest)) if r.setting is not None]
                 if entry is not None and records:
-                    task = TrainingTask(entry.document, target, key == target_key, tuple(records))
+                    task = TrainingTask(entry.document, target, origin, same, tuple(records))
                     found.append(task)
         return found
 
@@ -186,9 +196,3 @@ def _trained_on(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...
         RecordRow.llvmlite == llvmlite,
         RecordRow.llvm == llvm,
     )
-
-
-def _is_related(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two targets have the same instruction set architecture and vector length."""
-    same = ("triple", "vector_bits", "vector_registers")
-    return all(one.get(name) == other.get(name) for name in same)

@@ -221,6 +221,10 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
         return []
     share = quality["share"]
     used = f"{percent(share)} of its correction is used" if share else "it is not used"
+    weights = quality.get("weights") or {}  # absent in older models
+    lent = [(name, f"{percent(weight)} of the weight of own trials") for name, weight in weights.items()]
+    if not quality.get("is_tested", True):
+        lent.append(("not tested", "the target itself has too few trials"))
     return [
         (
             "trained on",
@@ -237,6 +241,7 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
             f"{2 ** quality['model_cost']:.2f}x the fastest"
             f" (prior: {2 ** quality['prior_cost']:.2f}x); {used}",
         ),
+        *lent,
     ]
 
 

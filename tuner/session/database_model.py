@@ -90,7 +90,7 @@ def disagreement(records: Sequence[TuningRecord]) -> float:
 
 
 def training_group(
-    space: ScheduleSpace, records: Sequence[TuningRecord], weight: float
+    space: ScheduleSpace, records: Sequence[TuningRecord], weight: float, origin: str = ""
 ) -> TrialGroup | None:
     """Return the successful `records` of the workload and target of `space`, as input of training.
     Each setting counts once. Records whose setting `space` does not have are left out; return None
@@ -116,4 +116,4 @@ def training_group(
         columns[:, rows] = columns_of(analysis)
         log2_prior[rows] = np.log2(analysis.secs)
     family = structure_of(space.workload).key
-    return TrialGroup(family, columns, log2_prior, np.log2(list(found.values())), weight)
+    return TrialGroup(family, columns, log2_prior, np.log2(list(found.values())), weight, origin)
