@@ -228,18 +228,20 @@ class GaussianModel(LearnedModel):
     """`LearnedModel` for few samples.
 
     `prior_trust` is the probability, 0..1, that the slope of the prior is at least `REAL_SHARE`, or
-    None if there are too few samples.
+    None if there are too few samples. `of_machines` is the likeliest correlation of the prior's
+    errors on this machine and on others, or None without samples of others.
     """
 
     def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
         super().__init__(space, correction)
         self.prior_trust: float | None = None
+        self.of_machines: float | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
         self._best = self._best_prior = self._mean_prior = 0.0
         self._fitted: tuple[_Samples, _Posterior]
 
     def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
-        self.prior_trust = None
+        self.prior_trust = self.of_machines = None
         kept = _kept(samples)
         super().fit(kept, borrowed[: min(MOST_BORROWED, MOST_SAMPLES - len(kept))])
 
@@ -253,6 +255,8 @@ class GaussianModel(LearnedModel):
         trusts = np.array([_trust(p, prior) for p in found])
         self.prior_trust = float((weights * trusts).sum() / weights.sum())
         likeliest = found[0]
+        if inputs.has_other_machines:
+            self.of_machines = likeliest.of_machines
         self._fitted = inputs, likeliest
         left_out: FloatArray = likeliest.alpha / (likeliest.inverse**2).sum(axis=0)
         return left_out[known.own]

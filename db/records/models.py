@@ -104,9 +104,11 @@ class ModelStore(StorePart):
         return sorted(found)
 
     @reading
-    def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
+    def model_state(
+        self, session: Session, target_key: str, timings: str | None = None
+    ) -> ModelState:
         """Return how many successful trials a target has, of any timings, and how many there were
-        at its last training, whether a model resulted or not."""
+        at its last training on `timings` (None: on any), whether a model resulted or not."""
         # These columns are in an index, so the rows are not read.
         timed = (
             RecordRow.target_key == target_key,
@@ -114,8 +116,9 @@ class ModelStore(StorePart):
             RecordRow.estimate_secs.is_not(None),
         )
         trials = session.scalar(select(func.count()).select_from(RecordRow).where(*timed))
-        newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc())
-        row = session.scalars(newest.limit(1)).first()
+        of = (ModelRow.target_key == target_key,) if timings is None else _of(target_key, timings)
+        newest = select(ModelRow).where(*of).order_by(ModelRow.id.desc()).limit(1)
+        row = session.scalars(newest).first()
         quality = json.loads(row.quality) if row is not None and is_intact(row, MODEL) else {}
         trained_on, version = quality.get("trials_stored", 0), quality.get("version")
         return ModelState(

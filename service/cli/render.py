@@ -222,7 +222,9 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
     share = quality["share"]
     used = f"{percent(share)} of its correction is used" if share else "it is not used"
     weights = quality.get("weights") or {}  # absent in older models
-    lent = [(name, f"{percent(weight)} of the weight of own trials") for name, weight in weights.items()]
+    lent = [
+        (name, f"{percent(weight)} of the weight of own trials") for name, weight in weights.items()
+    ]
     if not quality.get("is_tested", True):
         lent.append(("not tested", "the target itself has too few trials"))
     return [

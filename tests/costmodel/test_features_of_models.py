@@ -16,6 +16,7 @@ from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.testing import mocked_target
 
 STORED = Path(__file__).with_name("features_of_models.json")
+COMMAND = "python -m tests.costmodel.test_features_of_models"
 WORKLOADS = (
     "matmul:M=127,N=131,K=137",
     "conv2d_nhwc:N=1,H=14,W=14,CI=32,CO=48,K=3,pad=1",
@@ -50,10 +51,8 @@ def test_a_feature_that_changes_its_meaning_raises_the_version() -> None:
         if stored["features"].get(name) != pytest.approx(found.get(name), rel=2e-3, abs=2e-3)
     ]
     raised = stored["version"] != FEATURE_VERSION
-    assert not changed or raised, (
-        f"{changed} changed: raise FEATURE_VERSION, and run `python -m {__name__}`"
-    )
-    assert not raised, f"run `python -m {__name__}`, which writes {STORED.name}"
+    assert not changed or raised, f"{changed} changed: raise FEATURE_VERSION, and run `{COMMAND}`"
+    assert not raised, f"run `{COMMAND}`, which writes {STORED.name}"
 
 
 if __name__ == "__main__":
