@@ -99,6 +99,18 @@ def test_a_machine_that_reports_half_the_time_changes_nothing() -> None:
     assert np.allclose(one.forest.predict(held.columns), two.forest.predict(held.columns))
 
 
+@pytest.mark.parametrize("planted", [0.0, 1.0])
+def test_half_of_the_trials_being_noise_costs_under_5_percent(planted: float) -> None:
+    rng = np.random.default_rng(5)
+    noise = [
+        replace(g, log2_secs=g.log2_secs + (np.arange(60) % 2) * rng.normal(size=60))
+        for g in groups(0, planted)
+    ]
+    correction, _ = train(noise)
+    held = groups(1, planted)
+    assert chosen_cost(correction, held) < chosen_cost(None, held) + np.log2(1.05)
+
+
 def test_groups_weigh_alike_and_fast_candidates_more() -> None:
     few, many = groups(0, 0.0, trials=10)[0], groups(0, 0.0, trials=90)[0]
     assert few.weights.sum() == pytest.approx(many.weights.sum()) == pytest.approx(1.0)
