@@ -223,10 +223,11 @@ def _family_of(text: str) -> str:
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table of geometric means: a row per share in common, a column per kind."""
-    rows = ["| in common | " + " | ".join(KINDS) + " |", "|---" * (1 + len(KINDS)) + "|"]
+    kinds = [kind for kind in KINDS if any(line["records"] == kind for line in lines)]
+    rows = ["| in common | " + " | ".join(kinds) + " |", "|---" * (1 + len(kinds)) + "|"]
     for common in sorted({line["common"] for line in lines}):
         cells = []
-        for kind in KINDS:
+        for kind in kinds:
             own = [
                 line["over_best_known"]
                 for line in lines

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, StoredModel
 
 from .core.hashes import ARTEFACT, RECORD, as_row, guarded
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
@@ -28,7 +29,6 @@ from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
 from .values.records import Artefact
 
 if TYPE_CHECKING:
-    from tilewright.schedules.related import RelatedRecords, StoredModel
     from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
 
@@ -112,17 +112,15 @@ def related_records(
     url: str | None,
     workload: Workload,
     target: Target,
-    count: int | None = None,
+    count: int = MAX_WORKLOADS,
     *,
     timeout_secs: float = 30.0,
 ) -> list[RelatedRecords]:
-    """Return the result of `Store.related` for `count` tasks (None: `MAX_WORKLOADS`)."""
+    """Return the result of `Store.related` for `count` tasks."""
     # Start-up: answers that are stored need no related workloads.
-    from tilewright.schedules.related import MAX_WORKLOADS
-
     from .records.nearby import find_related
 
-    url, count = url or default_url(), MAX_WORKLOADS if count is None else count
+    url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
             return store.related(workload, target, count)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from tilewright.costmodel.correction import Correction
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.sketches import space_for
@@ -17,9 +18,6 @@ from tilewright.schedules.workload.workload import Workload
 from ..process.frames import Frame
 from .adaptation import RelatedTrial
 from .prior_ranking import rank_for_default
-
-if TYPE_CHECKING:
-    from tilewright.costmodel.correction import Correction
 
 # Start-up: most default schedules are chosen by the prior alone, without related trials.
 
@@ -105,8 +103,6 @@ def default_of_document(document: dict[str, Any]) -> Frame:
     `correction`, for a helper process."""
     correction = None
     if document["correction"] is not None:
-        from tilewright.costmodel.correction import Correction
-
         correction = Correction.from_document(document["correction"])
     choice = default_choice(
         Workload.from_json(document["workload"]),
