@@ -4,11 +4,18 @@
     python -m benchmarks.transfer --table-only
 
 For each machine of `benchmarks/machines` and each family of workloads of one structure, every
-workload is searched without any records. Then each is searched again with the records of the
-other workloads of its family: once as they were measured, and once with the errors of the prior
-permuted among the records (`shuffled`), from which nothing can be learned. The figure is the
-noise-free time of the incumbent after n trials over the best known time of that machine and
-workload; 1 is optimal.
+workload is searched without any records. Then each is searched again with the records of other
+tasks:
+
+- `related`: of the other workloads of its family on this machine.
+- `elsewhere`: of the whole family, itself included, on the next machine of the folder.
+- `shuffled`: as `related`, with the errors of the prior permuted among the records, from which
+  nothing can be learned.
+- `halved` and `noisy`: as `related`, if half of the records are of a broken machine, which reports
+  half the time, or a time that is wrong by a random factor (normal, one log2 unit).
+
+The figure is the noise-free time of the incumbent after n trials over the best known time of that
+machine and workload; 1 is optimal.
 
 `--common` is the share of a machine's deviations that all workloads have in common. With 0, only
 the machine's regular properties (cache size, cost of copies, of code, of threads) are the same for
@@ -19,12 +26,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -46,7 +53,13 @@ RESULTS = Path(__file__).with_name("transfer.jsonl")
 AFTER = (1, 4, 8, 16, 32)
 BATCH = 4
 THREADS = 4
-KINDS = ("none", "related", "shuffled")
+KINDS = ("none", "related", "elsewhere", "shuffled", "halved", "noisy")
+
+Trials: TypeAlias = list[tuple[float, Candidate]]
+"""Measured seconds and candidates."""
+
+Breaks: TypeAlias = Callable[[Trials], Trials]
+"""Changes the times of a list of trials."""
 
 FAMILIES = {
     "matmul": (
@@ -75,14 +88,18 @@ class Searched:
     """A search: seconds of each measured candidate in order, and the noise-free seconds of the
     incumbent after each of AFTER trials."""
 
-    measured: list[tuple[float, Candidate]]
+    measured: Trials
     incumbents: list[float]
+
+
+Family: TypeAlias = dict[str, tuple[Landscape, Searched]]
+"""The searches of a family, by the spelling of the workload."""
 
 
 def search(landscape: Landscape, related: Sequence[RelatedTrial] = ()) -> Searched:
     """Search the landscape with the default strategy, for the last of AFTER trials."""
     strategy = AnnealingStrategy(landscape.space, SearchGoal(0, related=related))
-    measured: list[tuple[float, Candidate]] = []
+    measured: Trials = []
     incumbents: list[float] = []
     trials = 0
     while trials < AFTER[-1] and strategy.stop_reason is None:
@@ -107,9 +124,14 @@ def _incumbent(landscape: Landscape, measured: Sequence[tuple[float, Candidate]]
 
 
 def related(
-    space: ScheduleSpace, others: Iterable[tuple[ScheduleSpace, Searched]]
+    space: ScheduleSpace,
+    others: Iterable[tuple[ScheduleSpace, Searched]],
+    *,
+    machine: int = 0,
+    breaks: Breaks = lambda trials: trials,
 ) -> list[RelatedTrial]:
-    """Return the trials of the searches of `others` as a search of `space` borrows them."""
+    """Return the trials of the searches of `others` as a search of `space` borrows them. `machine`
+    is the number of their machine."""
     own = structure_of(space.workload)
     near = sorted(
         ((distance(own, structure_of(o.workload)), o, found) for o, found in others),
@@ -117,14 +139,28 @@ def related(
     )
     trials = []
     for source, (gap, other, found) in enumerate(near, start=1):
-        prior, ranked = Prior(other), sorted(found.measured, key=lambda pair: pair[0])
+        prior, ranked = Prior(other), sorted(breaks(found.measured), key=lambda pair: pair[0])
+        work = 0 if other.workload.key == space.workload.key else source
         rest = ranked[FASTEST:]
         chosen = ranked[:FASTEST] + rest[:: max(-(-len(rest) // OTHERS), 1)]
         for secs, candidate in chosen:
             row = np.array([candidate.setting], np.int64)
             error = float(np.log2(secs) - prior.log2_secs(candidate.sketch, row)[0])
-            trials.append(RelatedTrial(named_setting(other, candidate), error, source, gap))
+            named = named_setting(other, candidate)
+            trials.append(RelatedTrial(named, error, source, gap, work, machine))
     return trials
+
+
+def halved(trials: Trials) -> Trials:
+    """Return `trials`, every second of them with half its time."""
+    return [(secs * 0.5 ** (number % 2), one) for number, (secs, one) in enumerate(trials)]
+
+
+def noisy(trials: Trials) -> Trials:
+    """Return `trials`, every second of them with its time wrong by a random factor."""
+    factors = 2.0 ** np.random.default_rng(1).normal(size=len(trials))
+    wrong = zip(trials, factors.tolist(), strict=True)
+    return [(s * f if n % 2 else s, one) for n, ((s, one), f) in enumerate(wrong)]
 
 
 def shuffled(trials: Sequence[RelatedTrial]) -> list[RelatedTrial]:
@@ -135,31 +171,39 @@ def shuffled(trials: Sequence[RelatedTrial]) -> list[RelatedTrial]:
 
 def compare(machine_name: str, family: str, common: float) -> list[dict[str, Any]]:
     """Search every workload of a family on a machine: one line per workload and kind."""
+    names = sorted(path.stem for path in MACHINES.glob("*.json"))
+    next_name = names[(names.index(machine_name) + 1) % len(names)]
+    here, there = (_family(name, family, common) for name in (machine_name, next_name))
+    return [line for text in here for line in _lines(machine_name, common, text, here, there)]
+
+
+def _family(machine_name: str, family: str, common: float) -> Family:
+    """Search the workloads of a family on a machine without any records."""
     machine = replace(read_simulated(MACHINES / f"{machine_name}.json"), common=common)
-    found: dict[str, tuple[Landscape, Searched]] = {}
+    found: Family = {}
     for text in FAMILIES[family]:
         space = space_for(parse_operator(text), mocked_target(THREADS))
         landscape = Landscape(space, machine, {})
         found[text] = landscape, search(landscape)
-    return [line for text in found for line in _lines(machine_name, family, common, text, found)]
+    return found
 
 
 def _lines(
-    machine: str,
-    family: str,
-    common: float,
-    text: str,
-    found: dict[str, tuple[Landscape, Searched]],
+    machine: str, common: float, text: str, here: Family, there: Family
 ) -> Iterator[dict[str, Any]]:
-    landscape, alone = found[text]
-    trials = related(
-        landscape.space, [(land.space, one) for name, (land, one) in found.items() if name != text]
-    )
-    runs = {
-        "none": alone,
-        "related": search(landscape, trials),
-        "shuffled": search(landscape, shuffled(trials)),
+    landscape, alone = here[text]
+    space = landscape.space
+    others = [(land.space, one) for name, (land, one) in here.items() if name != text]
+    elsewhere = [(land.space, one) for land, one in there.values()]
+    trials = related(space, others)
+    lent = {
+        "related": trials,
+        "elsewhere": related(space, elsewhere, machine=1),
+        "shuffled": shuffled(trials),
+        "halved": related(space, others, breaks=halved),
+        "noisy": related(space, others, breaks=noisy),
     }
+    runs = {"none": alone} | {kind: search(landscape, own) for kind, own in lent.items()}
     best = min(
         (pair for one in runs.values() for pair in one.measured),
         key=lambda pair: landscape.true_secs(pair[1]),
@@ -168,17 +212,22 @@ def _lines(
     for kind, one in runs.items():
         ratios = [round(secs / known, 3) for secs in one.incumbents]
         yield {
-            "machine": machine, "family": family, "common": common, "workload": text,
+            "machine": machine, "family": _family_of(text), "common": common, "workload": text,
             "records": kind, "over_best_known": ratios,
         }  # fmt: skip
 
 
+def _family_of(text: str) -> str:
+    return next(family for family, texts in FAMILIES.items() if text in texts)
+
+
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table of geometric means: a row per share in common, a column per kind."""
-    rows = ["| in common | " + " | ".join(KINDS) + " |", "|---" * (1 + len(KINDS)) + "|"]
+    kinds = [kind for kind in KINDS if any(line["records"] == kind for line in lines)]
+    rows = ["| in common | " + " | ".join(kinds) + " |", "|---" * (1 + len(kinds)) + "|"]
     for common in sorted({line["common"] for line in lines}):
         cells = []
-        for kind in KINDS:
+        for kind in kinds:
             own = [
                 line["over_best_known"]
                 for line in lines

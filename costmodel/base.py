@@ -28,17 +28,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BorrowedSample:
-    """A measured candidate of a related workload, converted to a candidate of this space.
+    """A measured candidate of a related task, converted to a candidate of this space. A task is a
+    workload on a machine.
 
     `log2_error` is the error of the prior there: log2 of the measured over the predicted seconds.
-    `source` (1, 2, ...) numbers the related workloads. `similarity`, in 0..1, is the expected
-    correlation between the errors of the prior for that workload and for this one.
+    `source` (1, 2, ...) numbers the related tasks, `work` their workloads and `machine` their
+    machines; 0 is this workload, and this machine. `similarity`, in 0..1, is the expected
+    correlation between the errors of the prior for that workload and for this one; 1 for this one.
     """
 
     candidate: Candidate
     log2_error: float
     source: int
     similarity: float
+    work: int = 1
+    machine: int = 0
 
 
 @dataclass(frozen=True, slots=True)

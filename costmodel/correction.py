@@ -33,9 +33,9 @@ FEATURES = (
     "imbalance",
 )
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 """Raised whenever the prior, a count or a feature changes its meaning: a model of another version
-is not used."""
+is not used, and is trained anew. `tests/costmodel/test_features_of_models.py` finds changes."""
 
 MAX_CORRECTION = 2.0
 """Largest correction in log2 units. Trees have seen no larger errors, see `training.py`."""

@@ -39,8 +39,8 @@ class Measured:
     whether the measurement succeeded. `sketch` (N,): numbers of the sketches. `prior` (N,): log2
     seconds predicted by the prior. `settings`: one row per sample. `features` (N, F).
     Borrowed samples follow the others; their `log2_secs` is the uncorrected prior plus their error.
-    `source` (N,): number of the related workload, 0 for samples of this space. `similarity` (N,): 1
-    for samples of this space."""
+    `source`, `work` and `machine` (N,): numbers of the task, of its workload and of its machine, 0
+    for samples of this run. `similarity` (N,): 1 for samples of this workload."""
 
     log2_secs: FloatArray
     ran: BoolArray
@@ -49,6 +49,8 @@ class Measured:
     prior: FloatArray
     features: FeatureArray
     source: IntArray
+    work: IntArray
+    machine: IntArray
     similarity: FloatArray
 
     @property
@@ -141,7 +143,9 @@ class Featuriser:
         failed = FAILED_FACTOR * max(timed, default=1.0)
         own = np.log2([failed if s.run_secs is None else s.run_secs for s in samples])
         ran = np.array([s.run_secs is not None for s in samples] + [True] * len(borrowed), np.bool_)
-        source = np.array([0] * len(samples) + [b.source for b in borrowed], np.int64)
+        tasks = np.array([(b.source, b.work, b.machine) for b in borrowed], np.int64)
+        tasks = np.concatenate([np.zeros((len(samples), 3), np.int64), tasks.reshape(-1, 3)])
+        source, work, machine = tasks.T
         errors = np.array([b.log2_error for b in borrowed])
         if timed:
             errors = _levelled(
@@ -155,6 +159,8 @@ class Featuriser:
             prior,
             features,
             source,
+            work,
+            machine,
             np.array([1.0] * len(samples) + [b.similarity for b in borrowed]),
         )
 

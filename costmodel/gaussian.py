@@ -52,6 +52,11 @@ workloads may all be slower or faster than the prior predicts."""
 RELATEDNESS = (0.0, 0.5, 1.0)
 """Factors of the similarity of related workloads that are compared by their evidence."""
 
+MACHINE_RELATEDNESS = (0.5, 0.0, 1.0)
+"""Correlations of the errors of the prior on different machines that are compared by their
+evidence. The first one is used if the samples do not tell, as before the first measurement on a
+machine."""
+
 MOST_BORROWED = 64
 """Largest number of borrowed samples that the model learns from."""
 
@@ -107,6 +112,7 @@ class _Samples:
     def __init__(self, measured: Measured, places: list[list[FloatArray]]) -> None:
         self.sketch, self.settings, self.prior = measured.sketch, measured.settings, measured.prior
         self.source, self.similarity = measured.source, measured.similarity
+        self.work, self.machine = measured.work, measured.machine
         self.places = places
         seen = measured.features[:, : len(FEATURES)]
         spread = seen.std(axis=0)
@@ -153,24 +159,41 @@ class _Samples:
         square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
         return np.asarray(np.exp(square * (-0.5 / (2.0 * length) ** 2)))
 
-    def tasks(
-        self, source: IntArray, similarity: FloatArray, relatedness: float
+    def tasks(self, relatedness: float, of_machines: float) -> tuple[FloatArray, FloatArray]:
+        """Return the correlations of the random functions of the samples' tasks, and the covariance
+        of the levels of their tasks, each (N, N).
+
+        The correlation of two tasks is the product of those of their workloads, `relatedness` times
+        their similarities, and of their machines, `of_machines`; 1 for equal ones.
+        """
+        of_works = relatedness * np.outer(self.similarity, self.similarity)
+        related = np.where(self.work[:, None] == self.work, 1.0, of_works)
+        related *= np.where(self.machine[:, None] == self.machine, 1.0, of_machines)
+        return related, (self.source[:, None] == self.source) * self.level_variance
+
+    def with_own_task(
+        self, count: int, relatedness: float, of_machines: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return, for settings of `source` and `similarity`, both (P,), and the N samples: the
-        correlation of the random functions of their workloads, and the covariance of the levels of
-        their workloads, each (P, N)."""
-        same = source[:, None] == self.source[None, :]
-        related = np.where(same, 1.0, relatedness * np.outer(similarity, self.similarity))
-        return related, same * self.level_variance
+        """Return the result of `tasks` for `count` settings of this run, and the N samples, each
+        (count, N)."""
+        related = np.where(self.work == 0, 1.0, relatedness * self.similarity)
+        related *= np.where(self.machine == 0, 1.0, of_machines)
+        levels = (self.source == 0) * self.level_variance
+        shape = (count, len(self.source))
+        return np.broadcast_to(related, shape), np.broadcast_to(levels, shape)
 
     @property
     def relatednesses(self) -> tuple[float, ...]:
         """The factors of `RELATEDNESS` to compare: one if all samples are of one workload."""
-        return RELATEDNESS if self.source.any() else (1.0,)
+        return RELATEDNESS if self.work.any() else (1.0,)
+
+    @property
+    def has_other_machines(self) -> bool:
+        return bool(self.machine.any())
 
     @property
     def level_variance(self) -> float:
-        """Variance of the level of a workload. It is 0 if all samples are of one workload."""
+        """Variance of the level of a task. It is 0 if all samples are of one task."""
         return SOURCE_LEVEL * bool(self.source.any())
 
     def among_themselves(self, length: float) -> Parts:
@@ -186,13 +209,14 @@ class _Samples:
 @dataclass(frozen=True, slots=True)
 class _Posterior:
     """A hypothesis conditioned on the samples. `relatedness` is its factor of the similarity of
-    other workloads. `inverse` (N, N) is the inverse of the Cholesky
-    factor of the kernel. `alpha` (N,) is the inverse of the kernel times the residuals left by
-    slope and `level`. `scale` is the variance of the random function, `evidence` the log
-    probability of the samples up to a constant."""
+    other workloads, `of_machines` the correlation of different machines. `inverse` (N, N) is the
+    inverse of the Cholesky factor of the kernel. `alpha` (N,) is the inverse of the kernel times
+    the residuals left by slope and `level`. `scale` is the variance of the random function,
+    `evidence` the log probability of the samples up to a constant."""
 
     hypothesis: Hypothesis
     relatedness: float
+    of_machines: float
     level: float
     alpha: FloatArray
     inverse: FloatArray
@@ -204,18 +228,20 @@ class GaussianModel(LearnedModel):
     """`LearnedModel` for few samples.
 
     `prior_trust` is the probability, 0..1, that the slope of the prior is at least `REAL_SHARE`, or
-    None if there are too few samples.
+    None if there are too few samples. `of_machines` is the likeliest correlation of the prior's
+    errors on this machine and on others, or None without samples of others.
     """
 
     def __init__(self, space: ScheduleSpace, correction: Corrects | None = None) -> None:
         super().__init__(space, correction)
         self.prior_trust: float | None = None
+        self.of_machines: float | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
         self._best = self._best_prior = self._mean_prior = 0.0
         self._fitted: tuple[_Samples, _Posterior]
 
     def fit(self, samples: Sequence[Sample], borrowed: Sequence[BorrowedSample] = ()) -> None:
-        self.prior_trust = None
+        self.prior_trust = self.of_machines = None
         kept = _kept(samples)
         super().fit(kept, borrowed[: min(MOST_BORROWED, MOST_SAMPLES - len(kept))])
 
@@ -229,6 +255,8 @@ class GaussianModel(LearnedModel):
         trusts = np.array([_trust(p, prior) for p in found])
         self.prior_trust = float((weights * trusts).sum() / weights.sum())
         likeliest = found[0]
+        if inputs.has_other_machines:
+            self.of_machines = likeliest.of_machines
         self._fitted = inputs, likeliest
         left_out: FloatArray = likeliest.alpha / (likeliest.inverse**2).sum(axis=0)
         return left_out[known.own]
@@ -240,8 +268,8 @@ class GaussianModel(LearnedModel):
         prior, own = map(self._seen_of_prior, (description.log2_prior, known.prior))
         knobs = known.of_knobs(description.sketch, description.settings, h.length)
         parts = (*knobs, known.of_features(description.features, h.length))
-        count = len(prior)
-        tasks = known.tasks(np.zeros(count, np.int64), np.ones(count), posterior.relatedness)
+        related = posterior.relatedness, posterior.of_machines
+        tasks = known.with_own_task(len(prior), *related)
         kernel = _kernel(h, parts, prior, own, tasks)
         mean = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
         known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
@@ -267,7 +295,7 @@ def _kernel(
     without noise and divided by the variance of the random function.
 
     `tasks` as from `_Samples.tasks`. The product of a correlation of settings and a correlation of
-    workloads is the intrinsic coregionalisation model (Bonilla, Chai and Williams, "Multi-task
+    tasks is the intrinsic coregionalisation model (Bonilla, Chai and Williams, "Multi-task
     Gaussian Process Prediction", NIPS 2007).
     """
     related, levels = tasks
@@ -281,22 +309,40 @@ def _kernel(
 
 
 def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_Posterior]:
-    """Return one posterior per hypothesis, sorted by decreasing evidence."""
-    found: list[_Posterior] = []
-    for length in LENGTHS:
-        parts = known.among_themselves(length)
-        for relatedness in known.relatednesses:
-            tasks = known.tasks(known.source, known.similarity, relatedness)
-            found += [
-                _posterior(h, relatedness, _kernel(h, parts, prior, prior, tasks), above, prior)
-                for h in HYPOTHESES
-                if h.length == length
-            ]
+    """Return one posterior per hypothesis, sorted by decreasing evidence. The relatedness of
+    machines is compared only with the likeliest relatedness of workloads."""
+    parts = {length: known.among_themselves(length) for length in LENGTHS}
+
+    def conditioned(relatedness: float, of_machines: float) -> list[_Posterior]:
+        tasks = known.tasks(relatedness, of_machines)
+        return [
+            _posterior(
+                h,
+                relatedness,
+                of_machines,
+                _kernel(h, parts[length], prior, prior, tasks),
+                above,
+                prior,
+            )
+            for length in LENGTHS
+            for h in HYPOTHESES
+            if h.length == length
+        ]
+
+    first, *others = MACHINE_RELATEDNESS if known.has_other_machines else (1.0,)
+    found = [p for relatedness in known.relatednesses for p in conditioned(relatedness, first)]
+    likeliest = max(found, key=lambda p: p.evidence).relatedness
+    found += [p for of_machines in others for p in conditioned(likeliest, of_machines)]
     return sorted(found, key=lambda p: -p.evidence)
 
 
 def _posterior(
-    h: Hypothesis, relatedness: float, kernel: FloatArray, above: FloatArray, prior: FloatArray
+    h: Hypothesis,
+    relatedness: float,
+    of_machines: float,
+    kernel: FloatArray,
+    above: FloatArray,
+    prior: FloatArray,
 ) -> _Posterior:
     """Return hypothesis `h` conditioned on the samples. `above` (N,) are the log2 seconds of the
     samples above the fastest one.
@@ -313,9 +359,8 @@ def _posterior(
     shape, rate = 0.5 * count, max(0.5 * float((half**2).sum()), 1e-6)
     evidence = log(h.belief) - float(np.log(np.diag(factor)).sum()) - shape * log(rate)
     scale = rate / (shape - 1.0)
-    return _Posterior(
-        h, relatedness, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence
-    )
+    alpha = np.einsum("mn,m->n", inverse, half)
+    return _Posterior(h, relatedness, of_machines, level, alpha, inverse, scale, evidence)
 
 
 def _trust(posterior: _Posterior, prior: FloatArray) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -23,12 +23,20 @@ from .correction import FEATURES, MAX_CORRECTION, Correction
 from .forest import Columns, Forest, Tree, forest_of
 from .metrics import spearman
 
-ROUNDS = 120
-"""Number of trees."""
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The number of trees, and the share of its correction that each tree adds."""
+
+    rounds: int = 120
+    eta: float = 0.05
+
+
+QUICK = Growth(40, 0.15)
+"""The growth of trees that only choose the weights of other machines."""
 
 PARAMETERS = {
     "max_depth": 4,
-    "eta": 0.05,
     "subsample": 0.7,
     "colsample_bynode": 0.5,
     "min_child_weight": 5,
@@ -46,6 +54,15 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 
 MIN_CORRELATION = 0.1
 """Rank correlation of held-out predictions and errors that a model must surely exceed."""
+
+SOURCE_WEIGHTS = (0.25, 1.0)
+"""Weights that are tried for the trials of another machine, relative to those of the target."""
+
+MOST_SOURCES = 3
+"""Number of other machines whose trials are tried; each takes as long as half of the training."""
+
+UNTESTED_SHARE = 0.5
+"""Share of a model that was not tested on the target, because it has too few trials."""
 
 PERMUTATIONS = 8
 """Random orders of the predictions, with which a share is compared."""
@@ -65,13 +82,15 @@ class TooFewSamplesError(ValueError):
 class TrialGroup:
     """The N trials of one workload on one target. `family`: groups with an equal family may
     resemble each other. `columns` (F, N): the features. `log2_prior` and `log2_secs` (N,):
-    predicted and measured time. `weight`: weight of the group, 1 for the target itself."""
+    predicted and measured time. `weight`: weight of the group, 1 for the target itself. `origin`:
+    name of another target, "" for the target itself."""
 
     family: str
     columns: Columns
     log2_prior: FloatArray
     log2_secs: FloatArray
     weight: float = 1.0
+    origin: str = ""
 
     @property
     def errors(self) -> FloatArray:
@@ -93,7 +112,9 @@ class TrialGroup:
 class Quality:
     """What a model was trained on, and its errors on groups left out of the training.
 
-    `groups` and `samples`: their numbers; `families`: the number of structures. `prior_error` and
+    `groups` and `samples`: their numbers; `families`: the number of structures; `weights`: the
+    weights of other machines, by name. The errors are those on the target, or on other machines if
+    the target has too few trials (`is_tested` is false then). `prior_error` and
     `model_error`: root mean squares of the weighted errors, in log2 units, of the prior and of the
     prior corrected by the whole prediction. `correlation`: mean rank correlation, over the groups,
     of the prediction and the prior's error. `prior_cost` and `model_cost`: mean log2 of the time of
@@ -110,47 +131,105 @@ class Quality:
     prior_cost: float
     model_cost: float
     share: float
+    weights: dict[str, float] = field(default_factory=dict)
+    is_tested: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def train(groups: Sequence[TrialGroup]) -> tuple[Correction, Quality]:
-    """Return a model trained on all `groups`, and its quality on groups left out.
+    """Return a model for one target, and its quality on groups left out.
+
+    The weight of each other machine is the one that helps on the target's groups left out of the
+    training, possibly 0. If the target has too few groups, the given weights are used, and only
+    `UNTESTED_SHARE` of the share that helps on other machines.
 
     Raise TooFewSamplesError if there is too little to learn from, ImportError without XGBoost.
     """
     groups = [group for group in groups if len(group.log2_secs) > 1]
+    own = [group for group in groups if not group.origin]
+    is_tested = _suffice(own)
+    if is_tested:
+        weights = source_weights(own, [group for group in groups if group.origin])
+        groups = own + [
+            replace(group, weight=weights[group.origin])
+            for group in groups
+            if weights.get(group.origin)
+        ]
+    else:
+        own = groups = [group for group in groups if group.weight]
+        weights = {group.origin: group.weight for group in groups if group.origin}
     samples = sum(len(group.log2_secs) for group in groups)
-    if len(groups) < MIN_GROUPS or samples < MIN_SAMPLES:
+    if not _suffice(groups):
         raise TooFewSamplesError(
             f"{samples} trials of {len(groups)} workloads are too few to learn from: "
             f"{MIN_SAMPLES} of {MIN_GROUPS} are needed"
         )
-    fold = folds([group.family for group in groups])
-    held: list[FloatArray] = [np.empty(0)] * len(groups)
-    for number in np.unique(fold):
-        forest = _grown([g for g, f in zip(groups, fold, strict=True) if f != number])
-        for place in np.flatnonzero(fold == number):
-            held[place] = _clipped(forest.predict(groups[place].columns))
-    share = best_share(groups, held)
-    weights = np.concatenate([group.weights for group in groups])
-    errors = np.concatenate([group.errors for group in groups])
-    missed = np.concatenate([g.errors - p for g, p in zip(groups, held, strict=True)])
+    held = _held_out(own, [group for group in groups if group.origin and is_tested])
+    share = best_share(own, held) * (1.0 if is_tested else UNTESTED_SHARE)
+    by_sample = np.concatenate([group.weights for group in own])
+    errors = np.concatenate([group.errors for group in own])
+    missed = np.concatenate([g.errors - p for g, p in zip(own, held, strict=True)])
     quality = Quality(
         groups=len(groups),
         samples=samples,
         families=len({group.family for group in groups}),
-        prior_error=_root_mean_square(errors, weights),
-        model_error=_root_mean_square(missed, weights),
+        prior_error=_root_mean_square(errors, by_sample),
+        model_error=_root_mean_square(missed, by_sample),
         correlation=float(
-            np.average(_correlations(groups, held), weights=[group.weight for group in groups])
+            np.average(_correlations(own, held), weights=[group.weight for group in own])
         ),
-        prior_cost=_mean_cost(groups, held, 0.0),
-        model_cost=_mean_cost(groups, held, share),
+        prior_cost=_mean_cost(own, held, 0.0),
+        model_cost=_mean_cost(own, held, share),
         share=share,
+        weights=weights,
+        is_tested=is_tested,
     )
     return Correction(_grown(groups), share), quality
+
+
+def _suffice(groups: Sequence[TrialGroup]) -> bool:
+    samples = sum(len(group.log2_secs) for group in groups)
+    return len(groups) >= MIN_GROUPS and samples >= MIN_SAMPLES
+
+
+def source_weights(own: Sequence[TrialGroup], others: Sequence[TrialGroup]) -> dict[str, float]:
+    """Return the weight of each origin of `others`: the one with which the predictions for `own`
+    groups left out of the training surely correlate better with the errors, or else 0."""
+    origins = list(dict.fromkeys(group.origin for group in others))
+    weights = dict.fromkeys(origins, 0.0)
+    shares = np.array([group.weight for group in own])
+    shares /= shares.sum()
+
+    def correlations(tried: dict[str, float]) -> FloatArray:
+        lent = [replace(g, weight=tried[g.origin]) for g in others if tried[g.origin]]
+        return _correlations(own, _held_out(own, lent, QUICK))
+
+    before = correlations(weights) if origins else np.empty(0)
+    for origin in origins[:MOST_SOURCES]:
+        for weight in SOURCE_WEIGHTS:
+            tried = {**weights, origin: weight}
+            after = correlations(tried)
+            if _less_errors(shares, after - before, 1.0) <= 0.0:
+                break
+            weights, before = tried, after
+    return weights
+
+
+def _held_out(
+    own: Sequence[TrialGroup], lent: Sequence[TrialGroup], growth: Growth = Growth()
+) -> list[FloatArray]:
+    """Return the prediction for each of `own` by trees grown without its family, but with all
+    `lent` groups: each (N,)."""
+    fold = folds([group.family for group in own])
+    held: list[FloatArray] = [np.empty(0)] * len(own)
+    for number in np.unique(fold):
+        others = [g for g, f in zip(own, fold, strict=True) if f != number]
+        forest = _grown([*others, *lent], growth)
+        for place in np.flatnonzero(fold == number).tolist():
+            held[place] = _clipped(forest.predict(own[place].columns))
+    return held
 
 
 def folds(families: Sequence[str]) -> IntArray:
@@ -237,7 +316,7 @@ def _clipped(errors: FloatArray) -> FloatArray:
     return np.asarray(np.clip(errors, -MAX_CORRECTION, MAX_CORRECTION))
 
 
-def _grown(groups: Sequence[TrialGroup]) -> Forest:
+def _grown(groups: Sequence[TrialGroup], growth: Growth = Growth()) -> Forest:
     # Start-up: XGBoost takes a second to import, and only training needs it.
     xgboost: Any = importlib.import_module("xgboost")
     weights = np.concatenate([group.weights for group in groups])
@@ -247,7 +326,7 @@ def _grown(groups: Sequence[TrialGroup]) -> Forest:
         weight=weights * len(weights) / weights.sum(),
         nthread=1,
     )
-    booster = xgboost.train(PARAMETERS, data, ROUNDS)
+    booster = xgboost.train({**PARAMETERS, "eta": growth.eta}, data, growth.rounds)
     return forest_of_booster(booster)
 
 

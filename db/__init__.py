@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .quick import full_checks_of as full_checks_of
     from .quick import open_claims as open_claims
     from .quick import related_records as related_records
+    from .quick import stored_model as stored_model
     from .store import Store as Store
 
 _NAMES = {
@@ -38,6 +39,7 @@ _NAMES = {
         "full_checks_of",
         "open_claims",
         "related_records",
+        "stored_model",
     ),
     ".store": ("Store",),
 }

@@ -7,26 +7,29 @@ errors; a test compares its results with the results of `Store`.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, StoredModel
 
-from .core.hashes import ARTEFACT, RECORD, WORKLOAD, as_row, guarded, is_intact
+from .core.hashes import ARTEFACT, RECORD, as_row, guarded
 from .core.location import default_url, file_is_there, is_postgres, sqlite_path
 from .core.schema import refuse_newer, refuse_older
 from .errors import StoreBroken, StoreBusy, StoreDenied, StoreError, StoreMissing
 from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
-from .values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS, Artefact
+from .values.records import Artefact
 
 if TYPE_CHECKING:
-    from tilewright.schedules.related import RelatedRecords
+    from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
 
     from .store import Store
@@ -48,15 +51,6 @@ _CLAIMS = (
     "SELECT count(*) AS claims FROM record"  # noqa: S608  # our own condition
     " WHERE workload_key = ? AND target_key = ?"
     f" AND {IS_OPEN_CLAIM}"
-)
-_OF_STRUCTURE = (
-    "SELECT workload.* FROM workload WHERE structure = ?1 AND key <> ?2 AND EXISTS"  # noqa: S608  # our own numbers
-    " (SELECT 1 FROM record WHERE record.workload_key = workload.key AND record.target_key = ?3)"
-    f" ORDER BY created_at DESC LIMIT {MAX_COMPARED}"
-)
-_FASTEST = (
-    "SELECT * FROM record WHERE workload_key = ? AND target_key = ? AND status = 'ok'"  # noqa: S608  # our own text
-    f" AND verified_level <> '{IMPORTED}' ORDER BY estimate_secs LIMIT {MAX_RECORDS}"
 )
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
@@ -117,31 +111,43 @@ def artefacts_of_record(
 def related_records(
     url: str | None,
     workload: Workload,
-    target_key: str,
-    count: int | None = None,
+    target: Target,
+    count: int = MAX_WORKLOADS,
     *,
     timeout_secs: float = 30.0,
 ) -> list[RelatedRecords]:
-    """Return the result of `Store.related` for `count` workloads (None: `MAX_WORKLOADS`)."""
+    """Return the result of `Store.related` for `count` tasks."""
     # Start-up: answers that are stored need no related workloads.
-    from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords, nearest, usable
-    from tilewright.schedules.workload.structure import structure_of
+    from .records.nearby import find_related
 
-    url, count = url or default_url(), MAX_WORKLOADS if count is None else count
+    url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
-            return store.related(workload, target_key, count)
-    own = structure_of(workload)
-    rows = _rows(url, _OF_STRUCTURE, (own.key, workload.key, target_key), timeout_secs)
-    intact = [row for row in rows if is_intact(_named(WORKLOAD, row), WORKLOAD)]
-    entries = [(row["key"], row["name"], json.loads(row["document"])) for row in intact]
-    found = []
-    for one in nearest(own, entries, count):
-        rows = _rows(url, _FASTEST, (one.key, target_key), timeout_secs)
-        records = usable(record for row in rows if (record := _record(row)) is not None)
-        if records:
-            found.append(RelatedRecords(one.name, one.distance, records))
-    return found
+            return store.related(workload, target, count)
+    with _opened(url, timeout_secs) as connection:
+        return find_related(partial(_query, connection), workload, target, count)
+
+
+def stored_model(
+    url: str | None, target: Target, *, timeout_secs: float = 30.0
+) -> StoredModel | None:
+    """Return the model of times of kernels that were run, as `Store.model` does."""
+    # Start-up: answers that are stored need no model.
+    from .records.newest_model import find_model
+
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return store.model(target)
+    with _opened(url, timeout_secs) as connection:
+        return find_model(partial(_query, connection), target)
+
+
+def _query(
+    connection: sqlite3.Connection, statement: str, values: dict[str, Any]
+) -> list[SimpleNamespace]:
+    rows = connection.execute(statement, values)
+    return [SimpleNamespace(**dict(zip(row.keys(), row, strict=True))) for row in rows]
 
 
 def _record(row: sqlite3.Row) -> TuningRecord | None:
@@ -163,7 +169,15 @@ def _store(url: str, timeout_secs: float) -> Store:
 def _rows(
     url: str, statement: str, values: tuple[str, ...], timeout_secs: float
 ) -> list[sqlite3.Row]:
-    """Return the rows of one query. Raise StoreError unless the schema is that of this version."""
+    """Return the rows of one query."""
+    with _opened(url, timeout_secs) as connection:
+        return list(connection.execute(statement, values))
+
+
+@contextmanager
+def _opened(url: str, timeout_secs: float) -> Iterator[sqlite3.Connection]:
+    """Open the database for reading. Raise StoreError unless the schema is that of this version,
+    and if the block cannot read it."""
     path = sqlite_path(url)
     if not file_is_there(path):
         raise StoreMissing(f"database {path} does not exist; `tilewright tune` creates it")
@@ -179,7 +193,7 @@ def _rows(
                 raise StoreBroken(f"database {path}: alembic_version is empty")
             refuse_newer(path, revision)
             refuse_older(path, revision)
-            return list(connection.execute(statement, values))
+            yield connection
         finally:
             connection.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # damaged names do not decode

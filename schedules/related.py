@@ -8,59 +8,43 @@ from dataclasses import dataclass
 from typing import Any
 
 from .record import TuningRecord
-from .workload.structure import Structure, distance, structure_of
-from .workload.workload import Workload
 
 MAX_WORKLOADS = 4
-"""Number of related workloads whose trials a search or a default schedule uses."""
+"""Number of related tasks whose trials a search or a default schedule uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedRecords:
-    """Successful records of one related workload on one target, fastest first. `distance` is the
-    distance of the two workloads, see `workload.structure`; `name` is the workload's name."""
+    """Successful records of one related task, fastest first. `distance` is the distance of the two
+    workloads, see `workload.structure`; `name` is the workload's name, `flops` its useful
+    operations per call. `origin` is "" if the records were measured on this target, otherwise it
+    names the machine for users. `is_same_workload` is whether it is this workload itself."""
 
     name: str
     distance: float
     records: tuple[TuningRecord, ...]
+    flops: int = 0
+    origin: str = ""
+    is_same_workload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """A learned model. `document` is the model itself, `quality` what it was trained on and its
-    held-out error; both are JSON data. `key` is a hash of `document`."""
+    held-out error; both are JSON data. `key` is a hash of `document`. `origin` names another
+    machine for users if the model is not of the target that asked."""
 
     key: str
     created_at: str
     document: dict[str, Any]
     quality: dict[str, Any]
+    origin: str = ""
 
     @property
     def trials(self) -> int:
         """The number of trials of the target when the model was trained."""
         found = self.quality.get("trials_stored", 0)
         return found if isinstance(found, int) else 0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class NearWorkload:
-    """A workload of the same structure at `distance`."""
-
-    distance: float
-    key: str
-    name: str
-
-
-def nearest(
-    own: Structure, entries: Iterable[tuple[str, str, dict[str, Any]]], count: int
-) -> list[NearWorkload]:
-    """Return the `count` nearest of `entries` (key, name, document), which all have the structure
-    `own`, nearest first."""
-    near = [
-        NearWorkload(distance(own, structure_of(Workload.from_json(document))), key, name)
-        for key, name, document in entries
-    ]
-    return sorted(near)[:count]
 
 
 def usable(records: Iterable[TuningRecord]) -> tuple[TuningRecord, ...]:

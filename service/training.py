@@ -26,7 +26,8 @@ MAX_TRIALS = 20_000
 """Number of trials that a model is trained on at most."""
 
 RELATED_WEIGHT = 0.25
-"""Weight of a workload on another target of the same instruction set."""
+"""Weight of a workload on another target with the same vectors, for a target that has too few
+trials to choose the weight."""
 
 MAX_DISAGREEMENT = 1.5
 """Ratio of two times of one setting from which all trials of the task are left out."""
@@ -57,16 +58,19 @@ class Trained:
 
 def train_target(store: Store, target_key: str, timings: str, apply: Apply = _applied) -> Trained:
     """Train and store a model of the target from its trials of these timings
-    (`schedules.full_checks.timings_of`). Too few trials are a note, not an error. `apply` calls the
-    part that takes long, which only reads from the database."""
+    (`schedules.full_checks.timings_of`). Too few trials are a note, not an error, and are not tried
+    again before there are more. `apply` calls the part that takes long, which only reads from the
+    database."""
     started = time.monotonic()
     trials = store.model_state(target_key, timings).trials
+    known = {"trials_stored": trials, "version": feature_version()}
     learned = apply(lambda: _learned(store, target_key, timings))
     secs = time.monotonic() - started
     if isinstance(learned, str):
+        store.add_untrained(target_key, timings, {**known, "note": learned})
         return Trained(target_key, timings, None, learned, {}, secs)
     correction, quality = learned
-    document = {**quality.to_json(), "trials_stored": trials}
+    document = {**quality.to_json(), **known}
     key = store.add_model(target_key, timings, correction.to_document(), document)
     return Trained(target_key, timings, key, "", document, secs)
 
@@ -84,7 +88,7 @@ def train_all(
         train_target(store, key, timings, apply)
         for key, timings in store.trained_targets()
         if target_key in (None, key)
-        and not (due_only and not store.model_state(key, timings).is_due)
+        and not (due_only and not store.model_state(key, timings).is_due_for(feature_version()))
     ]
 
 
@@ -96,7 +100,7 @@ def start_training(store: Store, target_key: str) -> bool:
     takes a core from a measurement. If it cannot be started, the next run tries again.
     """
     try:
-        if not store.model_state(target_key).is_due:
+        if not store.model_state(target_key).is_due_for(feature_version()):
             return False
         process = subprocess.Popen(
             module_command("tilewright.service.training"),
@@ -111,6 +115,13 @@ def start_training(store: Store, target_key: str) -> bool:
         return False
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie in a service
     return True
+
+
+def feature_version() -> int:
+    """Return the version of the features: a model of another version is trained anew."""
+    from tilewright.costmodel.correction import FEATURE_VERSION
+
+    return FEATURE_VERSION
 
 
 def _learned(store: Store, target_key: str, timings: str) -> Learned:
@@ -139,7 +150,9 @@ def _groups(store: Store, target_key: str, timings: str) -> Iterator[TrialGroup]
             space = space_for(Workload.from_json(task.workload), Target.from_json(task.target))
         except TilewrightError:  # a workload that this version does not accept any more
             continue
-        group = training_group(space, task.records, 1.0 if task.is_own else RELATED_WEIGHT)
+        untested = RELATED_WEIGHT if task.has_same_vectors else 0.0
+        weight = 1.0 if task.is_own else untested
+        group = training_group(space, task.records, weight, task.origin)
         if group is not None:
             yield group
 

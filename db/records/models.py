@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select, text
 from sqlalchemy.orm import Session
 
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.full_checks import MOCKED
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.related import StoredModel
+from tilewright.schedules.target import Target
 
 from ..core.engine import insert_ignore
 from ..core.hashes import MODEL, is_intact, row_hash
@@ -23,10 +23,10 @@ from ..errors import NotRegistered
 from ..values.models import ModelState, TrainingTask
 from ..values.moments import rfc3339
 from ..values.records import IMPORTED
+from .family import is_of_family, machine_name, vectors_differ
+from .newest_model import UNTRAINED, find_model
 from .rows import from_rows
 from .works import find_target, target_document, workload_entry
-
-log = logging.getLogger("tilewright.db")
 
 KEPT = 8
 """Models kept per target; older ones are deleted. A search that is repeated uses the model that was
@@ -56,13 +56,13 @@ class ModelStore(StorePart):
         newest of its target then. Raise NotRegistered if the target is unknown."""
         if session.get(TargetRow, target_key) is None:
             raise NotRegistered(f"target {target_key} is not registered")
-        text = canonical_bytes(document).decode()
+        written = canonical_bytes(document).decode()
         row = {
             "target_key": target_key,
             "timings": timings,
-            "key": model_key(text),
+            "key": model_key(written),
             "created_at": rfc3339(self._clock()),
-            "document": text,
+            "document": written,
             "quality": canonical_bytes(quality).decode(),
         }
         row["row_sha256"] = row_hash([row[name] for name in MODEL])
@@ -77,13 +77,19 @@ class ModelStore(StorePart):
         session.execute(older, execution_options=untracked)
         return row["key"]
 
+    def add_untrained(self, target_key: str, timings: str, quality: dict[str, Any]) -> None:
+        """Note a training without a result, so that it is not repeated before there are more
+        trials. `quality` has their number, as for a model, and the reason."""
+        self.add_model(target_key, timings, UNTRAINED, quality)
+
     @reading
     def model(
-        self, session: Session, target_key: str, timings: str = "", before: str = ""
+        self, session: Session, target: Target, timings: str = "", before: str = ""
     ) -> StoredModel | None:
-        """Return the newest model of a target, stored earlier than the time `before` (RFC 3339) if
-        it is given, or None if there is none or it is damaged."""
-        return _newest(session, target_key, timings, before)
+        """Return the model that `target` uses, see `newest_model.find_model`."""
+        return find_model(
+            lambda sql, values: session.execute(text(sql), values), target, timings, before
+        )
 
     @reading
     def trained_targets(self, session: Session) -> list[tuple[str, str]]:
@@ -98,9 +104,11 @@ class ModelStore(StorePart):
         return sorted(found)
 
     @reading
-    def model_state(self, session: Session, target_key: str, timings: str = "") -> ModelState:
+    def model_state(
+        self, session: Session, target_key: str, timings: str | None = None
+    ) -> ModelState:
         """Return how many successful trials a target has, of any timings, and how many there were
-        when its newest model was trained."""
+        at its last training on `timings` (None: on any), whether a model resulted or not."""
         # These columns are in an index, so the rows are not read.
         timed = (
             RecordRow.target_key == target_key,
@@ -108,8 +116,16 @@ class ModelStore(StorePart):
             RecordRow.estimate_secs.is_not(None),
         )
         trials = session.scalar(select(func.count()).select_from(RecordRow).where(*timed))
-        newest = _newest(session, target_key, timings)
-        return ModelState(int(trials or 0), 0 if newest is None else newest.trials)
+        of = (ModelRow.target_key == target_key,) if timings is None else _of(target_key, timings)
+        newest = select(ModelRow).where(*of).order_by(ModelRow.id.desc()).limit(1)
+        row = session.scalars(newest).first()
+        quality = json.loads(row.quality) if row is not None and is_intact(row, MODEL) else {}
+        trained_on, version = quality.get("trials_stored", 0), quality.get("version")
+        return ModelState(
+            int(trials or 0),
+            trained_on if isinstance(trained_on, int) else 0,
+            version if isinstance(version, int) else None,
+        )
 
     @reading
     def training_tasks(
@@ -119,16 +135,21 @@ class ModelStore(StorePart):
         other targets of the same architecture; the tasks with the newest trials first. At most
         `most_trials` trials in all, the fastest ones of each task. Imported records and records of
         other timings are left out."""
-        own = find_target(session, target_key)
-        if own is None:
+        document = find_target(session, target_key)
+        if document is None:
             return []
+        own = Target.from_json(document)
         rows = session.scalars(select(TargetRow).where(TargetRow.key != target_key))
         others = {row.key: target_document(row) for row in rows}
-        related = [key for key, found in others.items() if found and _is_related(found, own)]
+        related = [key for key, found in others.items() if found and is_of_family(own, found)]
+        related.sort(key=lambda key: (vectors_differ(own, others[key] or {}), key))
         found: list[TrainingTask] = []
         for key in (target_key, *related):
-            target = own if key == target_key else others[key]
+            target = document if key == target_key else others[key]
             assert target is not None
+            is_own = key == target_key
+            origin = "" if is_own else f"{machine_name(own, target)} ({key[:8]})"
+            same = not vectors_differ(own, target)
             newest = (
                 select(RecordRow.workload_key)
                 .where(*_trained_on(key, timings))
@@ -148,7 +169,7 @@ class ModelStore(StorePart):
                 )
                 records = [r for r in from_rows(session.scalars(fastest)) if r.setting is not None]
                 if entry is not None and records:
-                    task = TrainingTask(entry.document, target, key == target_key, tuple(records))
+                    task = TrainingTask(entry.document, target, origin, same, tuple(records))
                     found.append(task)
         return found
 
@@ -156,21 +177,6 @@ class ModelStore(StorePart):
 def model_key(document: str) -> str:
     """Return the key of a model's canonical JSON text."""
     return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
-
-
-def _newest(
-    session: Session, target_key: str, timings: str, before: str = ""
-) -> StoredModel | None:
-    newest = select(ModelRow).where(*_of(target_key, timings)).order_by(ModelRow.id.desc()).limit(1)
-    if before:
-        newest = newest.where(ModelRow.created_at < before)
-    row = session.scalars(newest).first()
-    if row is None:
-        return None
-    if not is_intact(row, MODEL):
-        log.warning("model %s is damaged and not used; run `tilewright db train`", row.key)
-        return None
-    return StoredModel(row.key, row.created_at, json.loads(row.document), json.loads(row.quality))
 
 
 def _of(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...]:
@@ -193,9 +199,3 @@ def _trained_on(target_key: str, timings: str) -> tuple[ColumnElement[bool], ...
         RecordRow.llvmlite == llvmlite,
         RecordRow.llvm == llvm,
     )
-
-
-def _is_related(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two targets have the same instruction set architecture and vector length."""
-    same = ("triple", "vector_bits", "vector_registers")
-    return all(one.get(name) == other.get(name) for name in same)

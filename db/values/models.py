@@ -13,11 +13,12 @@ NEW_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """The numbers of a target's trials now, and when its newest model was trained (0 without a
-    model)."""
+    """The numbers of a target's trials now, and at its last training (0 without one), and the
+    version of the features of that training."""
 
     trials: int
     trained_on: int
+    version: int | None = None
 
     @property
     def is_due(self) -> bool:
@@ -26,13 +27,23 @@ class ModelState:
         new = self.trials - self.trained_on
         return self.trials >= MIN_TRIALS and new >= max(NEW_SHARE * self.trained_on, 1)
 
+    def is_due_for(self, version: int) -> bool:
+        """Return whether a new model with features of this version is worth its cost."""
+        return self.is_due or (self.trials >= MIN_TRIALS and self.version != version)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
     """Successful trials of one workload on one target, fastest first. `workload` and `target` are
-    JSON documents; `is_own` is whether it is the target for which a model is trained."""
+    JSON documents. `origin` names the target, with a part of its key; "" if it is the target for
+    which a model is trained. `has_same_vectors` is whether it has vectors like that target."""
 
     workload: dict[str, Any]
     target: dict[str, Any]
-    is_own: bool
+    origin: str
+    has_same_vectors: bool
     records: tuple[TuningRecord, ...]
+
+    @property
+    def is_own(self) -> bool:
+        return not self.origin

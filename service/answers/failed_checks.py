@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.schedules.trace import Trace
     from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.answers.analytic import Chosen
 
 # Start-up: a query parses no schedules; functions that do import the parser.
 
@@ -22,16 +23,16 @@ UNMEASURED = "chosen without measurement"
 
 
 def safe_trace(
-    workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
+    workload: Workload, chosen: Chosen, checks: FullChecks, toolchain: Toolchain
 ) -> tuple[Trace, str]:
     """Return a schedule that may be served, and a note. The schedule is `chosen`, which was chosen
-    without measurement. If `chosen` failed its full check under `toolchain`, it is the
-    untransformed expression. Raise NoAnswer if both failed."""
+    without measurement; the note says where it comes from. If `chosen` failed its full check under
+    `toolchain`, it is the untransformed expression. Raise NoAnswer if both failed."""
     from tilewright.schedules.trace import Trace
 
-    failed = checks.refusal(chosen.to_json(), toolchain)
+    failed = checks.refusal(chosen.trace.to_json(), toolchain)
     if failed is None:
-        return chosen, UNMEASURED
+        return chosen.trace, f"{UNMEASURED}, {chosen.source}" if chosen.source else UNMEASURED
     plain = Trace()
     plain_failed = checks.refusal(plain.to_json(), toolchain)
     reason = f"the schedule {UNMEASURED} failed its full check ({failed})"

@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.schedules.full_checks import DISPROVED, MOCKED
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
-from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords
+from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -73,13 +73,13 @@ VERIFIED = "verified in full"
 class Steps:
     """The steps of a preparation; tests replace them.
 
-    `choose` returns the schedule that is chosen without measuring the workload, from the records of
-    related workloads if there are any. `check` rebuilds a schedule and checks it in full.
+    `choose` returns the schedule that is chosen without measuring the workload, with what is known
+    about similar tasks. `check` rebuilds a schedule and checks it in full.
     `build` returns its files, with an object only if the schedule was verified. `runs_here` returns
     whether this machine can run code for a target.
     """
 
-    choose: Callable[[Workload, Target, Sequence[RelatedRecords]], Trace]
+    choose: Callable[[Workload, Target, analytic.Knowledge], analytic.Chosen]
     check: Callable[[Workload, Trace, Target], MeasureResult]
     build: Callable[[Workload, Trace, Target, bool], list[ArtefactFile]]
     runs_here: Callable[[Target], bool]
@@ -189,23 +189,25 @@ class Preparer:
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         try:
-            related = self.store.related(workload, target.key, MAX_WORKLOADS)
-            trace = self.steps.choose(workload, target, related)
+            related = self.store.related(workload, target, MAX_WORKLOADS)
+            known = analytic.Knowledge(related, self.store.model(target))
+            chosen = self.steps.choose(workload, target, known)
         except DeadlineError as error:
             log.warning("workload %s: %s; it is served as written", found.workload_key, error)
-            trace = Trace()
-        trace, note = self._safe(workload, trace, target)
-        known = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
-        fields = {"verified": False, "note": f"{note}; {NOT_YET}"}
-        document = {**known, "trace": trace.to_json(), **fields}
+            chosen = analytic.Chosen(Trace())
+        trace, note = self._safe(workload, chosen, target)
+        before = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
+        fields = {"verified": False, "note": f"{note}; {NOT_YET}", "source": chosen.source}
+        document = {**before, "trace": trace.to_json(), **fields}
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
-        trace = Trace.from_json(found.document["trace"])
-        trace, note = self._safe(workload, trace, target)
+        source = str(found.document.get("source", ""))
+        chosen = analytic.Chosen(Trace.from_json(found.document["trace"]), source)
+        trace, note = self._safe(workload, chosen, target)
         verified = False
         if self.steps.runs_here(target):
-            trace, note, result = self._checked(workload, trace, target)
+            trace, note, result = self._checked(workload, chosen, target)
             verified = result.ok
             failed = f"; not verified: {result.status} {result.detail}"
             note += f", {VERIFIED}" if verified else failed
@@ -221,18 +223,20 @@ class Preparer:
         state = PreparationState.READY
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
-    def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
+    def _safe(
+        self, workload: Workload, chosen: analytic.Chosen, target: Target
+    ) -> tuple[Trace, str]:
         checks = self.store.full_checks(workload.key, target.key)
-        return safe_trace(workload, trace, checks, toolchains.toolchain())
+        return safe_trace(workload, chosen, checks, toolchains.toolchain())
 
     def _checked(
-        self, workload: Workload, trace: Trace, target: Target
+        self, workload: Workload, chosen: analytic.Chosen, target: Target
     ) -> tuple[Trace, str, MeasureResult]:
         """Return a schedule that may be served, a note, and the result of its full check. A
         schedule with wrong results (a bug of Tilewright) is recorded, and the next schedule is
         tried."""
         while True:
-            trace, note = self._safe(workload, trace, target)
+            trace, note = self._safe(workload, chosen, target)
             result = self.steps.check(workload, trace, target)
             if result.status not in DISPROVED:
                 return trace, note, result
@@ -274,10 +278,12 @@ class Preparer:
                 log.warning("preparation %s: heartbeat missed: %s", found.key, error)
 
 
-def choose_schedule(workload: Workload, target: Target, related: Sequence[RelatedRecords]) -> Trace:
+def choose_schedule(
+    workload: Workload, target: Target, known: analytic.Knowledge
+) -> analytic.Chosen:
     """Return the schedule chosen without measuring the workload, in the main thread of this
     process. Raise DeadlineError or ScheduleError."""
-    return analytic.default_trace(workload, target, related=related)
+    return analytic.default_schedule(workload, target, known)
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:

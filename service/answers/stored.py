@@ -28,9 +28,6 @@ from tilewright.service.resolve.toolchains import toolchain
 from tilewright.service.resolve.workloads import workload_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tilewright.schedules.related import RelatedRecords
     from tilewright.schedules.workload.workload import Workload
 
 
@@ -65,34 +62,34 @@ def answer(
         is_there = True
     if minimum is not Grade.DEFAULT:
         raise _no_answer(db, workload, target, minimum, checks)
-    related = _related(db, workload, target) if is_there else []
-    return default_answer(workload, target, checks, related)
+    known = _known(db, workload, target) if is_there else analytic.NOTHING_KNOWN
+    return default_answer(workload, target, checks, known)
 
 
-def _related(db: str | None, workload: Workload, target: Target) -> list[RelatedRecords]:
-    """Return the records of related workloads, or an empty list if the database cannot be read: the
-    default schedule needs none."""
-    from tilewright.db import related_records
+def _known(db: str | None, workload: Workload, target: Target) -> analytic.Knowledge:
+    """Return what the database knows about similar tasks: nothing if it cannot be read, because the
+    default schedule does not need it."""
+    from tilewright.db import related_records, stored_model
 
+    url = database.database_url(db)
     try:
-        return related_records(database.database_url(db), workload, target.key)
+        related = related_records(url, workload, target)
+        return analytic.Knowledge(related, stored_model(url, target))
     except StoreError:
-        return []
+        return analytic.NOTHING_KNOWN
 
 
 def default_answer(
     workload: Workload,
     target: Target,
     checks: FullChecks,
-    related: Sequence[RelatedRecords] = (),
+    known: analytic.Knowledge = analytic.NOTHING_KNOWN,
 ) -> Answer:
-    """Choose a schedule in this process without measuring `workload`, from the `related` records if
-    there are any, and return it as an answer. Raise DeadlineError or ScheduleError if choosing
+    """Choose a schedule in this process without measuring `workload`, with what is `known` about
+    similar tasks, and return it as an answer. Raise DeadlineError or ScheduleError if choosing
     fails, NoAnswer if `checks` exclude every schedule."""
-    chosen = analytic.default_trace(workload, target, related=related)
+    chosen = analytic.default_schedule(workload, target, known)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
-    if related and trace == chosen:
-        note = f"{note}, from trials of {_names(related)}"
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -100,13 +97,6 @@ def default_answer(
         steps=trace.to_json(),
         note=note,
     )
-
-
-def _names(related: Sequence[RelatedRecords]) -> str:
-    first, others = related[0].name or "an unnamed workload", len(related) - 1
-    if not others:
-        return first
-    return f"{first} and {others} other related workload{'s' * (others > 1)}"
 
 
 def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:

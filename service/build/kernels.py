@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.full_checks import NONE_KNOWN, FullCheck, FullChecks
-from tilewright.schedules.related import MAX_WORKLOADS, RelatedRecords
+from tilewright.schedules.related import MAX_WORKLOADS
 from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -275,10 +275,11 @@ def _analytic(
 ) -> Answer:
     """Return the schedule chosen now, without measuring the workload. Raise NoAnswer if `checks`
     exclude every schedule."""
-    related: Sequence[RelatedRecords] = (
-        () if store is None else store.related(workload, target.key, MAX_WORKLOADS)
-    )
-    chosen = analytic.default_trace(workload, target, related=related)
+    known = analytic.NOTHING_KNOWN
+    if store is not None:
+        related = store.related(workload, target, MAX_WORKLOADS)
+        known = analytic.Knowledge(related, store.model(target))
+    chosen = analytic.default_schedule(workload, target, known)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
 
 

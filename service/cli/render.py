@@ -139,6 +139,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("stopped", str(report["stopped_because"])),
         *_prior_rows(report.get("cost_model", {})),
         *database_model_rows(report.get("database_model") or {}),  # absent in older reports
+        *related_rows(report.get("related") or ()),
     ]
     rows += [
         ("not searched", f"sketch {sketch['name']}: {sketch['reason']}")
@@ -220,6 +221,12 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
         return []
     share = quality["share"]
     used = f"{percent(share)} of its correction is used" if share else "it is not used"
+    weights = quality.get("weights") or {}  # absent in older models
+    lent = [
+        (name, f"{percent(weight)} of the weight of own trials") for name, weight in weights.items()
+    ]
+    if not quality.get("is_tested", True):
+        lent.append(("not tested", "the target itself has too few trials"))
     return [
         (
             "trained on",
@@ -236,6 +243,7 @@ def _model_rows(quality: Document) -> list[tuple[str, str]]:
             f"{2 ** quality['model_cost']:.2f}x the fastest"
             f" (prior: {2 ** quality['prior_cost']:.2f}x); {used}",
         ),
+        *lent,
     ]
 
 
@@ -247,9 +255,33 @@ def database_model_rows(model: Document) -> list[tuple[str, str]]:
         return [("model", f"not used: {model['note']}")]
     quality = model["quality"]
     learned = f"{quality.get('samples')} trials of {quality.get('groups')} workloads"
+    if model.get("origin"):  # absent in older reports
+        learned += f" on {model['origin']}"
     if not model["share"]:
         return [("model", f"trained on {learned}; it does not help on others, so it is not used")]
     return [("model", f"corrects the prior by {percent(model['share'])} of what {learned} taught")]
+
+
+def related_rows(related: Sequence[Document]) -> list[tuple[str, str]]:
+    """Render which tasks lent trials to a run, and how settings that were fast elsewhere did."""
+    if not related:
+        return []
+    first, others = related[0], len(related) - 1
+    more = f" and {others} other related task{'s' * (others > 1)}" if others else ""
+    rows = [("related", f"the search used trials of {_task_name(first)}{more}")]
+    for task in related:
+        for tried in task["tried"]:
+            secs, status = tried["run_secs"], tried["status"]
+            found = status if secs is None else duration(secs)
+            rows.append(
+                (task["origin"], f"a fast setting there was trial {tried['trial']}: {found}")
+            )
+    return rows
+
+
+def _task_name(task: Document) -> str:
+    name = "this workload" if task["is_same_workload"] else task["workload"] or "another workload"
+    return f"{name} on {task['origin']}" if task["origin"] else str(name)
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:

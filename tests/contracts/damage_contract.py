@@ -92,7 +92,7 @@ def said(store: Store) -> set[str]:
         store.target(TARGET.key),
         evidence.target_document(),
         *all_records(store),
-        store.model(TARGET.key),
+        store.model(TARGET),
         *store.artefacts(full(3, 1e-3).key),
         store.blob(hashlib.sha256(b"object").hexdigest()),
     ]

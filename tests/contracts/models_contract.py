@@ -38,13 +38,13 @@ class ModelsContract:
     """The newest model of a target is used. `damage(SQL)` edits behind the back of `store`."""
 
     def test_the_newest_model_counts_and_older_ones_go(self, store: Store) -> None:
-        assert store.model(TARGET.key) is None
+        assert store.model(TARGET) is None
         keys = [store.add_model(TARGET.key, "", {"n": n}, {"samples": n}) for n in range(10)]
-        found = store.model(TARGET.key)
+        found = store.model(TARGET)
         assert found is not None
         assert (found.key, found.document, found.quality) == (keys[9], {"n": 9}, {"samples": 9})
         store.add_model(TARGET.key, "", {"n": 7}, {"samples": 11})
-        again = store.model(TARGET.key)
+        again = store.model(TARGET)
         assert again is not None
         assert (again.key, again.quality) == (keys[7], {"samples": 11})
         assert store.stats().tables["model"].rows == 8
@@ -57,14 +57,14 @@ class ModelsContract:
         clock.advance(1)
         moment = rfc3339(clock.now)
         second = store.add_model(TARGET.key, "", {"n": 2}, {})
-        found = [store.model(TARGET.key, "", before) for before in ("", moment)]
+        found = [store.model(TARGET, "", before) for before in ("", moment)]
         assert [None if one is None else one.key for one in found] == [second, first]
-        assert store.model(TARGET.key, "", "2000-01-01T00:00:00.000000Z") is None
+        assert store.model(TARGET, "", "2000-01-01T00:00:00.000000Z") is None
 
     def test_models_of_mocked_timings_are_separate(self, store: Store) -> None:
         store.add_model(TARGET.key, "simulated:abc", {"n": 1}, {})
-        assert store.model(TARGET.key) is None
-        assert store.model(TARGET.key, "simulated:abc") is not None
+        assert store.model(TARGET) is None
+        assert store.model(TARGET, "simulated:abc") is not None
 
     def test_a_model_needs_its_target(self, store: Store) -> None:
         with pytest.raises(NotRegistered, match="is not registered"):
@@ -75,10 +75,10 @@ class ModelsContract:
     ) -> None:
         store.add_model(TARGET.key, "", {"n": 1}, {})
         damage("UPDATE model SET document = '{}'")
-        assert store.model(TARGET.key) is None
+        assert store.model(TARGET) is None
         assert [problem.kind for problem in store.check()] == ["model"]
         store.add_model(TARGET.key, "", {"n": 1}, {})
-        assert store.model(TARGET.key) is not None
+        assert store.model(TARGET) is not None
         assert store.check() == []
 
     def test_successful_trials_with_a_setting_train(self, store: Store) -> None:

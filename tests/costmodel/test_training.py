@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from tilewright.costmodel.correction import FEATURE_VERSION, FEATURES, Correctio
 from tilewright.costmodel.forest import ModelError
 from tilewright.costmodel.prior import Prior
 from tilewright.costmodel.training import (
+    UNTESTED_SHARE,
     TooFewSamplesError,
     TrialGroup,
     cost_of_choice,
@@ -96,10 +99,57 @@ def test_a_machine_that_reports_half_the_time_changes_nothing() -> None:
     assert np.allclose(one.forest.predict(held.columns), two.forest.predict(held.columns))
 
 
+@pytest.mark.parametrize("planted", [0.0, 1.0])
+def test_half_of_the_trials_being_noise_costs_under_5_percent(planted: float) -> None:
+    rng = np.random.default_rng(5)
+    noise = [
+        replace(g, log2_secs=g.log2_secs + (np.arange(60) % 2) * rng.normal(size=60))
+        for g in groups(0, planted)
+    ]
+    correction, _ = train(noise)
+    held = groups(1, planted)
+    assert chosen_cost(correction, held) < chosen_cost(None, held) + np.log2(1.05)
+
+
 def test_groups_weigh_alike_and_fast_candidates_more() -> None:
     few, many = groups(0, 0.0, trials=10)[0], groups(0, 0.0, trials=90)[0]
     assert few.weights.sum() == pytest.approx(many.weights.sum()) == pytest.approx(1.0)
     assert few.weights.argmax() == few.log2_secs.argmin()
+
+
+def elsewhere(planted: float, origin: str, weight: float = 0.25) -> list[TrialGroup]:
+    return [replace(g, origin=origin, weight=weight) for g in groups(7, planted)]
+
+
+def test_other_machines_get_the_weight_that_helps_here() -> None:
+    few = groups(0, planted=1.0, count=4, trials=12)
+    own, like = few, elsewhere(1.0, "like")
+    unlike = elsewhere(-1.0, "unlike")
+    _, alone = train(own)
+    correction, quality = train([*own, *like, *unlike])
+    assert quality.weights["like"] > 0.0
+    assert quality.weights["unlike"] == 0.0
+    assert quality.is_tested
+    assert quality.correlation > alone.correlation
+    held = groups(1, planted=1.0)
+    assert chosen_cost(correction, held) < chosen_cost(None, held)
+
+
+def test_a_machine_of_noise_gets_no_weight() -> None:
+    own = groups(0, planted=1.0)
+    noise = [shuffled(group, 3) for group in groups(9, planted=1.0)]
+    _, quality = train([*own, *(replace(g, origin="broken") for g in noise)])
+    assert quality.weights == {"broken": 0.0}
+    assert quality == replace(train(own)[1], weights={"broken": 0.0})
+
+
+def test_without_own_trials_others_teach_with_half_the_share() -> None:
+    lent = elsewhere(1.0, "like")
+    _, quality = train([*groups(0, 1.0, count=1), *lent])
+    assert not quality.is_tested
+    assert 0.0 < quality.share <= UNTESTED_SHARE
+    with pytest.raises(TooFewSamplesError):
+        train(elsewhere(1.0, "other vectors", weight=0.0))
 
 
 def test_a_family_is_in_one_fold() -> None:

@@ -45,7 +45,7 @@ def db(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice without measurement is tested elsewhere."""
-    monkeypatch.setattr(analytic, "default_trace", lambda workload, target, related=(): Trace())
+    monkeypatch.setattr(analytic, "default_schedule", lambda *_: analytic.Chosen(Trace()))
 
 
 def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from tilewright.service import training
 from tilewright.service.cli import render, run
 from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.session.database_model import model_in_use
 from tilewright.tuner.session.report import Budget, TuneReport
 from tilewright.tuner.testing import mocked_target
 from tilewright.tuner.tuning import tune
@@ -89,7 +90,7 @@ def test_too_few_trials_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def use(store: Store, **changes: Any) -> str:
     """Make the newest model the trained one with `changes`; return its key."""
     training.train_target(store, TARGET.key, TIMINGS)
-    stored = store.model(TARGET.key, TIMINGS)
+    stored = store.model(TARGET, TIMINGS)
     assert stored is not None
     return store.add_model(TARGET.key, TIMINGS, {**stored.document, **changes}, stored.quality)
 
@@ -194,17 +195,46 @@ def test_a_process_trains_the_models_that_are_due(
         assert more["start_new_session"]
 
 
+def test_training_without_a_result_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.db.values.models.MIN_TRIALS", 3)
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        tuned(store, NEW, 4)
+        (first,) = training.train_all(store, due_only=True)
+        assert "too few" in first.note
+        assert training.train_all(store, due_only=True) == []
+        assert not training.start_training(store, TARGET.key)
+        assert store.model(TARGET, TIMINGS) is None
+        assert tuned(store, NEW, 4).database_model == {}
+        monkeypatch.setattr("tilewright.costmodel.correction.FEATURE_VERSION", 99)
+        assert len(training.train_all(store, due_only=True)) == 1
+
+
+def test_a_target_without_a_model_uses_half_of_that_of_a_similar_one(store: Store) -> None:
+    key = use(store, share=1.0)
+    other, slim = replace(TARGET, cpu="znver9"), replace(TARGET, cpu="znver9", vector_bits=128)
+    found = store.model(other, TIMINGS)
+    assert found is not None
+    assert (found.key, found.origin) == (key, TARGET.cpu)
+    in_use = model_in_use(found)
+    assert in_use.correction is not None
+    assert in_use.correction.share == 0.5
+    assert TARGET.cpu in in_use.summary
+    assert store.model(slim, TIMINGS) is None
+
+
 def test_the_process_trains_what_is_due(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_DB", store.url)
     monkeypatch.setattr(training, "_take_idle_cores_only", lambda: None)  # tests fill the machine
     training.main()
-    before = store.model(TARGET.key, TIMINGS)
+    before = store.model(TARGET, TIMINGS)
     monkeypatch.setattr("tilewright.db.values.models.MIN_TRIALS", 3)
     store.add_model(TARGET.key, TIMINGS, {}, {"trials_stored": 1})
     training.main()
-    after = store.model(TARGET.key, TIMINGS)
+    after = store.model(TARGET, TIMINGS)
     assert after is not None
     assert after.quality["trials_stored"] > 3
     training.main()
-    assert store.model(TARGET.key, TIMINGS) == after
+    assert store.model(TARGET, TIMINGS) == after
     assert before != after

@@ -20,6 +20,7 @@ from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
+from tilewright.service.answers import analytic
 from tilewright.service.build.lock_file import SEAL, FileRef, LockError, LockFile, entry_sha256
 from tilewright.service.build.output_files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.cli import run
@@ -194,9 +195,7 @@ def test_a_default_is_pinned_with_its_schedule(
     command("fetch", "-o", "out")
 
     # Another version chooses another schedule, and the files are lost.
-    monkeypatch.setattr(
-        "tilewright.service.answers.analytic.default_trace", lambda *_, **__: Trace()
-    )
+    monkeypatch.setattr(analytic, "default_schedule", lambda *_: analytic.Chosen(Trace()))
     monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
     command("fetch", "-o", "again")
     for name in ("gemm.o", "gemm.h"):

@@ -87,9 +87,7 @@ def test_every_answer_is_a_documented_one(
     operation_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        analytic, "default_trace", lambda workload, target, secs=None, related=(): Trace()
-    )
+    monkeypatch.setattr(analytic, "default_schedule", lambda *_: analytic.Chosen(Trace()))
     schema, names = described
     generation = schemathesis.GenerationMode("negative" if mode == "negative" else "positive")
     cases = schema.find_operation_by_id(operation_id).as_strategy(generation_mode=generation)

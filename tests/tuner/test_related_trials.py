@@ -20,11 +20,19 @@ from tilewright.schedules.related import RelatedRecords
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.spelling import parse_operator
+from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service.cli.render import related_rows
 from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.mocked.simulated import read_simulated
-from tilewright.tuner.search.adaptation import RelatedTrial, adapted, borrowed_samples
-from tilewright.tuner.search.default import default_trace
+from tilewright.tuner.search.adaptation import (
+    MOST_PROVEN,
+    RelatedTrial,
+    adapted,
+    borrowed_samples,
+    proven_elsewhere,
+)
+from tilewright.tuner.search.default import DefaultChoice, default_choice
 from tilewright.tuner.search.related import FASTEST, OTHERS, related_trials
 from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.session.report import Budget
@@ -41,6 +49,7 @@ WORKLOADS = (
     "layernorm_mn:M=64,N=768",
 )
 TARGET = mocked_target(2)
+OTHER_ARCHITECTURE = replace(TARGET, triple="aarch64-unknown-linux-gnu")
 
 
 def space(text: str) -> ScheduleSpace:
@@ -141,11 +150,11 @@ class Sink:
         return [r for r in self.found if r.workload_key == workload_key]
 
     def related(
-        self, workload: Workload, target_key: str, count: int, before: str = ""
+        self, workload: Workload, target: Target, count: int, before: str = ""
     ) -> list[RelatedRecords]:
         return self.lent[:count]
 
-    def model(self, target_key: str, timings: str, before: str = "") -> None:
+    def model(self, target: Target, timings: str, before: str = "") -> None:
         return None
 
     def promote(self, record: TuningRecord) -> bool:
@@ -220,16 +229,107 @@ def test_the_database_lends_records_of_the_nearest_workloads(tmp_path: Path) -> 
             workload = parse_operator(text)
             register(store, workload, TARGET)
             tune(workload, TARGET, budget=Budget(8), measurer=MACHINE, sink=store)
-        found = store.related(wanted, TARGET.key, 4)
+        found = store.related(wanted, TARGET, 4)
         assert [one.name for one in found] == list(texts[:2])
-        assert store.related(wanted, "another target", 4) == []
-        assert len(store.related(wanted, TARGET.key, 1)) == 1
-    assert related_records(url, wanted, TARGET.key) == found
+        assert store.related(wanted, OTHER_ARCHITECTURE, 4) == []
+        assert len(store.related(wanted, TARGET, 1)) == 1
+    assert related_records(url, wanted, TARGET) == found
     own = [r for one in found for r in one.records]
     assert all(r.setting is not None and r.prior_secs is not None for r in own)
     trials = related_trials(found, own[0].toolchain)
-    default = default_trace(wanted, TARGET, trials)
-    assert default == default_trace(wanted, TARGET, trials), "deterministic"
+    default = default_choice(wanted, TARGET, trials)
+    assert default == default_choice(wanted, TARGET, trials), "deterministic"
+    assert DefaultChoice.from_json(default.to_json()) == default
+    assert default.log2_gain is not None
+
+
+NEIGHBOUR = replace(TARGET, cpu="znver9")
+
+
+def test_settings_that_are_fast_on_another_machine_are_tried_first(tmp_path: Path) -> None:
+    """With what the report says of them; other architectures lend nothing."""
+    workload = parse_operator(WORKLOADS[0])
+    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    with open_store(url) as store:
+        for target in (NEIGHBOUR, OTHER_ARCHITECTURE):
+            register(store, workload, target)
+            tune(workload, target, budget=Budget(12), measurer=MACHINE, sink=store)
+        lent = store.related(workload, TARGET, 4)
+        assert related_records(url, workload, TARGET) == lent
+        (found,) = lent
+        assert (found.origin, found.is_same_workload, found.distance) == ("znver9", True, 0.0)
+        register(store, workload, TARGET)
+        report = tune(workload, TARGET, budget=Budget(8), measurer=MACHINE, sink=store)
+        (task,) = report.related
+        assert (task["origin"], task["is_same_workload"]) == ("znver9", True)
+        assert len(task["tried"]) == MOST_PROVEN
+        assert max(one["trial"] for one in task["tried"]) <= 4 + MOST_PROVEN
+        assert report.best is not None
+        assert report.best.verified
+        best = found.records[0]
+        assert best.trace_key in {r.trace_key for r in store.records(workload.key, TARGET.key)}
+        again = tune(workload, TARGET, budget=Budget(8), measurer=MACHINE, sink=store)
+        assert again.trials["measured_now"] == 0, "a repeated run proposes the same"
+        (line, *_) = related_rows(report.related)
+        assert line == ("related", "the search used trials of this workload on znver9")
+
+
+def test_other_targets_only_fill_what_is_left(tmp_path: Path) -> None:
+    wanted = parse_operator("matmul:M=160,N=128,K=128")
+    with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as store:
+        for text, target in (
+            ("matmul:M=512,N=512,K=512", TARGET),
+            ("matmul:M=160,N=128,K=64", NEIGHBOUR),
+            (wanted.name, NEIGHBOUR),
+        ):
+            workload = parse_operator(text)
+            register(store, workload, target)
+            tune(workload, target, budget=Budget(4), measurer=MACHINE, sink=store)
+        named = [(one.name, one.origin) for one in store.related(wanted, TARGET, 4)]
+        assert named == [
+            ("matmul:M=512,N=512,K=512", ""),
+            (wanted.name, "znver9"),
+            ("matmul:M=160,N=128,K=64", "znver9"),
+        ]
+        assert len(store.related(wanted, TARGET, 2)) == 2
+        assert [one.origin for one in store.related(wanted, TARGET, 1)] == ["", "znver9"]
+
+
+def test_records_of_another_toolchain_are_of_another_machine() -> None:
+    real = Toolchain(40, "0.50.0", "22.1")
+    records = [replace(r, toolchain=real) for r in tuned(WORKLOADS[0], 12)]
+    same = RelatedRecords("one", 0.0, tuple(records), is_same_workload=True)
+    assert related_trials([same], replace(real, llvm="")) == [], "a run reuses its own"
+    trials = related_trials([same], replace(real, codegen_version=41))
+    assert {(trial.work, trial.machine) for trial in trials} == {(0, 1)}
+    near = RelatedRecords("one", 1.0, tuple(records))
+    found = related_trials([near], replace(real, codegen_version=41))
+    assert {(trial.work, trial.machine) for trial in found} == {(1, 0)}
+    proven = proven_elsewhere(borrowed_samples(setting_grids(space(WORKLOADS[0])), trials))
+    assert [sample.candidate for sample in proven] == [
+        candidate_of(space(WORKLOADS[0]), trial.setting) for trial in trials[:MOST_PROVEN]
+    ]
+
+
+def test_how_machines_are_related_is_learned() -> None:
+    """Errors of this workload elsewhere are used if the first samples here agree with them."""
+    own = space(WORKLOADS[0])
+    prior, candidates = Prior(own), drawn(own, 40)
+    rng = np.random.default_rng(3)
+    errors = dict(zip(candidates, rng.normal(size=len(candidates)).tolist(), strict=True))
+
+    def secs(c: Candidate, share: float) -> float:
+        log2_secs = prior.log2_secs(c.sketch, np.array([c.setting], np.int64))[0]
+        return float(2.0 ** (log2_secs + share * errors[c]))
+
+    lent = [BorrowedSample(c, errors[c], 1, 1.0, 0, 1) for c in candidates[:30]]
+    found = {}
+    for share in (1.0, 0.0):
+        model = GaussianModel(own)
+        model.fit([Sample(c, secs(c, share)) for c in candidates[:12]], lent)
+        found[share] = model.of_machines
+    assert found[1.0] == 1.0
+    assert found[0.0] == 0.0
 
 
 def test_a_record_without_a_setting_has_the_key_of_earlier_versions() -> None:

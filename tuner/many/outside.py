@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import RelatedRecords, StoredModel
+from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 from ..session.report import RecordSink
@@ -63,14 +64,14 @@ class NotedSink:
             return self.sink.records(workload_key, target_key)
 
     def related(
-        self, workload: Workload, target_key: str, count: int, before: str = ""
+        self, workload: Workload, target: Target, count: int, before: str = ""
     ) -> list[RelatedRecords]:
         with self.errors.noted():
-            return self.sink.related(workload, target_key, count, before)
+            return self.sink.related(workload, target, count, before)
 
-    def model(self, target_key: str, timings: str, before: str = "") -> StoredModel | None:
+    def model(self, target: Target, timings: str, before: str = "") -> StoredModel | None:
         with self.errors.noted():
-            return self.sink.model(target_key, timings, before)
+            return self.sink.model(target, timings, before)
 
     def promote(self, record: TuningRecord) -> bool:
         with self.errors.noted():

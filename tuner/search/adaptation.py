@@ -23,6 +23,10 @@ prior's errors is half of its value at distance 0."""
 
 MAX_SIMILARITY = 0.9
 
+MOST_PROVEN = 3
+"""Largest number of settings of this workload, fast on other machines, that are among the first
+trials."""
+
 REPAIR_ROUNDS = 3
 """Number of times that up to two knobs are changed to make an adapted setting feasible."""
 
@@ -32,17 +36,21 @@ OTHER_VALUE_COST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RelatedTrial:
-    """A successful trial of a workload of the same structure.
+    """A successful trial of a related task: of a workload of the same structure, on this machine or
+    another one.
 
     `log2_error`: log2 of the measured seconds over the seconds that the prior predicted. `source`
-    (1, 2, ...): number of the related workload. `distance`: its distance, see
-    `schedules.workload.structure`.
+    (1, 2, ...): number of the task. `distance`: the distance of its workload, see
+    `schedules.workload.structure`. `work` and `machine`: numbers of its workload and of its
+    machine, of which another code generator is a part; 0 for this one.
     """
 
     setting: NamedSetting
     log2_error: float
     source: int
     distance: float
+    work: int = 1
+    machine: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"setting": self.setting.to_json()}
@@ -57,15 +65,37 @@ def borrowed_samples(
     grids: Sequence[SettingGrid], trials: Sequence[RelatedTrial]
 ) -> list[BorrowedSample]:
     """Return the candidates of this space that correspond to `trials`, each once, in their order.
-    Trials of sketches that this space does not have are left out."""
+    Trials of sketches that this space does not have are left out. Of several trials that correspond
+    to one candidate, a trial of this workload counts, or else the first one."""
     found: dict[Candidate, BorrowedSample] = {}
     rng = np.random.default_rng(0)
     for trial in trials:
         candidate = adapted(grids, trial.setting, rng)
-        if candidate is not None and candidate not in found:
-            similarity = MAX_SIMILARITY * 0.5 ** (trial.distance / SIMILARITY_DISTANCE)
-            found[candidate] = BorrowedSample(candidate, trial.log2_error, trial.source, similarity)
+        if candidate is None:
+            continue
+        known = found.get(candidate)
+        if known is None or (known.work and not trial.work):
+            found[candidate] = _borrowed(candidate, trial)
     return list(found.values())
+
+
+def _borrowed(candidate: Candidate, trial: RelatedTrial) -> BorrowedSample:
+    similarity = 1.0
+    if trial.work:
+        similarity = MAX_SIMILARITY * 0.5 ** (trial.distance / SIMILARITY_DISTANCE)
+    tasks = trial.source, similarity, trial.work, trial.machine
+    return BorrowedSample(candidate, trial.log2_error, *tasks)
+
+
+def proven_elsewhere(borrowed: Sequence[BorrowedSample]) -> list[BorrowedSample]:
+    """Return up to `MOST_PROVEN` of the `borrowed` samples of this workload, which other machines
+    or code generators measured: the fastest of each task first, in the order of the tasks."""
+    turns: dict[int, int] = {}
+    ranked = []
+    for sample in (b for b in borrowed if not b.work):
+        turns[sample.source] = turns.get(sample.source, 0) + 1
+        ranked.append((turns[sample.source], sample))
+    return [sample for _, sample in sorted(ranked, key=lambda one: one[0])[:MOST_PROVEN]]
 
 
 def adapted(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.prior import Corrects, Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.storage import plan_storage
@@ -83,9 +83,10 @@ def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> Prio
     return PriorRanking(tuple(codes), tuple(costs), feasible, default, trace)
 
 
-def rank_for_default(space: ScheduleSpace) -> PriorRanking:
-    """Return the ranking with only the default schedule, which is chosen without measurement."""
-    return rank_by_prior(space, Prior(space), keep=1)
+def rank_for_default(space: ScheduleSpace, correction: Corrects | None = None) -> PriorRanking:
+    """Return the ranking with only the default schedule, which is chosen without measurement, by
+    the prior with the `correction`, if any."""
+    return rank_by_prior(space, Prior(space, correction=correction), keep=1)
 
 
 def _best_first(

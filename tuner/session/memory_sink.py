@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.related import RelatedRecords, StoredModel
+from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 
@@ -29,12 +30,12 @@ class MemorySink:
         ]
 
     def related(
-        self, workload: Workload, target_key: str, count: int, before: str = ""
+        self, workload: Workload, target: Target, count: int, before: str = ""
     ) -> list[RelatedRecords]:
         """Return an empty list: workloads are not stored in memory."""
         return []
 
-    def model(self, target_key: str, timings: str, before: str = "") -> StoredModel | None:
+    def model(self, target: Target, timings: str, before: str = "") -> StoredModel | None:
         """Return None: nothing is learned in memory."""
         return None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.schedules.record import MeasureResult, TuningRecord
 from tilewright.schedules.related import RelatedRecords, StoredModel
+from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -81,17 +82,18 @@ class RecordSink(Protocol):
         ...
 
     def related(
-        self, workload: Workload, target_key: str, count: int, before: str = ""
+        self, workload: Workload, target: Target, count: int, before: str = ""
     ) -> list[RelatedRecords]:
-        """Return the successful records of the `count` nearest workloads of the same structure on
-        this target, nearest first. Records created at the time `before` (RFC 3339) or later are
-        left out, if it is given."""
+        """Return the successful records of tasks that resemble `workload` on `target`: the `count`
+        nearest workloads of the same structure on this target, then up to `count` tasks of this
+        workload elsewhere, then others up to `count`. Records created at the time `before` (RFC
+        3339) or later are left out, if it is given."""
         ...
 
-    def model(self, target_key: str, timings: str, before: str = "") -> StoredModel | None:
+    def model(self, target: Target, timings: str, before: str = "") -> StoredModel | None:
         """Return the newest learned model of the target that was trained on these timings
-        (`schedules.full_checks.timings_of`), or None. Models stored at the time `before` (RFC 3339)
-        or later are left out, if it is given."""
+        (`schedules.full_checks.timings_of`), or that of a similar target, or None. Models stored at
+        the time `before` (RFC 3339) or later are left out, if it is given."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
@@ -174,6 +176,9 @@ class TuneReport:
     database_model: dict[str, Any] = field(default_factory=dict)
     """The model of the database that corrected the prior, `database_model.ModelInUse.to_json`;
     empty if the database has none."""
+
+    related: list[dict[str, Any]] = field(default_factory=list)
+    """The related tasks whose records the search used, `lent_trials.LentTrials.to_json`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

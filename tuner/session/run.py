@@ -21,11 +21,11 @@ from ..machine.least_work import least_work
 from ..measure.protocol import Measurer, TakesBound
 from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
-from ..search.related import related_trials
 from ..search.strategies import make_strategy
 from . import summary
 from .confirmation import Confirmation, confirm, confirmed_before
 from .database_model import ModelInUse, model_in_use
+from .lent_trials import lent_trials
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
@@ -196,10 +196,10 @@ def begin_session(
     if not options.fresh:
         begun = _begun(workload, space, measurer, sink, seed)
         timings = timings_of(measurer.toolchain)
-        related = sink.related(workload, space.target.key, MAX_WORKLOADS, begun)
-        model = model_in_use(sink.model(space.target.key, timings, begun))
-    trials = related_trials(related, measurer.toolchain)
-    goal = SearchGoal(seed, bound.goal_secs, check, trials, model.correction)
+        related = sink.related(workload, space.target, MAX_WORKLOADS, begun)
+        model = model_in_use(sink.model(space.target, timings, begun))
+    lent = lent_trials(related, measurer.toolchain)
+    goal = SearchGoal(seed, bound.goal_secs, check, lent.trials, model.correction)
     run = TuningRun(
         workload=workload,
         space=space,
@@ -212,6 +212,7 @@ def begin_session(
         options=options,
         bound=bound,
         model=model,
+        lent=lent,
     )
     return TuningSession(run, goal)
 

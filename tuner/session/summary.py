@@ -70,6 +70,7 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
         dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
         rejected=_rejected(run),
         database_model=run.model.to_json(),
+        related=run.lent.to_json(run.space, run.trials),
     )
 
 

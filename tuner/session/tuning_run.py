@@ -14,6 +14,7 @@ from ..measure.protocol import Measurer, PredictsCheck
 from ..process.control import Control
 from ..search.base import SearchStrategy
 from .database_model import ModelInUse
+from .lent_trials import LentTrials
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
 from .roofline_bound import RooflineBound
@@ -49,6 +50,7 @@ class TuningRun:
     options: SessionOptions
     bound: RooflineBound
     model: ModelInUse = field(default_factory=ModelInUse)
+    lent: LentTrials = field(default_factory=LentTrials)
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.db import Store
 from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.primitives import Unroll
 from tilewright.schedules.record import MeasureResult, MeasureStatus
-from tilewright.schedules.related import RelatedRecords
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.analytic import Chosen, Knowledge
 from tilewright.service.answers.preparer import Preparer, Steps
 from tilewright.service.answers.publish import Published
 
@@ -37,13 +37,11 @@ class Counted:
     def steps(self) -> Steps:
         return Steps(self.choose, self.check, self.build, lambda target: self.machine, _unpublished)
 
-    def choose(
-        self, workload: Workload, target: Target, related: Sequence[RelatedRecords]
-    ) -> Trace:
+    def choose(self, workload: Workload, target: Target, known: Knowledge) -> Chosen:
         self.chosen_for[workload.key] += 1
         if isinstance(self.chosen, Exception):
             raise self.chosen
-        return self.chosen
+        return Chosen(self.chosen)
 
     def check(self, workload: Workload, trace: Trace, target: Target) -> MeasureResult:
         self.checked.append((workload.key, trace))

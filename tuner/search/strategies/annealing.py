@@ -24,7 +24,7 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
-from ..adaptation import borrowed_samples
+from ..adaptation import borrowed_samples, proven_elsewhere
 from ..annealing_walk import Cooling, anneal
 from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
@@ -129,6 +129,7 @@ class AnnealingStrategy:
         self._corrected_at = 0
         self._own_choice: list[Candidate] = []
         self._borrowed = borrowed_samples(self._grids, goal.related)
+        self._proven = [sample.candidate for sample in proven_elsewhere(self._borrowed)]
 
     # -- SearchStrategy
 
@@ -146,6 +147,16 @@ class AnnealingStrategy:
         offset = median(misses) if misses else 0.0
         moved = {c: self.ledger.predictions[c] + offset for c in opening}
         return {**self.ledger.predictions, **moved}
+
+    @property
+    def prior_choice(self) -> Candidate:
+        """The default schedule without trials of related tasks."""
+        return self._first_look().default
+
+    def source_of(self, candidate: Candidate) -> int:
+        """Return the number of the related task that has a trial with this setting, 0 if none."""
+        found = (b.source for b in self._borrowed if b.candidate == candidate)
+        return next(found, 0)
 
     @property
     def prior_trust(self) -> float | None:
@@ -178,7 +189,8 @@ class AnnealingStrategy:
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.proposed) - self._corrected_at
         if number < self._opening_trials:
-            end = OPENING[0] if number < OPENING[0] else sum(OPENING)
+            own_choice = OPENING[0] + len(self._proven)
+            end = own_choice if number < own_choice else sum(OPENING)
             batch = self._from_opening(number, min(end, self._opening_trials))
         else:
             number = len(self.ledger.proposed)
@@ -220,9 +232,9 @@ class AnnealingStrategy:
         """The number of trials of the opening. Samples of the space are not repeated for a
         corrected prior, and are not needed if trials of related workloads show where the prior is
         wrong."""
-        if self._borrowed or self._corrected_at >= sum(OPENING):
-            return OPENING[0]
-        return sum(OPENING)
+        if self._borrowed:
+            return OPENING[0] + len(self._proven)
+        return OPENING[0] if self._corrected_at >= sum(OPENING) else sum(OPENING)
 
     def _first_look(self) -> PriorRanking:
         if self._look is None:
@@ -264,7 +276,7 @@ class AnnealingStrategy:
 
     def _model_best(self, look: PriorRanking, count: int) -> list[Scored]:
         """Return the best candidates by the model of related trials with different register tiles,
-        and the prior's best candidate."""
+        what is proven on other machines, and the prior's best candidate."""
         rng = np.random.default_rng([self.goal.seed, 5])
         for pool, codes in zip(self._pools, look.codes, strict=True):
             if len(codes):
@@ -274,11 +286,15 @@ class AnnealingStrategy:
                 pool.add(np.array([candidate.setting for candidate in own], np.int64))
         self._refit()
         best = distinct_tiles(self.space, self._best_predicted(-CAUTION, rng), count)
-        grid, default = self._grids[look.default.sketch], look.default
-        of_prior = self._score(grid, np.array([default.setting], np.int64), 0.0)
-        if default not in {item.candidate for item in best}:
-            best[count - 1 :] = of_prior
-        return best
+        if look.default not in {item.candidate for item in best}:
+            best[count - 1 :] = self._scored_one(look.default)
+        known = {item.candidate for item in best}
+        proven = [i for c in self._proven if c not in known for i in self._scored_one(c)]
+        return [*best[:1], *proven, *best[1:]]
+
+    def _scored_one(self, candidate: Candidate) -> list[Scored]:
+        setting = np.array([candidate.setting], np.int64)
+        return self._score(self._grids[candidate.sketch], setting, 0.0)
 
     def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
         """Return `count` candidates drawn from the sketches in turn, none of them among

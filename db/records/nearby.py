@@ -1,0 +1,162 @@
+"""The records that a search for a similar task can use, without SQLAlchemy.
+
+A task is a workload on a target. `Store` and `db.quick` pass a function that executes SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import RelatedRecords, usable
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.structure import Structure, distance, structure_of
+from tilewright.schedules.workload.workload import Workload
+
+from ..core.hashes import TARGET, WORKLOAD, is_intact
+from ..values.records import IMPORTED, MAX_COMPARED, MAX_RECORDS
+from .family import is_of_family, machine_name, vectors_differ
+from .rows import NOT_WITHDRAWN, from_rows
+
+Query: TypeAlias = Callable[[str, dict[str, Any]], Iterable[Any]]
+"""Executes SQL with named parameters; its rows have an attribute per column."""
+
+ALWAYS = "~"
+"""A text that sorts after every time: no record is too late."""
+
+_MEASURED, _CLAIMED = f"<> '{IMPORTED}'", f"= '{IMPORTED}'"
+
+_RECORD = (
+    "record.workload_key = {workload} AND record.target_key = {target} AND record.status = 'ok'"
+    " AND record.created_at < :before AND record.verified_level {level}"
+)
+
+_TASKS = (
+    "SELECT workload.*, target.key AS target_key FROM workload, target"  # noqa: S608  # our own text
+    " WHERE workload.structure = :structure AND {which} AND EXISTS (SELECT 1 FROM record WHERE "
+    + _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
+    + f") ORDER BY workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
+)
+
+_HERE = _TASKS.format(which="target.key = :target AND workload.key <> :workload", level=_MEASURED)
+_ELSEWHERE = _TASKS.format(
+    which="(target.key <> :target OR workload.key = :workload)", level=_MEASURED
+)
+_IMPORTED = _TASKS.format(which="1 = 1", level=_CLAIMED)
+
+_TARGETS = "SELECT * FROM target"
+
+_FASTEST = (
+    "SELECT record.* FROM record WHERE "  # noqa: S608  # our own text
+    + _RECORD.replace("{workload}", ":workload").replace("{target}", ":target")
+    + f" AND {NOT_WITHDRAWN} ORDER BY record.estimate_secs LIMIT {MAX_RECORDS}"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Task:
+    """A task with records. The order is the order in which tasks are used."""
+
+    distance: float
+    is_imported: bool
+    vectors_differ: bool
+    workload_key: str
+    name: str
+    flops: int
+    target_key: str
+    machine: str
+
+    def records(self, query: Query, before: str) -> tuple[TuningRecord, ...]:
+        """Return the fastest usable records."""
+        values = {"workload": self.workload_key, "target": self.target_key, "before": before}
+        level = _CLAIMED if self.is_imported else _MEASURED
+        return usable(from_rows(query(_FASTEST.format(level=level), values)))
+
+
+def find_related(
+    query: Query, workload: Workload, target: Target, count: int, before: str = ""
+) -> list[RelatedRecords]:
+    """Return the successful records with a setting of tasks that resemble `workload` on `target`.
+
+    First the `count` nearest other workloads of the same structure, measured on exactly this
+    target. Then up to `count` tasks of this workload: on other targets of the same architecture,
+    imported, or of this target (of which a caller leaves out its own toolchain). What is missing
+    from `count` is filled with other workloads on other targets, and with imported ones. Each part
+    is sorted by distance. Records created at the time `before` or later are left out if it is
+    given.
+    """
+    before = before or ALWAYS
+    own = structure_of(workload)
+    values = {"structure": own.key, "workload": workload.key, "target": target.key}
+    values["before"] = before
+    here = [_task(own, row, "") for row in _intact(query(_HERE, values), WORKLOAD)]
+    found = _lent(query, sorted(here), count, before, workload)
+    elsewhere = sorted(_elsewhere(query, own, target, values))
+    same = [task for task in elsewhere if task.workload_key == workload.key]
+    others = [task for task in elsewhere if task.workload_key != workload.key]
+    found += _lent(query, same, count, before, workload)
+    return found + _lent(query, others, count - len(found), before, workload)
+
+
+def _lent(
+    query: Query, tasks: list[_Task], count: int, before: str, workload: Workload
+) -> list[RelatedRecords]:
+    """Return the records of the first `count` of `tasks`, without tasks that have no usable one."""
+    return [
+        RelatedRecords(
+            name=task.name,
+            distance=task.distance,
+            records=records,
+            flops=task.flops,
+            origin=f"{task.machine} (imported)" if task.is_imported else task.machine,
+            is_same_workload=task.workload_key == workload.key,
+        )
+        for task in tasks[: max(count, 0)]
+        if (records := task.records(query, before))
+    ]
+
+
+def _elsewhere(
+    query: Query, own: Structure, target: Target, values: dict[str, str]
+) -> Iterator[_Task]:
+    """Yield the tasks that were not measured on `target`, or are of this workload."""
+    rows = [
+        (row, is_imported)
+        for sql, is_imported in ((_ELSEWHERE, False), (_IMPORTED, True))
+        for row in _intact(query(sql, values), WORKLOAD)
+    ]
+    if not rows:
+        return
+    family = _family(query, target)
+    for row, is_imported in rows:
+        document = family.get(row.target_key)
+        if document is None:
+            continue
+        is_own = row.target_key == target.key and not is_imported
+        machine = "" if is_own else machine_name(target, document)
+        yield _task(own, row, machine, is_imported, vectors_differ(target, document))
+
+
+def _family(query: Query, target: Target) -> dict[str, dict[str, Any]]:
+    """Return the documents of the stored targets of the architecture of `target`, by key."""
+    documents = {row.key: json.loads(row.document) for row in _intact(query(_TARGETS, {}), TARGET)}
+    return {key: one for key, one in documents.items() if is_of_family(target, one)}
+
+
+def _task(
+    own: Structure,
+    row: Any,
+    machine: str,
+    is_imported: bool = False,
+    vectors_differ: bool = False,
+) -> _Task:
+    gap = distance(own, structure_of(Workload.from_json(json.loads(row.document))))
+    identity = row.key, row.name, row.flops, row.target_key
+    return _Task(gap, is_imported, vectors_differ, *identity, machine)
+
+
+def _intact(rows: Iterable[Any], columns: tuple[str, ...]) -> list[Any]:
+    return [row for row in rows if is_intact(row, columns)]

@@ -1,0 +1,60 @@
+"""What other tasks of the database lent to a run, for its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.related import RelatedRecords
+from tilewright.schedules.space import Candidate, ScheduleSpace
+
+from ..search.adaptation import RelatedTrial, borrowed_samples, proven_elsewhere
+from ..search.related import comparable, origin_of, related_trials
+from ..search.setting_grid import setting_grids
+from .trials import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class LentTrials:
+    """The related tasks whose records a run uses, and their `trials`, whose `source` is the
+    position of the task from 1 on."""
+
+    tasks: tuple[RelatedRecords, ...] = ()
+    trials: tuple[RelatedTrial, ...] = ()
+
+    def to_json(self, space: ScheduleSpace, made: Sequence[Trial]) -> list[dict[str, Any]]:
+        """Return the tasks as they are reported. `tried` has the trials of the run, among `made`,
+        that are settings of this workload which were fast elsewhere."""
+        tried: dict[int, list[dict[str, Any]]] = {}
+        elsewhere = self._proven(space)
+        for trial in made:
+            if trial.candidate in elsewhere:
+                secs = trial.record.result.run_secs_estimate
+                status = str(trial.record.result.status)
+                found = {"trial": trial.number, "status": status, "run_secs": secs}
+                tried.setdefault(elsewhere[trial.candidate], []).append(found)
+        return [
+            {
+                "workload": task.name,
+                "origin": origin_of(task),
+                "distance": task.distance,
+                "trials": sum(trial.source == number for trial in self.trials),
+                "is_same_workload": task.is_same_workload,
+                "tried": tried.get(number, []),
+            }
+            for number, task in enumerate(self.tasks, start=1)
+        ]
+
+    def _proven(self, space: ScheduleSpace) -> dict[Candidate, int]:
+        if all(trial.work for trial in self.trials):
+            return {}
+        proven = proven_elsewhere(borrowed_samples(setting_grids(space), self.trials))
+        return {sample.candidate: sample.source for sample in proven}
+
+
+def lent_trials(found: Sequence[RelatedRecords], toolchain: Toolchain) -> LentTrials:
+    """Return what the related tasks `found` lend to a run with `toolchain`."""
+    tasks = tuple(task for task, _ in comparable(found, toolchain))
+    return LentTrials(tasks, tuple(related_trials(found, toolchain)))
