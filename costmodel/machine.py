@@ -35,7 +35,8 @@ class MachineRates:
     `late_cycles[i]`: cycles by which a line of another page takes longer than a line of a stream
     from level i, 0 if unprobed. `exposed_cycles[i]`: cycles that a unit of the count
     `exposed_lines` costs if the line comes from level i. `far_conflict_cycles`: cycles of a line
-    that a stride evicted from L2. `reread_cycles`: cycles of a line of another page that is read again in place.
+    that a stride evicted from L2. `reread_cycles`: cycles of a line of another page that is read
+    again in place.
     """
 
     clock_hz: float
