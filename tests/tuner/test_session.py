@@ -409,7 +409,7 @@ def test_report_is_the_documented_one() -> None:
     assert set(document) == {
         "workload", "target", "strategy", "seed", "space_size", "trials", "wall_secs",
         "wall_secs_by_phase", "stopped_because", "best", "default", "curve", "cost_model", "bound",
-        "out_of_time", "dropped_sketches", "rejected", "final_race", "database_model",
+        "out_of_time", "dropped_sketches", "rejected", "final_race", "database_model", "related",
     }  # fmt: skip
     assert set(document["workload"]) == {"key", "name", "flops", "min_bytes"}
     assert set(document["target"]) >= {"key", "cpu", "threads", "peak_gflops", "bandwidth_gbs"}
