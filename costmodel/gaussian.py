@@ -49,8 +49,9 @@ SOURCE_LEVEL = 0.25
 """Variance of the level of one workload relative to the variance of the random function: related
 workloads may all be slower or faster than the prior predicts."""
 
-RELATEDNESS = (0.0, 0.5, 1.0)
-"""Factors of the similarity of related workloads that are compared by their evidence."""
+RELATEDNESS = (0.5, 0.0, 1.0)
+"""Factors of the similarity of related workloads that are compared by their evidence. The first one
+is used if the samples do not tell, as with one related workload before the first measurement."""
 
 MACHINE_RELATEDNESS = (0.5, 0.0, 1.0)
 """Correlations of the errors of the prior on different machines that are compared by their
