@@ -65,7 +65,7 @@ def test_a_quantile_is_the_value_of_a_row() -> None:
 def test_the_summary_lists_failures_apart_and_groups_reasons() -> None:
     text = summary([
         result("fast", 1e-3, 1e-3),
-        result("slow", 2e-3, 1e-3, stopped_because="predicted gain under 1% for 30 trials in a row"),
+        result("slow", 2e-3, 1e-3, stopped_because="predicted gain under 1% for 3 trials in a row"),
         {"name": "refused", "family": "product", "error": "not verifiable"},
     ])  # fmt: skip
     assert "refused: no best schedule; not verifiable" in text
