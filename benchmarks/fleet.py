@@ -1,14 +1,16 @@
 """Measure how a fleet scales, with simulated hosts: each is a Dask worker in a separate process.
 
     python benchmarks/fleet.py [--hosts 1,2,4,8] [--latency-secs 0.3] [--trials 64] [--json]
-                               [--figures measure,tune,jobs] [--strategy random]
+                               [--figures measure,tune,many,jobs] [--strategy random]
 
 Each host waits `--latency-secs` per candidate instead of measuring it. (A real host needs 0.2 to
 0.5 s for a candidate of a small matrix product.) For each number of hosts, the program reports
-three figures, each the best of `--rounds`:
+four figures, each the best of `--rounds`:
 
 - `measure`: seconds for `--trials` candidates in batches of 16;
 - `tune`: seconds for one run, with its search, final race and full check;
+- `many`: seconds for one run of `--workloads` workloads (`tune_many`), each with `--trials`
+  trials at most;
 - `jobs`: seconds for the jobs of a service, divided by `--jobs`. At the start, `--jobs` jobs per
   host are queued. The worker runs as many jobs concurrently as there are hosts, and stores their
   trials in a database on disk.
@@ -44,11 +46,12 @@ from tilewright.service.jobs.request import JobRequest  # noqa: E402
 from tilewright.service.jobs.run import JobContext  # noqa: E402
 from tilewright.service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.worker import Worker  # noqa: E402
+from tilewright.tuner.many.entries import ManyEntry  # noqa: E402
 from tilewright.tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tilewright.tuner.measure.fleet.measurer import Fleet  # noqa: E402
 from tilewright.tuner.session.report import Budget  # noqa: E402
 from tilewright.tuner.session.stopping_rule import MAX_BATCH  # noqa: E402
-from tilewright.tuner.tuning import tune  # noqa: E402
+from tilewright.tuner.tuning import tune, tune_many  # noqa: E402
 
 RAMP_SECS = 5.0
 
@@ -61,6 +64,7 @@ class Asked:
     strategy: str
     jobs: int
     latency_secs: float
+    workloads: int
 
 
 Figures = dict[str, float]
@@ -90,6 +94,27 @@ def tune_once(fleet: LocalFleet, asked: Asked) -> Figures:
     )
     assert report.trials["ok"] == report.trials["total"], report.trials
     return {"secs": time.perf_counter() - started}
+
+
+def tune_all(fleet: LocalFleet, asked: Asked) -> Figures:
+    """Return the seconds for one run over many workloads, without other jobs."""
+    entries = [
+        ManyEntry(operators.build("matmul", M=64 + 8 * number, N=64, K=64))
+        for number in range(asked.workloads)
+    ]
+    started = time.perf_counter()
+    report = tune_many(
+        entries,
+        TARGET,
+        budget=Budget(trials=asked.trials),
+        strategy=asked.strategy,
+        measurer=f"dask:{fleet.address}",
+    )
+    secs = time.perf_counter() - started
+    assert report.complete
+    trials = sum(task.trials for task in report.tasks)
+    busy = trials * asked.latency_secs / secs / len(fleet.machines)
+    return {"secs": secs, "trials": trials, "busy": busy}
 
 
 @dataclass(slots=True)
@@ -149,7 +174,7 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
     return {"secs": secs / asked.jobs, "busy": window.rate / at_once}
 
 
-FIGURES = {"measure": measure, "tune": tune_once, "jobs": run_jobs}
+FIGURES = {"measure": measure, "tune": tune_once, "many": tune_all, "jobs": run_jobs}
 GROWS = {"jobs"}
 """Figures whose work grows with the number of hosts. With linear scaling, their time stays
 constant."""
@@ -197,11 +222,12 @@ def main() -> None:
     parser.add_argument("--figures", default=",".join(FIGURES))
     parser.add_argument("--strategy", default="random")
     parser.add_argument("--jobs", type=int, default=3, help="for each host")
+    parser.add_argument("--workloads", type=int, default=6, help="of one run over many")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     hosts = [int(count) for count in asked.hosts.split(",")]
     figures = asked.figures.split(",")
-    wanted = Asked(asked.trials, asked.strategy, asked.jobs, asked.latency_secs)
+    wanted = Asked(asked.trials, asked.strategy, asked.jobs, asked.latency_secs, asked.workloads)
     rows = scaling(hosts, asked.rounds, figures, wanted)
     if asked.json:
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
