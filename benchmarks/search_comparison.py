@@ -202,8 +202,12 @@ class Landscape:
             self._true[candidate] = secs
         return self._true[candidate]
 
-    def downhill(self, start: Candidate, steps: int = 12) -> float:
+    def downhill(self, start: Candidate) -> float:
         """The true time at the end of the way down from `start`, one knob at a time."""
+        return self.true_secs(self.lowest_from(start))
+
+    def lowest_from(self, start: Candidate, steps: int = 12) -> Candidate:
+        """The candidate at the end of that way."""
         grid = setting_grids(self.space)[start.sketch]
         here, best = start, self.true_secs(start)
         for _ in range(steps):
@@ -213,7 +217,7 @@ class Landscape:
             if self.true_secs(found) >= best:
                 break
             here, best = found, self.true_secs(found)
-        return best
+        return here
 
     def _feasible(self, candidate: Candidate) -> bool:
         setting = np.array([candidate.setting], np.int64)

@@ -1,0 +1,126 @@
+"""The figures of the search, and the committed ones that they are compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search_comparison import geomean
+
+from . import recorded, simulated
+from .simulated import EMPTY_AFTER, FILLED_AFTER, MACHINE_NAMES, Settings
+
+FILE = Path(__file__).with_name("figures.json")
+
+SEEDS = (0, 1, 2, 3)
+"""The figures are those of the first seed. Their spread over all seeds gives the tolerance."""
+
+SPREADS_ALLOWED = 2.5
+"""Standard deviations by which a figure may be worse."""
+
+LEAST_TOLERANCE = 0.01
+"""Relative tolerance of a figure that does not vary: floating-point results differ by machine."""
+
+GAIN = "filled / shuffled database"
+"""Title of the figures that compare a filled database with one whose labels were shuffled."""
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`values`: the figures of the commit that wrote the file. `tolerances`: relative deviations
+    that are allowed. `best`: the best known settings."""
+
+    values: Figures
+    tolerances: Figures
+    best: Settings
+
+    @classmethod
+    def read(cls, file: Path = FILE) -> Committed:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return cls(document["values"], document["tolerances"], document["best"])
+
+    def write(self, file: Path = FILE) -> None:
+        document = {"values": self.values, "tolerances": self.tolerances, "best": self.best}
+        file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    def worse(self, measured: Mapping[str, float]) -> list[str]:
+        """Return a line for each figure that is worse than its tolerance allows."""
+        return [
+            f"{name}: {measured[name]:.3f}, was {value:.3f}, allowed up to {allowed:.3f}"
+            for name, value in self.values.items()
+            if measured[name] > (allowed := value * (1.0 + self.tolerances[name]))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of one measurement. `shuffled` has those of a filled database and of recorded
+    timings whose labels were shuffled: a database from which nothing can be learned."""
+
+    figures: Figures
+    shuffled: Figures
+
+
+def measure(best: Settings, seed: int = 0) -> Measured:
+    """Measure all figures, in about 45 s of processor time."""
+    empty: list[list[float]] = []
+    filled: list[list[float]] = []
+    unrelated: list[list[float]] = []
+    for place, name in enumerate(MACHINE_NAMES):
+        tasks = simulated.tasks_of(name, best)
+        records = simulated.searched(tasks, seed)
+        noise = [simulated.shuffled(own, number) for number, own in enumerate(records)]
+        chosen = range(place, len(tasks), len(MACHINE_NAMES))
+        empty += [t.over_best(r, EMPTY_AFTER) for t, r in zip(tasks, records, strict=True)]
+        filled += simulated.from_filled(tasks, records, chosen, seed)
+        unrelated += simulated.from_filled(tasks, noise, chosen, seed)
+    groups = recorded.groups()
+    permuted = [recorded.shuffled(group, number) for number, group in enumerate(groups)]
+    gains = [
+        [a / b for a, b in zip(*rows, strict=True)] for rows in zip(filled, unrelated, strict=True)
+    ]
+    no_gains = [[1.0] * len(FILLED_AFTER)]
+    return Measured(
+        _named("empty database", EMPTY_AFTER, empty)
+        | _named("filled database", FILLED_AFTER, filled)
+        | _named(GAIN, FILLED_AFTER, gains)
+        | _recorded(*recorded.costs(groups)),
+        _named("filled database", FILLED_AFTER, unrelated)
+        | _named(GAIN, FILLED_AFTER, no_gains)
+        | _recorded(*recorded.costs(permuted)),
+    )
+
+
+def _named(title: str, after: Sequence[int], rows: Sequence[Sequence[float]]) -> Figures:
+    columns = zip(*rows, strict=True)
+    return {
+        f"{title}, {trials} trials": geomean(column)
+        for trials, column in zip(after, columns, strict=True)
+    }
+
+
+def _recorded(prior: float, corrected: float, share: float) -> Figures:
+    return {
+        "recorded timings, prior": prior,
+        "recorded timings, corrected prior": corrected,
+        "recorded timings, corrected / prior": corrected / prior,
+    }
+
+
+def tolerances(measured: Sequence[Figures]) -> Figures:
+    """Return the tolerance of each figure from its spread over the seeds of `measured`."""
+    return {
+        name: round(max(SPREADS_ALLOWED * _spread([m[name] for m in measured]), LEAST_TOLERANCE), 4)
+        for name in measured[0]
+    }
+
+
+def _spread(values: Sequence[float]) -> float:
+    return float(np.std(np.log(values), ddof=1))
