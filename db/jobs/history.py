@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -76,13 +76,23 @@ class HistoryStore(StorePart):
 
     @reading
     def job_trials(
-        self, session: Session, job_id: str, after: int = 0, limit: int = MAX_PAGE
+        self,
+        session: Session,
+        job_id: str,
+        after: int = 0,
+        limit: int = MAX_PAGE,
+        workload_key: str = "",
     ) -> list[tuple[int, TuningRecord]]:
-        """Return the job's trials numbered above `after`, in order, with their records."""
+        """Return the job's trials numbered above `after`, in order, with their records; with a
+        `workload_key`, only those of this workload."""
         statement = (
             select(JobTrialRow, RecordRow)
             .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
-            .where(JobTrialRow.job_id == job_id, JobTrialRow.trial > after)
+            .where(
+                JobTrialRow.job_id == job_id,
+                JobTrialRow.trial > after,
+                *of_workload(workload_key),
+            )
             .order_by(JobTrialRow.trial)
             .limit(min(limit, MAX_PAGE))
         )
@@ -92,6 +102,11 @@ class HistoryStore(StorePart):
             if is_intact_row(link)
         ]
         return [(trial, record) for trial, record in pairs if record is not None]
+
+
+def of_workload(workload_key: str) -> list[ColumnElement[bool]]:
+    """Return the condition that a record is of this workload; none for ""."""
+    return [RecordRow.workload_key == workload_key] if workload_key else []
 
 
 def note_trials(

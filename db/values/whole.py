@@ -214,3 +214,4 @@ class TrialLine:
     status: str
     run_secs: float | None
     verified_level: str
+    workload_key: str

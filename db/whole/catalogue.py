@@ -27,6 +27,7 @@ from ..core.models import (
     WorkloadRow,
 )
 from ..core.parts import StorePart, reading
+from ..jobs.history import of_workload
 from ..jobs.jobs import count_jobs
 from ..jobs.owners import of_owner
 from ..records.rows import from_row
@@ -117,9 +118,12 @@ class Catalogue(StorePart):
         return [TrialLine(*row) for row in session.execute(fastest)]
 
     @reading
-    def trials(self, session: Session, job_id: str, after: int, count: int) -> list[TrialLine]:
-        """Return up to `count` trials of the job with numbers above `after`, in order."""
-        later = _trials_of(job_id).where(JobTrialRow.trial > after)
+    def trials(
+        self, session: Session, job_id: str, after: int, count: int, workload_key: str = ""
+    ) -> list[TrialLine]:
+        """Return up to `count` trials of the job with numbers above `after`, in order; with a
+        `workload_key`, only those of this workload."""
+        later = _trials_of(job_id).where(JobTrialRow.trial > after, *of_workload(workload_key))
         ordered = later.order_by(JobTrialRow.trial).limit(count)
         return [TrialLine(*row) for row in session.execute(ordered)]
 
@@ -151,8 +155,16 @@ class Catalogue(StorePart):
             record = from_row(row)
             if record is not None and (trace := record.trace_key) not in met:
                 met.add(trace)
-                line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
-                found.append(TrialLine(*line))
+                found.append(
+                    TrialLine(
+                        row.trial,
+                        row.key,
+                        row.status,
+                        row.estimate_secs,
+                        row.verified_level,
+                        row.workload_key,
+                    )
+                )
         return found[:count]
 
     @reading
@@ -173,6 +185,7 @@ def _trials_of(job_id: str) -> Select[*tuple[Any, ...]]:
             RecordRow.status,
             RecordRow.estimate_secs,
             RecordRow.verified_level,
+            RecordRow.workload_key,
         )
         .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
         .where(JobTrialRow.job_id == job_id)

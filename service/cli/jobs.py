@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.service import timeouts
+from tilewright.service.cli.many_list import ManyOption, MoreWorkloads
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
-from tilewright.service.cli.payloads import target_payload, workload_payload
+from tilewright.service.cli.payloads import many_payload, target_payload, workload_payload
 from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
@@ -31,8 +33,13 @@ def add_commands(app: typer.Typer) -> None:
     def submit(
         spelling: WorkloadSpelling,
         *,
+        more: MoreWorkloads = None,
+        many: ManyOption = None,
         trials: Annotated[
-            int | None, typer.Option("--trials", metavar="N", min=1, help="Candidates to measure.")
+            int | None,
+            typer.Option(
+                "--trials", metavar="N", min=1, help="Candidates to measure, for each workload."
+            ),
         ] = None,
         seconds: SecondsOption = None,
         strategy: StrategyOption = Strategy.ANNEALING,
@@ -42,11 +49,12 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Submit a workload for tuning to a service. With --wait, follow the job and print its
-        result."""
+        result. Several workloads are one job, as for `tune`."""
         output = common.output()
+        is_one = many is None and not more
         with _client(service) as client:
             job = client.submit(
-                workload_payload(spelling),
+                workload_payload(spelling) if is_one else many_payload(spelling, more or [], many),
                 target=target_payload(machine.target),
                 threads=machine.threads,
                 trials=trials,
@@ -127,17 +135,9 @@ def _client(service: Service) -> Client:
 def _follow(client: Client, job: Job, output: Output) -> Job:
     """Show the job's trials as they arrive, and return the finished job. After Ctrl-C the job
     continues."""
-    from tilewright.service.cli.progress import trial_reporter
-    from tilewright.tuner.process.control import Activity
-
-    trials = int(job.progress.get("trials", 0))
+    follow = _follow_tasks if _is_many(job) else _follow_trials
     try:
-        with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as reporter:
-            for event in client.events(job.id):
-                if event.kind == "trial":
-                    reporter.on_event(event.data)
-                elif event.kind == "activity":
-                    reporter.on_activity(Activity(**event.data))
+        follow(client, job, output)
         return client.wait(job.id)
     except KeyboardInterrupt:
         sys.stderr.write(
@@ -146,17 +146,51 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
+def _follow_trials(client: Client, job: Job, output: Output) -> None:
+    from tilewright.service.cli.progress import trial_reporter
+    from tilewright.tuner.process.control import Activity
+
+    trials = int(job.progress.get("trials", 0))
+    with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as reporter:
+        for event in client.events(job.id):
+            if event.kind == "trial":
+                reporter.on_event(event.data)
+            elif event.kind == "activity":
+                reporter.on_activity(Activity(**event.data))
+
+
+def _follow_tasks(client: Client, job: Job, output: Output) -> None:
+    from tilewright.service.cli.follow_many import many_follower
+
+    with many_follower(client, job.document, output, time.monotonic) as follower:
+        for event in client.events(job.id):
+            follower.on_event(event)
+
+
+def _is_many(job: Job) -> bool:
+    return "tasks" in (job.document.get("request") or {})
+
+
 def _print_job(job: Job, output: Output) -> None:
-    from tilewright.service.cli.render import facts, job_facts, tune_summary
+    from tilewright.service.cli.render import facts, job_facts, many_summary, tune_summary
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:
         output.result(None, facts([("job", f"{job.id}  {job.state}")]))
         mocked = is_mocked(job.document.get("request", {}).get("measurer", "local"))
         again = job.workload.get("name") or ""
+        if _is_many(job):
+            output.result(result, many_summary(result, mocked=mocked))
+            for name, why in ((job.error or {}).get("tasks") or {}).items():
+                output.remark(f"tilewright: {name}: {why}")
+            return
         output.result(result, tune_summary(result, again=again, mocked=mocked))
-    else:
-        output.result(job.document, job_facts(job.document))
+        return
+    output.result(job.document, job_facts(job.document))
+    if _is_many(job) and not output.as_json:
+        from tilewright.service.cli.follow_many import tasks_table
+
+        output.result(None, tasks_table(job.document))
 
 
 def _leave(job: Job) -> None:

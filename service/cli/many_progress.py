@@ -39,15 +39,15 @@ class ManyReporter(Protocol):
 
 
 @contextmanager
-def many_reporter(output: Output, tasks: Sequence[TaskSpec]) -> Iterator[ManyReporter]:
-    """The reporter for this output."""
+def many_reporter(output: Output, tasks: Tasks) -> Iterator[ManyReporter]:
+    """The reporter for this output. It updates `tasks`."""
     if output.as_json:
         yield Silent()
     elif output.live:
         with _table(output, tasks) as table:
             yield table
     else:
-        lines = ManyLines(Tasks.of(tasks))
+        lines = ManyLines(tasks)
         with watched(lines.activities):
             yield lines
 
@@ -144,11 +144,11 @@ class ManyLines:
 
 
 @contextmanager
-def _table(output: Output, specs: Sequence[TaskSpec]) -> Iterator[_Table]:
+def _table(output: Output, tasks: Tasks) -> Iterator[_Table]:
     from rich.live import Live
 
     console = output.notes()
-    table = _Table(Tasks.of(specs), max(console.height - LINES_AROUND, 1))
+    table = _Table(tasks, max(console.height - LINES_AROUND, 1))
     with Live(console=console, get_renderable=table.render, refresh_per_second=8, transient=True):
         yield table
 

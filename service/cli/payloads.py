@@ -6,10 +6,12 @@ because code is never sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright.schedules.workload.checks import check_allowed_error
+from tilewright.service.cli.many_list import spelled_list
 from tilewright.service.errors import InvalidField
 from tilewright.service.resolve.spelling import (
     WorkloadSpelling,
@@ -47,6 +49,28 @@ def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
     if error is None:
         return text
     return f"{text}{',' if ':' in text else ':'}allow_error={error!r}"
+
+
+def many_payload(
+    spelling: WorkloadSpelling, more: Sequence[str], file: str | None
+) -> list[str | dict[str, Any]]:
+    """Return the `workloads` field of a job. The service checks its entries; workloads in files are
+    read here."""
+    found = spelled_list(spelling, more, file)
+    if not isinstance(found, list):
+        raise InvalidField(
+            f'{file} must be a list of {{"workload": ..., "weight": 2, "name": "..."}}'
+        )
+    return [_entry(one) for one in found]
+
+
+def _entry(entry: Any) -> Any:
+    if isinstance(entry, str):
+        payload = workload_payload(WorkloadSpelling(entry))
+        return payload if isinstance(payload, str) else {"workload": payload}
+    if isinstance(entry, dict) and isinstance(entry.get("workload"), str):
+        return {**entry, "workload": workload_payload(WorkloadSpelling(entry["workload"]))}
+    return entry
 
 
 def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:

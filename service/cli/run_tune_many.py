@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service import database
-from tilewright.service.cli.many_progress import many_reporter
+from tilewright.service.cli.many_list import spelled_list
+from tilewright.service.cli.many_progress import Tasks, many_reporter
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.render import many_summary
 from tilewright.service.cli.run_tune import (
@@ -26,10 +26,10 @@ from tilewright.service.cli.run_tune import (
     machine_arguments,
     print_wait,
 )
-from tilewright.service.errors import ExitCode, InvalidField, UsageProblem
+from tilewright.service.errors import ExitCode, InvalidField
 from tilewright.service.resolve import targets
 from tilewright.service.resolve.entries import read_entries
-from tilewright.service.resolve.spelling import WorkloadSpelling, read_json
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.workloads import read_workload, workload_of
 from tilewright.service.training import start_training
 from tilewright.tuner.many.entries import ManyEntry, ManyError, distinct_tasks
@@ -53,19 +53,11 @@ class Listed:
 def listed(spelling: WorkloadSpelling, more: Sequence[str], file: str | None) -> Listed:
     """Return the workloads in `file`, or those spelled on the command line. Raise UsageProblem,
     ManyError or InvalidField for invalid ones."""
-    first = spelling.workload
-    if spelling != WorkloadSpelling(first):
-        raise UsageProblem(
-            "options such as --expr and --allow-error describe one WORKLOAD: for several, write"
-            ' {"expr": ..., "tensors": {...}} in the file of --many'
-        )
+    found = spelled_list(spelling, more, file)
     if file is None:
-        texts = [first or "", *more]
-        return Listed(read_entries(texts, _read), texts)
-    if first is not None:
-        raise UsageProblem(f"give either --many FILE or WORKLOADs, not both; got {first!r} too")
+        return Listed(read_entries(found, _read), found)
     try:
-        return Listed(read_entries(read_json(Path(file)), _read), ["--many", file])
+        return Listed(read_entries(found, _read), ["--many", file])
     except ManyError as error:
         raise InvalidField(
             f"{file}: {error}", code=error.code, pointer=error.pointer, advice=error.advice
@@ -93,7 +85,7 @@ def tune_many_with_progress(
     check_options(machine, common)
     tasks = distinct_tasks(found.entries)
     again = shlex.join([*found.words, *machine_arguments(machine, common)])
-    with interruptible(output, again), many_reporter(output, tasks) as reporter:
+    with interruptible(output, again), many_reporter(output, Tasks.of(tasks)) as reporter:
         started = time.monotonic() - process_age_secs()
         control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)

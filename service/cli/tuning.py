@@ -11,6 +11,7 @@ from tilewright.service.answers import stored
 from tilewright.service.cli import bench as benchmark
 from tilewright.service.cli import best as best_command
 from tilewright.service.cli import explain as explain_command
+from tilewright.service.cli.many_list import ManyOption, MoreWorkloads
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
@@ -27,23 +28,8 @@ def add_commands(app: typer.Typer) -> None:
     def tune(
         spelling: WorkloadSpelling,
         *,
-        more: Annotated[
-            list[str] | None,
-            typer.Argument(
-                metavar="WORKLOAD",
-                help="More workloads, tuned under the same budget.",
-                show_default=False,
-            ),
-        ] = None,
-        many: Annotated[
-            str | None,
-            typer.Option(
-                "--many",
-                metavar="FILE",
-                help="Instead of WORKLOAD: a JSON list of workloads with weights and names.",
-                show_default=False,
-            ),
-        ] = None,
+        more: MoreWorkloads = None,
+        many: ManyOption = None,
         trials: Annotated[
             int,
             typer.Option(

@@ -135,9 +135,11 @@ class ClientCore:
         request = Request("POST", f"/v1/jobs/{_segment(job_id)}:cancel")
         yield Result(Job.from_json((yield from self._document(request))))
 
-    def trials(self, job_id: str) -> ResultStream[dict[str, Any]]:
-        """Request every trial of the job with status and samples, in order."""
-        return self._pages(Request("GET", f"/v1/jobs/{_segment(job_id)}/trials"), "trials", dict)
+    def trials(self, job_id: str, *, task: str | None = None) -> ResultStream[dict[str, Any]]:
+        """Request every trial of the job with status and samples, in order. Of a job of many
+        workloads, `task` selects the trials of one by its name."""
+        path = f"/v1/jobs/{_segment(job_id)}/trials"
+        return self._pages(Request("GET", path, params=_of_task(task)), "trials", dict)
 
     def best(
         self, workload_key: str, target_key: str, *, min_grade: str = "exact", etag: str = ""
@@ -210,12 +212,16 @@ class ClientCore:
             raise Refused(502, {"code": "damaged", "detail": f"{key}: the bytes do not match"})
         yield Result(response.content)
 
-    def events(self, job_id: str, *, after: str = "") -> ResultStream[Event]:
+    def events(
+        self, job_id: str, *, after: str = "", task: str | None = None
+    ) -> ResultStream[Event]:
         """Follow the job's events after event `after`, until the job is finished. If the connection
-        breaks, continue after the last event."""
+        breaks, continue after the last event. Of a job of many workloads, `task` selects one by its
+        name: events of other tasks are left out."""
         request = Request(
             "GET",
             f"/v1/jobs/{_segment(job_id)}/events",
+            params=_of_task(task),
             timeout_secs=timeouts.CLIENT_STREAM_SILENCE_SECS,
         )
         outage, last_id = Outage(self.retries, self.clock), after
@@ -334,6 +340,11 @@ def _whole(head: Response, is_late: Callable[[], bool] = lambda: False) -> Excha
         if is_late():
             raise ConnectionFailed("the response arrives too slowly", timed_out=True)
     return replace(head, content=b"".join(chunks))
+
+
+def _of_task(name: str | None) -> dict[str, Any]:
+    """Return the parameters that select a task of a job of many workloads."""
+    return {} if name is None else {"task": name}
 
 
 def _segment(text: str) -> str:

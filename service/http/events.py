@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
+from tilewright.service.http.feeds import without_other_tasks
 from tilewright.service.http.state import ConcurrencyLimit, ServiceState
 
 log = logging.getLogger("tilewright.http")
@@ -30,19 +31,25 @@ async def job_events(
     job_id: str,
     after: int,
     still_admitted: Callable[[], Awaitable[bool]] = always,
+    task: str | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield every event after event `after`, then new ones as they occur, then one `done`. A
     comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
-    `still_admitted` returns False: the key is no longer valid."""
+    `still_admitted` returns False: the key is no longer valid. With a `task`, the events of other
+    tasks are left out."""
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
     async with state.feeds.of(job_id) as feed:
         while not state.stopping.is_set() and await still_admitted():
             version = feed.version
+            before = after
             chunk, after = await feed.since(after)
+            if task is not None:
+                chunk = without_other_tasks(chunk, task)
             if chunk:
                 yield chunk
                 last_sent = anyio.current_time()
+            if after != before:
                 continue
             if feed.done is not None:
                 yield feed.done

@@ -36,6 +36,9 @@ NEWEST = 2**62
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 HISTORY_BYTES = 8 << 20
 
+END = b"\n\n"
+"""The end of an encoded event."""
+
 EventFrames = tuple[bytes, int]
 """Encoded events, and the id of the last one."""
 
@@ -256,8 +259,25 @@ def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 
+def without_other_tasks(chunk: bytes, task: str) -> bytes:
+    """Return the frames of `chunk` that are not about another task than `task`."""
+    return b"".join(
+        frame + END for frame in chunk.split(END)[:-1] if _task_of(frame) in (None, task)
+    )
+
+
+def _task_of(frame: bytes) -> str | None:
+    """Return the name of the task that an encoded event is about; None for the whole job."""
+    kind, data = (line.partition(b": ")[2] for line in frame.splitlines()[-2:])
+    if kind not in (b"trial", b"task"):
+        return None
+    document = json.loads(data)
+    name = document.get("task") if kind == b"trial" else document["name"]
+    return None if name is None else str(name)
+
+
 def frame_of(kind: str, data: dict[str, Any], event_id: int | None = None) -> bytes:
     """Encode one server-sent event. JSON contains no line break, so `data` is one line."""
     identity = f"id: {event_id}\n" if event_id is not None else ""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return f"{identity}event: {kind}\ndata: {text}\n\n".encode()
+    return f"{identity}event: {kind}\ndata: {text}\n".encode() + END[1:]

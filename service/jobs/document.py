@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ def job_document(
         "request": {
             **{name: form[name] for name in ("threads", "budget", "strategy", "seed")},
             "measurer": measurer_name(str(form["measurer"])),
+            **({"tasks": listed_tasks(form)} if "many" in form else {}),
         },
         "progress": {"trials": form["budget"]["trials"], "trials_done": 0, **job.progress},
         "queue": None if place is None else {"position": place[0], "reason": place[1]},
@@ -43,6 +45,17 @@ def job_document(
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
     }
+
+
+def listed_tasks(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return `name`, `workload_key`, `weight` and `flops` of each task of a stored request, in
+    order; empty for a job of one workload."""
+    return list((request.get("many") or {}).get("tasks") or ())
+
+
+def task_names(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the tasks of a stored request by their workload keys."""
+    return {task["workload_key"]: task["name"] for task in listed_tasks(request)}
 
 
 def _secs(start: datetime, end: datetime | None) -> float | None:
@@ -60,13 +73,19 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
-def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
+def trial_document(
+    trial: int, record: TuningRecord, checks: FullChecks, tasks: Mapping[str, str]
+) -> dict[str, Any]:
     """Return one trial of a job, with its samples and schedule. `checks` are the full checks of its
-    task; `full_check` is the one of this schedule, or None if it was not checked in full."""
+    task; `full_check` is the one of this schedule, or None if it was not checked in full. `tasks`
+    are the names of the tasks of a job of many workloads (`task_names`); its trials have a `task`.
+    """
     document = record.to_json()
     check = checks.check(record.trace, record.toolchain)
+    own = {"task": tasks.get(record.workload_key)} if tasks else {}
     return {
         "trial": trial,
+        **own,
         "record_key": record.key,
         "status": str(record.result.status),
         "run_secs": record.result.run_secs_estimate,

@@ -55,6 +55,15 @@ class JobRequest:
             "budget": {**asdict(budget), "trials": budget.trials * len(tasks)},
             "many": {
                 "trials": budget.trials,
+                "tasks": [
+                    {
+                        "name": task.name,
+                        "workload_key": task.workload.key,
+                        "weight": task.weight,
+                        "flops": int(task.workload.flops),
+                    }
+                    for task in tasks
+                ],
                 "entries": [
                     {
                         "workload": entry.workload.to_json(),

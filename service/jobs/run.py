@@ -25,6 +25,7 @@ from tilewright.service.answers.failed_checks import all_failed_message, rejecti
 from tilewright.service.answers.publish import Publish, Published, publish
 from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
+from tilewright.service.jobs.many_tasks import ManyTasks
 from tilewright.service.jobs.request import JobRequest, stored_job
 from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import (
@@ -114,7 +115,7 @@ class JobRun:
         self._lost = threading.Event()
         self._end_requested_at: float | None = None
         self._failed = self._reused = 0
-        self._tasks: dict[int, dict[str, Any] | None] = {}
+        self._tasks: ManyTasks | None = None
         self._failures = job.failures
         self._has_started = False
         self._begun = context.clock()
@@ -212,7 +213,8 @@ class JobRun:
 
     def _run_many(self, request: JobRequest) -> None:
         """Run a job of many workloads. It succeeds if every task has a best."""
-        self._tasks = dict.fromkeys(range(len(distinct_tasks(request.entries))))
+        count = len(distinct_tasks(request.entries))
+        self._tasks = ManyTasks.of_job(self._store, self._job, count)
         report = self._means.run_many(
             self._store,
             request.entries,
@@ -270,10 +272,10 @@ class JobRun:
 
     def _give_up(self) -> None:
         """End the job as FAILED, with its best trial. No trial is measured; the best is checked
-        once more."""
-        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))  # 0 of many
+        once more. Of a job of many workloads, the bests of tasks that had ended are stored."""
+        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
-        if not trials:
+        if not trials or "many" in self._job.request:
             self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
             return
         self._mark_started()
@@ -466,36 +468,42 @@ class JobRun:
             raise _Draining
 
     def _on_many_event(self, event: ManyEvent) -> None:
-        """Record a trial or a change of one task of many. Trials have events with the name of the
-        task, but are not listed by number."""
-        trial, task = event.trial, event.task
-        self._tasks[task.number] = asdict(task)
-        found = None if trial is None else event_document(trial)
-        if found is not None:
-            self._reused += found["reused"]
-            self._failed += found["result"]["status"] != "ok"
-            if not found["reused"]:
-                self._failures = 0
-                self._means.counters.trial(found["result"]["status"])
-        named = found and {**_event_without_samples(found), "task": task.name}
-        seen = [one for _, one in sorted(self._tasks.items()) if one is not None]
-        times = [one["weighted_secs"] for one in seen]
-        timed = None not in times and len(times) == len(self._tasks)
+        """Record a trial or a change of one task of many. Trials are numbered across tasks; their
+        events have the name of the task, and their number within it."""
+        tasks, trial = self._tasks, event.trial
+        assert tasks is not None, "the run of many began"
+        if trial is not None:
+            self._on_task_trial(tasks, event.task.name, event_document(trial))
+        told, progress = tasks.update(event.task), tasks.progress()
         self._journal.note(
-            event=None if named is None or named["reused"] else named,
-            progress={
-                "trials_done": sum(one["trials"] for one in seen),
+            event=told,
+            kind="task",
+            progress=progress
+            and {
+                **progress,
                 "reused": self._reused,
                 "failed": self._failed,
-                "best_run_secs": sum(times) if timed else None,
                 "wall_secs": self._control.wall_secs,
                 "used_secs": self._control.used_secs,
                 "eta_secs": event.eta_secs,
-                "tasks": seen,
             },
         )
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
+
+    def _on_task_trial(self, tasks: ManyTasks, task: str, found: dict[str, Any]) -> None:
+        status = found["result"]["status"]
+        self._reused += found["reused"]
+        self._failed += status != "ok"
+        if not found["reused"]:
+            self._failures = 0
+            self._means.counters.trial(status)
+        number = tasks.number_of(found["record_key"])
+        named = {"task": task, "trial": number, "task_trial": found["trial"]}
+        self._journal.note(
+            trial=(number, found["record_key"]),
+            event=None if found["reused"] else {**_event_without_samples(found), **named},
+        )
 
     def _on_activity(self, activity: Activity) -> None:
         """Record the current activity, and when it should end."""

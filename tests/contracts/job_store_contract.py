@@ -272,6 +272,12 @@ class JobStoreContract:
         store.report_job(job.id, 1, trials=links[:1])
         assert store.job_trials(job.id) == [(r.trial, r) for r in records]
         assert store.job_trials(job.id, after=1, limit=1) == [(2, records[1])]
+        own = records[0].workload_key
+        assert store.job_trials(job.id, workload_key=own) == store.job_trials(job.id)
+        assert store.job_trials(job.id, workload_key="0" * 64) == []
+        lines = store.catalogue.trials(job.id, 0, 10, own)
+        assert [(line.trial, line.workload_key) for line in lines] == [(n, own) for n in (1, 2, 3)]
+        assert store.catalogue.trials(job.id, 0, 10, "0" * 64) == []
         with pytest.raises(NotRegistered, match="is not stored"):
             store.report_job(job.id, 1, trials=[(4, "sha256:none")])
 

@@ -83,7 +83,7 @@ def test_the_csv_has_every_trial_in_the_names_of_records(
 
 def test_a_text_that_a_spreadsheet_would_compute_is_text() -> None:
     row = TrialRow(1, "ok", 1e-3, "sha256:0", "quick", sketch="=HYPERLINK(1)", detail="@x, y")
-    _, line = csv.reader(io.StringIO("".join(_lines(iter([row]), [], 0.0))))
+    _, line = csv.reader(io.StringIO("".join(_lines(iter([row]), [], with_task=False))))
     assert line[-2:] == ["'=HYPERLINK(1)", "'@x, y"]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -84,7 +87,87 @@ def test_a_job_of_many_runs_and_each_workload_is_answered(api: TestClient, store
         assert api.get(path).json()["run_secs"] == task["best"]["run_secs"]
     told = [e.data for e in store.events_after(job["id"]) if e.kind == "trial"]
     assert {event["task"] for event in told} == {"fc", OTHER}
-    assert api.get(f"/v1/jobs/{job['id']}/trials").json()["trials"] == []
+    assert [event["trial"] for event in told] == list(range(1, 11))
+    assert all(1 <= event["task_trial"] <= 5 for event in told)
+    ended = [e.data for e in store.events_after(job["id"]) if e.kind == "task"]
+    assert [(e["name"], e["state"]) for e in ended if e["name"] == "fc"] == [
+        ("fc", "tuning"),
+        ("fc", "done"),
+    ]
+
+
+def trials_of(api: TestClient, job_id: str, **params: Any) -> list[dict[str, Any]]:
+    answer = api.get(f"/v1/jobs/{job_id}/trials", params={"page_size": 100, **params})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["trials"]
+    return found
+
+
+def test_trials_are_listed_for_all_workloads_and_for_each(api: TestClient, store: Store) -> None:
+    job = submit(api)
+    tasks = job["request"]["tasks"]
+    assert [(task["name"], task["weight"]) for task in tasks] == [("fc", 4.0), (OTHER, 1.0)]
+    work(store)
+    listed = trials_of(api, job["id"])
+    assert [trial["trial"] for trial in listed] == list(range(1, 11))
+    for task in tasks:
+        own = trials_of(api, job["id"], task=task["name"])
+        assert own == [trial for trial in listed if trial["task"] == task["name"]]
+        assert len(own) == 5
+    first = trials_of(api, job["id"], task="fc", page_size=2)
+    assert first == trials_of(api, job["id"], task="fc")[:2]
+    for path in ("trials", "events"):
+        answer = api.get(f"/v1/jobs/{job['id']}/{path}", params={"task": "nobody"})
+        assert answer.status_code == 404
+        assert "no task 'nobody'" in answer.json()["detail"]
+
+
+def test_one_workload_is_watched_on_its_own(api: TestClient, store: Store) -> None:
+    job = submit(api)
+    work(store)
+    told = api.get(f"/v1/jobs/{job['id']}/events", params={"task": "fc"}).text
+    events = [
+        (kind.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+        for kind, data in (frame.splitlines()[-2:] for frame in told.split("\n\n")[1:-1])
+    ]
+    assert {data["task"] for kind, data in events if kind == "trial"} == {"fc"}
+    assert {data["name"] for kind, data in events if kind == "task"} == {"fc"}
+    assert len([kind for kind, _ in events if kind == "trial"]) == 5
+    assert events[-1][0] == "done"
+    assert "state" in {kind for kind, _ in events}, "events of the whole job are sent"
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the worker runs after it."""
+
+
+def test_a_killed_worker_loses_no_trial_and_numbers_stay(
+    api: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(api)
+    add, added = store.add, 0
+
+    def add_until_killed(records: Any) -> None:
+        nonlocal added
+        add(records)
+        added += len(records)
+        if added >= 7:
+            raise Killed
+
+    monkeypatch.setattr(store, "add", add_until_killed)
+    with pytest.raises(Killed):
+        work(store)
+    monkeypatch.setattr(store, "add", add)
+    before = {trial["record_key"]: trial["trial"] for trial in trials_of(api, job["id"])}
+    store.coordinate()  # the next coordinator takes the jobs of the dead one
+    work(store)
+    done = api.get(f"/v1/jobs/{job['id']}").json()
+    assert done["state"] == "SUCCEEDED", done["error"]
+    assert done["progress"]["reused"] >= 6
+    after = {trial["record_key"]: trial["trial"] for trial in trials_of(api, job["id"])}
+    assert sorted(after.values()) == list(range(1, 11))
+    assert before.items() <= after.items()
+    assert not list(store.check())
 
 
 def test_a_stopped_worker_gives_the_job_back_and_the_next_goes_on(
@@ -126,6 +209,17 @@ def test_pages_show_a_job_of_many(api: TestClient, store: Store) -> None:
         assert "Left to gain" in text
     assert "every task has ended" in page.text
     assert "drawings" not in page.text
+    assert "Fastest trials" not in page.text, "times of different workloads are not compared"
+    rows = api.get(f"/jobs/{job['id']}/trials").text
+    assert rows.count(f"?task={quote(OTHER)}") == 5
+    assert "Workload" in rows
+    own = api.get(f"/jobs/{job['id']}/trials", params={"task": "fc"}).text
+    assert "5 trials of fc" in own
+    assert api.get(f"/jobs/{job['id']}/trials?task=nobody").status_code == 404
+    table = list(csv.DictReader(io.StringIO(api.get(f"/jobs/{job['id']}/trials.csv").text)))
+    assert {row["task"] for row in table} == {"fc", OTHER}
+    assert len(table) == 10
+    assert "Not enough data" in api.get(f"/jobs/{job['id']}/importance").text
 
 
 def test_a_check_creates_nothing(api: TestClient) -> None:

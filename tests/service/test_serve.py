@@ -17,6 +17,7 @@ import pytest
 from tests.contracts.store_values import all_records
 from tests.support.service.served import COMMAND, PATIENCE_SECS, service
 from tilewright.db import open_store
+from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Probes
 from tilewright.service.cli import run
 from tilewright.service.client import Client
@@ -215,6 +216,48 @@ def test_submit_and_status_print_the_jobs_of_a_service(
     assert run(["submit", "matmul:M=0,N=1,K=1"]) == 2
     assert "M" in capsys.readouterr().err
     assert run(["status", "0" * 26]) == 1
+
+
+def test_several_workloads_are_submitted_and_watched_as_one_job(
+    running: Running,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    client, _, _ = running
+    monkeypatch.setenv("TILEWRIGHT_URL", client.url)
+    options = ["--trials", "4", "--measurer", "simulated:machine.json"]
+    one, other = "matmul:M=8,N=8,K=20", "matmul:M=8,N=8,K=24"
+    assert run(["submit", one, other, *options, "--wait"]) == 0
+    told = capsys.readouterr()
+    assert "SUCCEEDED" in told.out
+    assert "2, 2 with a best" in told.out
+    for name in (one, other):
+        assert f"{name}: " in told.err, "the end of each task is a line"
+    document = tmp_path / "workload.json"
+    document.write_text(json.dumps(parse_workload(other).to_json()))
+    many = tmp_path / "many.json"
+    many.write_text(json.dumps([{"workload": one, "weight": 3, "name": "a"}, str(document)]))
+    assert run(["submit", "--many", str(many), *options, "--wait", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    job = json.loads(captured.out)
+    assert [(t["name"], t["weight"]) for t in job["result"]["tasks"]] == [("a", 3.0), (other, 1.0)]
+    assert [e.data["task"] for e in client.events(job["id"], task="a") if e.kind == "trial"] == []
+    assert len(list(client.trials(job["id"], task="a"))) == 4
+    assert run(["watch", job["id"]]) == 0
+    assert "2, 2 with a best" in capsys.readouterr().out
+    many.write_text('{"workload": 1}')
+    assert run(["submit", "--many", str(many), *options]) == 2
+    assert "must be a list" in capsys.readouterr().err
+    many.write_text(json.dumps([one, "nope:M=1"]))
+    assert run(["submit", "--many", str(many), *options]) == 2
+    assert "entry 2: unknown operator" in capsys.readouterr().err
+    many.write_text(json.dumps([one] * 2000))
+    assert run(["submit", "--many", str(many), *options]) == 2
+    assert "1 to 200" in capsys.readouterr().err
+    assert run(["submit", one, "--many", str(many)]) == 2
+    assert "either --many FILE or WORKLOADs" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_every_trial_and_says_how_to_go_on(folder: Path, tmp_path: Path) -> None:

@@ -241,7 +241,8 @@ def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
 def _result(state: ServiceState, job: StoredJob) -> dict[str, Any]:
     view = job_view(job)
     return {
-        "fastest": state.store.catalogue.fastest_trials(job.id, FASTEST),
+        # The trials of different workloads cannot be compared.
+        "fastest": [] if view.is_many else state.store.catalogue.fastest_trials(job.id, FASTEST),
         "roofline": _roofline(view),
     }
 

@@ -17,8 +17,9 @@ from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import job_view
-from tilewright.service.http.routes.jobs import stored_job
+from tilewright.service.http.routes.jobs import TaskName, key_of_task, stored_job
 from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.document import listed_tasks
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,6 +49,9 @@ class TrialRow:
     sketch: str = ""
     detail: str = ""
     knobs: Mapping[str, Any] | None = None
+    task: str = ""
+    """The name of its workload in a job of many."""
+    flops: float = 0.0
 
     def value(self, column: str) -> Any:
         """Return the sort key of a column."""
@@ -64,6 +68,8 @@ class TrialRow:
                 return self.status
             case "sketch":
                 return self.sketch
+            case "task":
+                return self.task
         return self.settings.get(column)
 
     @property
@@ -84,16 +90,21 @@ def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
-    """Yield every trial in order. The database is read page by page."""
+def rows_of(state: ServiceState, job: StoredJob, task: str | None = None) -> Iterator[TrialRow]:
+    """Yield every trial in order, or those of one task of many. The database is read page by page.
+    Raise NotFound for an unknown task."""
+    only = "" if task is None else key_of_task(job, task)
+    tasks = {one["workload_key"]: one for one in listed_tasks(job.request)}
+    flops = float(job.request["workload_summary"].get("flops") or 0)
     events = _events(state, job)
     event = next(events, None)
     last = 0
-    while lines := state.store.catalogue.trials(job.id, last, PAGE):
+    while lines := state.store.catalogue.trials(job.id, last, PAGE, only):
         for line in lines:
             while event is not None and event["trial"] < line.trial:
                 event = next(events, None)
             mine = event if event is not None and event["trial"] == line.trial else {}
+            own = tasks.get(line.workload_key, {})
             yield TrialRow(
                 trial=line.trial,
                 status=line.status,
@@ -105,6 +116,8 @@ def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
                 sketch=str(mine.get("sketch") or ""),
                 detail=str((mine.get("result") or {}).get("detail") or ""),
                 knobs=mine.get("knobs") or {},
+                task=own.get("name", ""),
+                flops=own.get("flops", flops),
             )
         last = lines[-1].trial
 
@@ -136,12 +149,15 @@ def table(
     job_id: str,
     sort: Annotated[str, Query(max_length=80)] = "trial",
     order: Annotated[str, Query(max_length=4)] = "up",
+    task: TaskName = None,
 ) -> HTMLResponse:
-    """All trials, sorted by any column."""
+    """All trials, sorted by any column; of a job of many workloads, those of all or of one."""
     job = stored_job(state, job_id)
-    rows = _first(rows_of(state, job), MOST_READ)
-    knobs = varied(rows)[:MOST_KNOBS]
-    column = sort if sort in (*COLUMNS, *knobs) else "trial"
+    rows = _first(rows_of(state, job, task), MOST_READ)
+    by_task = "many" in job.request and task is None
+    knobs = [] if by_task else varied(rows)[:MOST_KNOBS]
+    columns = ("trial", "task", *COLUMNS[1:]) if by_task else COLUMNS
+    column = sort if sort in (*columns, *knobs) else "trial"
     down = order == "down"
     known = [row for row in rows if row.value(column) not in (None, "")]
     unknown = [row for row in rows if row.value(column) in (None, "")]
@@ -158,7 +174,9 @@ def table(
         knobs=knobs,
         rejected=rejected,
         best_trial=best.get("trial"),
-        heads=[_head(name, column, down=down) for name in (*COLUMNS, *knobs)],
+        heads=[_head(name, column, task, down=down) for name in (*columns, *knobs)],
+        task=task,
+        by_task=by_task,
     )
 
 
@@ -171,11 +189,12 @@ class ColumnHeader:
     sorted: str | None
 
 
-def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
+def _head(name: str, column: str, task: str | None, *, down: bool) -> ColumnHeader:
     mine = name == column
     order = "up" if mine and down else "down" if mine else "up"
     now = ("descending" if down else "ascending") if mine else None
-    return ColumnHeader(name, urlencode({"sort": name, "order": order}), now)
+    only = {} if task is None else {"task": task}
+    return ColumnHeader(name, urlencode({"sort": name, "order": order, **only}), now)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:
@@ -194,9 +213,8 @@ def as_csv(state: State, job_id: str) -> StreamingResponse:
     """Every trial with every knob, under the names in records."""
     job = stored_job(state, job_id)
     names = sorted({name for row in rows_of(state, job) for name in row.knobs or {}})
-    flops = float(job.request["workload_summary"].get("flops") or 0)
     return StreamingResponse(
-        _lines(rows_of(state, job), names, flops),
+        _lines(rows_of(state, job), names, with_task="many" in job.request),
         media_type="text/csv; charset=utf-8",
         headers={
             "Content-Disposition": f'attachment; filename="trials-{job.id}.csv"',
@@ -206,16 +224,17 @@ def as_csv(state: State, job_id: str) -> StreamingResponse:
     )
 
 
-def _lines(rows: Iterator[TrialRow], names: Sequence[str], flops: float) -> Iterator[str]:
+def _lines(rows: Iterator[TrialRow], names: Sequence[str], *, with_task: bool) -> Iterator[str]:
     yield _line([
-        "trial", "at_secs", "status", "run_secs", "gflops", "predicted_secs", "record_key",
-        "verified_level", "sketch", "detail", *(f"knob.{name}" for name in names),
+        "trial", *(["task"] if with_task else []), "at_secs", "status", "run_secs", "gflops",
+        "predicted_secs", "record_key", "verified_level", "sketch", "detail",
+        *(f"knob.{name}" for name in names),
     ])  # fmt: skip
     for row in rows:
         knobs = row.knobs or {}
         yield _line([
-            row.trial, row.at_secs, row.status, row.run_secs,
-            flops / row.run_secs / 1e9 if row.run_secs else None, row.predicted_secs,
+            row.trial, *([row.task] if with_task else []), row.at_secs, row.status, row.run_secs,
+            row.flops / row.run_secs / 1e9 if row.run_secs else None, row.predicted_secs,
             row.record_key, row.verified_level, row.sketch, row.detail,
             *(knobs.get(name) for name in names),
         ])  # fmt: skip
@@ -235,9 +254,9 @@ def _cell(value: Any) -> Any:
 
 @router.get("/jobs/{job_id}/importance")
 def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
-    """The importance of each knob."""
+    """The importance of each knob. The trials of different workloads cannot be compared."""
     job = stored_job(state, job_id)
-    rows = _first(rows_of(state, job), MOST_READ)
+    rows = [] if "many" in job.request else _first(rows_of(state, job), MOST_READ)
     passed = [row for row in rows if row.run_secs and row.knobs]
     sketches = len({row.sketch for row in passed}) > 1
     found = importances(

@@ -38,7 +38,12 @@ from tilewright.service.http.schemas import (
     schema_ref,
 )
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.document import job_document, trial_document
+from tilewright.service.jobs.document import (
+    job_document,
+    listed_tasks,
+    task_names,
+    trial_document,
+)
 from tilewright.service.jobs.queue import open_jobs, position_of
 from tilewright.service.jobs.request import JobRequest, read_job
 from tilewright.service.resolve.requests import JobIn
@@ -57,11 +62,16 @@ EVENT = {
     "description": "One event of the stream; `data` is JSON.",
     "properties": {
         "id": {"type": "string"},
-        "event": {"enum": ["state", "trial", "activity", "rejected", "done"]},
+        "event": {"enum": ["state", "trial", "task", "activity", "rejected", "done"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
     "required": ["event", "data"],
 }
+
+TaskName = Annotated[
+    str | None,
+    Query(max_length=300, description="The name of a task of a job of many workloads."),
+]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -183,7 +193,8 @@ async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
     responses={
         200: {
             "description": "Events `state`, `trial` and `activity`; `rejected` for each candidate "
-            "that failed the full check; and at the end `done`. Each event except `done` has an "
+            "that failed the full check; `task` when a task of many begins or ends; and at the "
+            "end `done`. Each event except `done` has an "
             "id, for `Last-Event-ID`.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
@@ -195,14 +206,20 @@ async def events(
     state: State,
     job_id: str,
     last_event_id: Annotated[str | None, Header(description="Continue after this event.")] = None,
+    task: TaskName = None,
 ) -> StreamingResponse:
-    """Server-sent events of the job: all stored events, then new ones until the job is finished."""
+    """Server-sent events of the job: all stored events, then new ones until the job is finished.
+
+    Of a job of many workloads, `task` selects one: events of other tasks are left out.
+    """
     checked_job_id(job_id)
     after = _event_id(last_event_id)
-    if not state.feeds.knows(job_id):
-        await run_sync(stored_job, state, job_id)
+    if task is not None or not state.feeds.knows(job_id):
+        job = await run_sync(stored_job, state, job_id)
+        if task is not None:
+            key_of_task(job, task)
     still_admitted = request.state.still_admitted
-    return EventStream(state.streams, job_events(state, job_id, after, still_admitted))
+    return EventStream(state.streams, job_events(state, job_id, after, still_admitted, task))
 
 
 @router.get(
@@ -212,22 +229,25 @@ async def events(
     responses=problem_responses(400, 404, 422),
 )
 def trials(
-    state: State, job_id: str, size: PageSize, page_token: PageToken = None
+    state: State, job_id: str, size: PageSize, page_token: PageToken = None, task: TaskName = None
 ) -> dict[str, Any]:
-    """Every trial of the job with its status and samples, in order."""
-    stored_job(state, checked_job_id(job_id))
+    """Every trial of the job with its status and samples, in order. Of a job of many workloads,
+    `task` selects the trials of one."""
+    job = stored_job(state, checked_job_id(job_id))
+    names = task_names(job.request)
+    workload_key = "" if task is None else key_of_task(job, task)
     token = page_token or "0"
     if not (token.isascii() and token.isdigit() and len(token) <= 9):
         raise BadPageToken(
             f"page token {token[:60]!r}: must be the next_page_token of the previous page"
         )
-    found = state.store.job_trials(job_id, int(token), size)
+    found = state.store.job_trials(job_id, int(token), size, workload_key)
     works = {(record.workload_key, record.target_key) for _, record in found}
     checks = {work: state.store.full_checks(*work) for work in works}
     more = len(found) == size
     return {
         "trials": [
-            trial_document(trial, record, checks[record.workload_key, record.target_key])
+            trial_document(trial, record, checks[record.workload_key, record.target_key], names)
             for trial, record in found
         ],
         "next_page_token": str(found[-1][0]) if more else None,
@@ -268,6 +288,17 @@ def stored_job(state: ServiceState, job_id: str) -> StoredJob:
     if job is None:
         raise NotFound(f"job {job_id}: no such job")
     return job
+
+
+def key_of_task(job: StoredJob, name: str) -> str:
+    """Return the workload key of a task. Raise NotFound if the job has no such task."""
+    for task in listed_tasks(job.request):
+        if task["name"] == name:
+            return str(task["workload_key"])
+    raise NotFound(
+        f"job {job.id}: no task {name[:60]!r}",
+        advice="`request.tasks` of a job of many workloads has the names of its tasks.",
+    )
 
 
 def _job(state: ServiceState, caller: Principal, job_id: str) -> dict[str, Any]:
