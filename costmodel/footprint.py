@@ -89,16 +89,28 @@ def _loops(plan: Plan) -> _Loops:
 class Touched:
     """Bytes that an access touches, as arrays of the shape of `reach`. `bytes`: all bytes.
     `row_bytes`: bytes of one contiguous row. `scattered`: slowdown factor because the hardware
-    prefetcher has to detect each separate row anew."""
+    prefetcher has to detect each separate row anew. `straddled_bytes`: what a row may occupy of a
+    line before or after itself, because rows start anywhere in a line; 0 if they start at lines."""
 
     bytes: Float32Array
     row_bytes: Float32Array
     scattered: Float32Array
+    straddled_bytes: Float32Array
 
     def in_pieces(self, piece_bytes: int) -> Float32Array:
         """Return the overfetch factor if every row is fetched in units of `piece_bytes`: a shorter
         row costs one unit."""
-        return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
+        return pieces(self.row_bytes, self.straddled_bytes, np.float32(piece_bytes))
+
+
+def pieces(
+    row_bytes: Float32Array, straddled: Float32Array, piece_bytes: Float32Array | np.float32
+) -> Float32Array:
+    """Return the bytes of the pieces of `piece_bytes` that a row of `row_bytes` touches on average,
+    relative to the row. `straddled` is `Touched.straddled_bytes`."""
+    whole = np.maximum(piece_bytes / row_bytes, np.float32(1))
+    anywhere = 1 + np.minimum(straddled, piece_bytes) / row_bytes
+    return np.asarray(np.maximum(whole, anywhere))
 
 
 def touched(
@@ -117,6 +129,7 @@ def touched(
     total, row, scattered = one, one, one
     whole = np.full_like(one, shape is not None, np.bool_)
     inner_lines: Float32Array | None = None
+    straddled = np.zeros_like(one)
     last = len(access.strides) - 1
     for dim in range(last, -1, -1):
         if not any(access.strides[dim]):
@@ -127,6 +140,7 @@ def touched(
             extent = np.minimum(extent, np.float32(shape[dim]))
         # Rows that cover their whole dimension are contiguous with each other.
         row = extent if dim == last else np.where(whole, row * extent, row)
+        first = np.float32(line_bytes - size)
         pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
         if pitch % line_bytes == 0:
             lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
@@ -135,11 +149,13 @@ def touched(
             slower = 1 + np.float32(LINES_TO_FOLLOW - 1) / np.maximum(lines, np.float32(1))
             apart = (extent > 1) & ~whole
             scattered = np.where(apart, np.maximum(scattered, slower), scattered)
+        elif dim != last and shape is not None:
+            straddled = np.where((extent > 1) & ~whole, first, straddled)
         whole = whole & (shape is None or extent >= shape[dim])
         total = total * extent
         inner_lines = total * np.float32(size / line_bytes)
     row_bytes = np.maximum(row * np.float32(size), np.float32(1))  # also if nothing is read
-    return Touched(total * np.float32(size), row_bytes, scattered)
+    return Touched(total * np.float32(size), row_bytes, scattered, straddled)
 
 
 def cache_traffic(
@@ -194,8 +210,8 @@ def cache_traffic(
         came = _brought(loops, access, found.bytes, fixed, fit)
         # A line stays in the cache for the next iteration of the loop directly outside, so only the
         # bytes that this loop does not use either are overfetch.
-        pieces = np.maximum(fetched / found.row_bytes[around, every], np.float32(1))
-        wasted = pieces * found.scattered[around, every]
+        rows = found.row_bytes[around, every], found.straddled_bytes[around, every]
+        wasted = pieces(*rows, fetched) * found.scattered[around, every]
         moved[:, number] = came * np.where(dense, np.float32(1), wasted) * lost
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # write allocation and write-back

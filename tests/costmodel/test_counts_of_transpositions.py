@@ -32,3 +32,21 @@ def test_registers_and_single_columns_are_counted(cpu: str, i: int, j: int) -> N
         found = recount(program(nest, frozenset({"s0"}), nest.body))
         for name in EXACT:
             assert said[name][n] == found[name], (name, setting)
+
+
+def test_nontemporal_stores_fill_whole_lines() -> None:
+    """A vector of AVX2 is half a line: one of a row must be collected with the next one."""
+    workload = parse_workload(expr="Y[j,i] = X[i,j]", tensors=["X=f32[4096,1024]"]).normalised()
+    for cpu, alone in (("x86-64-v3", False), ("skylake-avx512", True)):
+        space = space_for(workload, example_target(cpu, 1))
+        sketch = next(sketch for sketch in space.sketches if sketch.name == "transpose")
+        names = [knob.name for knob in sketch.parts[0].knobs]
+        wide = sketch.parts[0].feasible_of({"nontemporal_stores": (1,)})
+        columns = sketch.parts[0].knobs[names.index("tile_columns")].values
+        found = {
+            (int(row[names.index("buffer_output")]), columns[row[names.index("tile_columns")]])
+            for row in wide
+        }
+        assert {(1, 2), (1, 4)} <= found
+        assert ((0, 1) in found) is alone
+        assert ((1, 1) in found) is alone

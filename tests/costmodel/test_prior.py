@@ -173,8 +173,17 @@ def test_short_rows_far_apart_come_slower() -> None:
 def test_rows_that_follow_one_another_without_a_gap_are_one() -> None:
     tile = [np.ones(1, np.float32), np.full(1, 3, np.float32), np.full(1, 8, np.float32)]
     assert touched(B, tile, 64, (8, 3)).in_pieces(64)[0] == 1
-    assert touched(B, tile, 64, (8, 6)).in_pieces(64)[0] == 16 / 3
+    assert touched(B, tile, 64, (8, 16)).in_pieces(64)[0] == 16 / 3
     assert touched(B, tile, 64).in_pieces(128)[0] == 32 / 3
+
+
+def test_rows_that_start_anywhere_touch_parts_of_two_lines() -> None:
+    """Rows of 32 and of 12 bytes start at any of the 16 words of a line with the same frequency."""
+    for words, pitch in ((8, 17), (3, 17)):
+        tile = [np.ones(1, np.float32), np.full(1, words, np.float32), np.full(1, 16, np.float32)]
+        lines = [len({(start + n) // 16 for n in range(words)}) for start in range(16)]
+        found = touched(B, tile, 64, (16, pitch)).in_pieces(64)[0]
+        assert found == pytest.approx(np.mean(lines) * 16 / words)
 
 
 def test_a_dense_copy_has_no_short_rows() -> None:
