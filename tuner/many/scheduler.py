@@ -3,10 +3,12 @@ expected gain.
 
 Every task gets a first block of trials before any task gets a second one, in the given order. If
 the time budget may not suffice for that, a first block is one trial, the first choice. A task that
-cannot be served with its end is not begun; tasks before it end to make room for it. Without a time budget, a task ends when its search
-ends, or when its expected gain after each of `QUIET_BATCHES` batches in a row is less than
-`WORTH_PER_SEC` of the total per second of tuning. With one, the rest of the budget has no better
-use than the task with the greatest gain, however small.
+cannot be served with its end is not begun; tasks before it end to make room for it.
+
+Without a time budget, a task ends when its search ends, or when its expected gain after each of
+`QUIET_BATCHES` batches in a row is less than `WORTH_PER_SEC` of the total per second of tuning.
+With one, the rest of the budget has no better use than the task with the greatest gain, however
+small.
 """
 
 from __future__ import annotations
