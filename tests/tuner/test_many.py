@@ -449,7 +449,7 @@ def test_every_task_gets_a_best_although_checks_are_badly_predicted(predicted: f
 
 def test_no_task_has_a_second_block_before_all_have_a_first_choice() -> None:
     machine = Slow()
-    assert slow_run(machine, 45.0).complete
+    assert slow_run(machine, 39.0).complete
     assert len({key for key, _ in islice(groupby(machine.order), 16)}) == len(LAYERS)
 
 
@@ -464,7 +464,7 @@ def test_a_budget_for_some_serves_the_most_work_and_says_so_of_the_rest(seconds:
     )
     served = [task.best is not None for task in by_work]
     assert served == sorted(served, reverse=True)
-    assert served.count(True) >= (seconds - 1.5) // 3.0
+    assert served.count(True) >= (seconds - 1.5) // 2.5
     assert machine.secs <= seconds + 0.5
     for task in by_work[served.count(True) :]:
         assert task.trials == 0

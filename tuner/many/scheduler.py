@@ -2,11 +2,13 @@
 expected gain.
 
 Every task gets a first block of trials before any task gets a second one, in the given order. If
-the time budget may not suffice for that, a first block is one trial, the first choice; tasks that
-cannot be served with their end are not begun. Without a time budget, a task ends when its search
-ends, or when its expected gain after each of `QUIET_BATCHES` batches in a row is less than
-`WORTH_PER_SEC` of the total per second of tuning. With one, the rest of the budget has no better
-use than the task with the greatest gain, however small.
+the time budget may not suffice for that, a first block is one trial, the first choice. A task that
+cannot be served with its end is not begun; tasks before it end to make room for it.
+
+Without a time budget, a task ends when its search ends, or when its expected gain after each of
+`QUIET_BATCHES` batches in a row is less than `WORTH_PER_SEC` of the total per second of tuning.
+With one, the rest of the budget has no better use than the task with the greatest gain, however
+small.
 """
 
 from __future__ import annotations
@@ -58,8 +60,6 @@ class Scheduler:
         """Run all tasks, and return the reason why the whole ended."""
         try:
             reason = self._turns_and_ends()
-            while reason is not None and self._over() is None and self._serves_next:
-                reason = self._turns_and_ends()  # the ends left time for another task
             for task in self._waiting:
                 self._end(task, reason)
             return reason or self._all_ended()
@@ -68,17 +68,32 @@ class Scheduler:
                 task.close()
 
     def _turns_and_ends(self) -> str | None:
-        """Give tasks turns while there is time, and end them. Return why there are no more turns,
-        or None if every task has ended."""
-        while (reason := self._over()) is None and (task := self._next()) is not None:
-            self._turn(task)
-        if reason is None and self._waiting:
-            reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
-        for task in sorted(self._begun, key=_weighted_secs, reverse=True):
-            if task.open:
-                self._end(task, reason)
-        self._finish_ending()
-        return reason
+        """Give tasks turns while there is time, and end the tasks that were begun. Return why there
+        are no more turns, or None if every task has ended.
+
+        An end may show that the other ends take less time than was reserved, so turns may follow.
+        """
+        while True:
+            reason = self._over()
+            task = self._next() if reason is None else None
+            if task is not None:
+                self._turn(task)
+                continue
+            if reason is None and self._waiting:
+                reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
+            if begun := [task for task in self._begun if task.open]:
+                self._end(self._first_to_end(begun), reason)
+            elif self._ending is not None:
+                self._finish_ending()
+            else:
+                return reason
+
+    def _first_to_end(self, tasks: Sequence[Task]) -> Task:
+        """Return the task that would gain least, or if there may be too little time for all ends,
+        the one with the most weighted time."""
+        if not self._has_limit or self._unreserved_secs() < -self.costs.block_secs:
+            return max(tasks, key=_weighted_secs)
+        return min(tasks, key=lambda task: task.gain)
 
     def on_trial(self, task: Task, event: TrialEvent) -> None:
         """Report one trial of a task."""
@@ -110,9 +125,10 @@ class Scheduler:
         return str(self.control.used_up())
 
     def _next(self) -> Task | None:
-        """Return the task of the next turn, or None if no turn is left."""
-        if self._serves_next:
-            return self._waiting[0]
+        """Return the task of the next turn, or None if no turn is left, or if a task must end to
+        leave time for one that waits."""
+        if waiting := self._waiting:
+            return waiting[0] if self._serves_next else None
         return max((t for t in self._begun if t.open), key=lambda task: task.gain, default=None)
 
     @property
@@ -202,11 +218,11 @@ class Scheduler:
         self._report(task)
 
     def _end(self, task: Task, reason: str | None) -> None:
-        """Confirm the best of `task`. It is raced before if that is worth its time, or if a time
-        budget has time left for it."""
+        """Confirm the best of `task`. It is raced before if that is worth its time, or if no other
+        task needs the time that is left."""
         others_secs = self._reserved_secs(but=task)
         race = task.control.races
-        if not race and task.session is not None and self._has_limit and not self._waiting:
+        if not race and task.session is not None and self._has_limit and self._open == [task]:
             own_secs = self.costs.races.expected(task.session.run.race_secs)
             left_secs = self.control.left_secs - others_secs - task.control.reserve_secs
             race = left_secs > own_secs
