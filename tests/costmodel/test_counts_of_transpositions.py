@@ -12,6 +12,7 @@ from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import parse_workload
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.transpose.copies import TransposeSketch
 
 EXACT = ("live_registers", "packed_bytes", "strided_packed_bytes", "panel_bytes", "vector_stores")
 
@@ -40,9 +41,11 @@ def test_nontemporal_stores_fill_whole_lines() -> None:
     for cpu, alone in (("x86-64-v3", False), ("skylake-avx512", True)):
         space = space_for(workload, example_target(cpu, 1))
         sketch = next(sketch for sketch in space.sketches if sketch.name == "transpose")
-        names = [knob.name for knob in sketch.parts[0].knobs]
-        wide = sketch.parts[0].feasible_of({"nontemporal_stores": (1,)})
-        columns = sketch.parts[0].knobs[names.index("tile_columns")].values
+        (part,) = sketch.parts
+        assert isinstance(part, TransposeSketch)
+        names = [knob.name for knob in part.knobs]
+        wide = part.feasible_of({"nontemporal_stores": (1,)})
+        columns = part.knobs[names.index("tile_columns")].values
         found = {
             (int(row[names.index("buffer_output")]), columns[row[names.index("tile_columns")]])
             for row in wide
