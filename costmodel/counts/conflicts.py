@@ -8,7 +8,6 @@ from math import gcd
 import numpy as np
 
 from tilewright.schedules.arrays import FloatArray
-from tilewright.schedules.hardware import USABLE_SHARE
 from tilewright.schedules.memory_use import StridedRows
 from tilewright.schedules.target import Cache, Target
 
@@ -31,8 +30,9 @@ def lost_fraction(cache: Cache, strided: StridedRows) -> FloatArray:
 
     The cache has space for all rows, but the sets that the stride maps them to have not. Other data
     needs a part of these sets too, and physical addresses distribute pages at random, so lines are
-    lost from USABLE_SHARE of the sets' capacity on, and all lines at twice that size. Source:
-    measured, rows of one to four lines at strides of 1 to 12 KiB in a second cache of 2 MiB.
+    lost from half of the sets' capacity on, and all lines at one and a half times the capacity.
+    Source: measured, rows of one to four lines at strides of 1 to 12 KiB in a second cache of 2 MiB
+    (a third is lost at the capacity, nothing at half of it, nearly all at twice the size).
     """
     sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
     # If the stride is not a multiple of the line, rows start at different offsets within a line. So
@@ -41,6 +41,6 @@ def lost_fraction(cache: Cache, strided: StridedRows) -> FloatArray:
     distance = max(gcd(strided.stride_bytes, period) // cache.line_bytes, 1)
     reached = np.minimum(sets, sets // distance * strided.row_lines)
     lines = np.asarray(strided.row_lines * strided.rows)
-    load = lines / (USABLE_SHARE * reached * cache.ways)
+    load = lines / (reached * cache.ways)
     fits = lines <= sets * cache.ways
-    return np.asarray(np.where(fits & (reached < sets), np.clip(load - 1.0, 0.0, 1.0), 0.0))
+    return np.asarray(np.where(fits & (reached < sets), np.clip(load - 0.5, 0.0, 1.0), 0.0))
