@@ -1,12 +1,13 @@
 """Is a change of the prior for the better? Measured settings are kept; predictions are made anew.
 
-    python -m benchmarks.prior measure --secs 85       # goes on where it was
-    python -m benchmarks.prior judge [--rows]
+    python -m benchmarks.prior measure --machine xeon --secs 85       # goes on where it was
+    python -m benchmarks.prior judge [--machine zen5] [--rows]
     python -m benchmarks.prior constants               # what each constant buys
     python -m benchmarks.prior count                   # numbers that somebody chose, and all others
 
-`measure` times settings on this machine (it has to be quiet) and appends them to
-`timings.jsonl.gz`. `judge` needs no machine: it holds the prior of this commit against the times.
+`measure` times settings on this machine (it has to be quiet) and appends them to the file of
+`--machine` (`dataset.FILES`), which has to be of this machine. `judge` needs no machine: it holds
+the prior of this commit against the times.
 `constants` sets each number that the prior reads to a value that says
 nothing (0 or 1), and to half and double of itself, and prints what that changes.
 """

@@ -30,10 +30,12 @@ from tilewright.tuner.measure.protocol import MeasureRequest
 
 FILES = {
     "zen5": Path(__file__).with_name("timings.jsonl.gz"),
-    "native": Path(__file__).with_name("timings_native.jsonl.gz"),
-    "avx2": Path(__file__).with_name("timings_avx2.jsonl.gz"),
+    "xeon": Path(__file__).with_name("timings_xeon.jsonl.gz"),
+    "xeon_avx2": Path(__file__).with_name("timings_xeon_avx2.jsonl.gz"),
 }
-"""The times by machine, see `machines`."""
+"""The times by machine: two cores of a Zen 5; and two cores of a Xeon with 2 MiB of L2 and a
+distant L3, with AVX-512 and held to AVX2 (see `machines`). The probes of the Xeon were measured
+again when the rate of lines of different pages was added to them."""
 
 DRAWN = 40_000
 """Random settings a sketch, of which feasible ones are taken."""
