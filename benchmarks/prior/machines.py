@@ -16,10 +16,10 @@ AVX2_CPU = "haswell"
 def target_of(machine: str) -> Target:
     """Return this machine with its probes, for kernels of one thread.
 
-    It is held to AVX2 if the name of `machine` in `dataset.FILES` says so.
+    It is held to AVX2 if the name `machine` ends so.
     """
     native = load_target("native", probe=True)
-    return held_to_avx2(native) if machine.endswith("_avx2") else native
+    return held_to_avx2(native) if machine.endswith("avx2") else native
 
 
 def held_to_avx2(native: Target) -> Target:
