@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ SEEDS = (0, 1, 2, 3)
 SPREADS_ALLOWED = 2.5
 """Standard deviations by which a figure may be worse."""
 
-LEAST_TOLERANCE = 0.01
-"""Relative tolerance of a figure that does not vary: floating-point results differ by machine."""
+LEAST_TOLERANCE = 0.03
+"""Relative tolerance of a figure that does not vary with the seed: floating-point results differ by
+machine."""
 
 GAIN = "filled / shuffled database"
-"""Title of the figures that compare a filled database with one whose labels were shuffled."""
+"""The figures of a filled database over those of one whose labels were shuffled, over all numbers
+of trials."""
 
 Figures = dict[str, float]
 
@@ -73,28 +76,24 @@ def measure(best: Settings, seed: int = 0) -> Measured:
     empty: list[list[float]] = []
     filled: list[list[float]] = []
     unrelated: list[list[float]] = []
-    for place, name in enumerate(MACHINE_NAMES):
+    for name in MACHINE_NAMES:
         tasks = simulated.tasks_of(name, best)
         records = simulated.searched(tasks, seed)
         noise = [simulated.shuffled(own, number) for number, own in enumerate(records)]
-        chosen = range(place, len(tasks), len(MACHINE_NAMES))
         empty += [t.over_best(r, EMPTY_AFTER) for t, r in zip(tasks, records, strict=True)]
-        filled += simulated.from_filled(tasks, records, chosen, seed)
-        unrelated += simulated.from_filled(tasks, noise, chosen, seed)
+        filled += simulated.from_filled(tasks, records, seed)
+        unrelated += simulated.from_filled(tasks, noise, seed)
     groups = recorded.groups()
     permuted = [recorded.shuffled(group, number) for number, group in enumerate(groups)]
-    gains = [
-        [a / b for a, b in zip(*rows, strict=True)] for rows in zip(filled, unrelated, strict=True)
-    ]
-    no_gains = [[1.0] * len(FILLED_AFTER)]
+    gain = geomean(chain.from_iterable(filled)) / geomean(chain.from_iterable(unrelated))
     return Measured(
         _named("empty database", EMPTY_AFTER, empty)
         | _named("filled database", FILLED_AFTER, filled)
-        | _named(GAIN, FILLED_AFTER, gains)
-        | _recorded(*recorded.costs(groups)),
+        | {GAIN: gain}
+        | recorded.figures(groups),
         _named("filled database", FILLED_AFTER, unrelated)
-        | _named(GAIN, FILLED_AFTER, no_gains)
-        | _recorded(*recorded.costs(permuted)),
+        | {GAIN: 1.0}
+        | recorded.figures(permuted),
     )
 
 
@@ -103,14 +102,6 @@ def _named(title: str, after: Sequence[int], rows: Sequence[Sequence[float]]) ->
     return {
         f"{title}, {trials} trials": geomean(column)
         for trials, column in zip(after, columns, strict=True)
-    }
-
-
-def _recorded(prior: float, corrected: float, share: float) -> Figures:
-    return {
-        "recorded timings, prior": prior,
-        "recorded timings, corrected prior": corrected,
-        "recorded timings, corrected / prior": corrected / prior,
     }
 
 
