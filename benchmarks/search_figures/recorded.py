@@ -23,8 +23,10 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.workload.structure import structure_of
 
 MACHINE = "native"
-EVERY = 3
+EVERY = 2
 """One of so many recorded workloads is judged: identifying the settings takes the time."""
+
+CORRELATION = "recorded timings, 1 - correlation"
 
 
 def groups(every: int = EVERY) -> list[TrialGroup]:
@@ -57,8 +59,13 @@ def shuffled(group: TrialGroup, seed: int) -> TrialGroup:
     return replace(group, log2_secs=group.log2_prior + errors)
 
 
-def costs(found: Sequence[TrialGroup]) -> tuple[float, float, float]:
-    """Return the cost of the prior's choice, that of the corrected prior, and the share of the
-    model's prediction that was found to help."""
+def figures(found: Sequence[TrialGroup]) -> dict[str, float]:
+    """Return the cost of the prior's choice, that of the corrected prior, and how little the
+    predictions of the model correlate with the errors of the prior, which says more than a few
+    choices."""
     _, quality = train(found)
-    return 2.0**quality.prior_cost, 2.0**quality.model_cost, quality.share
+    return {
+        "recorded timings, prior": 2.0**quality.prior_cost,
+        "recorded timings, corrected prior": 2.0**quality.model_cost,
+        CORRELATION: 1.0 - quality.correlation,
+    }

@@ -1,9 +1,9 @@
 """Whole tuning sessions on simulated machines, from an empty and from a filled database.
 
 Each workload of `WORKLOADS` is tuned without records, which gives the figures of the empty
-database. Then some are tuned anew with a database that has the records of all others, and a model
-that was trained on them. The figure is the noise-free time of what looked best after n trials over
-the best known time of that machine and workload; 1 is optimal.
+database. Then each is tuned anew with a database that has the records of the workloads of other
+folds, and a model that was trained on them. The figure is the noise-free time of what looked best
+after n trials over the best known time of that machine and workload; 1 is optimal.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from tilewright.db import Store, open_store
 from tilewright.schedules.full_checks import timings_of
 from tilewright.schedules.named_setting import NamedSetting, candidate_of, named_setting
 from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.related import RelatedRecords, StoredModel
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 from tilewright.service.jobs.tuning import register
 from tilewright.service.training import train_target
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, read_simulated
@@ -38,8 +41,7 @@ from tilewright.tuner.testing import mocked_target
 from tilewright.tuner.tuning import tune
 
 MACHINE_NAMES = ("small_code", "slow_threads")
-"""Machines of `benchmarks/machines` that contradict the prior in different ways. Each workload is
-searched with a filled database on one of them."""
+"""Machines of `benchmarks/machines` that contradict the prior in different ways."""
 
 COMMON = 0.7
 """Share of a machine's deviations from the prior that all its workloads have in common."""
@@ -55,6 +57,9 @@ WORKLOADS = (
     "softmax_mn:M=64,N=1000",
     "layernorm_mn:M=64,N=768",
 )
+
+FOLDS = 3
+"""Every third workload is of one fold: a database has the records of the other folds."""
 
 THREADS = 4
 EMPTY_AFTER = (1, 8, 16, 32)
@@ -79,8 +84,6 @@ class Task:
     def tuned(self, trials: int, sink: RecordSink, seed: int = 0) -> list[TuningRecord]:
         """Tune the workload and return the record of each trial, in order."""
         space = space_of(self.text)
-        if isinstance(sink, Store):
-            register(sink, space.workload, space.target)
         tune(
             space.workload,
             space.target,
@@ -138,28 +141,40 @@ def searched(tasks: Sequence[Task], seed: int = 0) -> list[list[TuningRecord]]:
 
 
 def from_filled(
-    tasks: Sequence[Task],
-    records: Sequence[Sequence[TuningRecord]],
-    chosen: Sequence[int],
-    seed: int = 0,
+    tasks: Sequence[Task], records: Sequence[Sequence[TuningRecord]], seed: int = 0
 ) -> list[list[float]]:
-    """Return `over_best` after FILLED_AFTER of the tasks numbered `chosen`, each searched with the
-    `records` of all other tasks."""
-    rows = []
-    for number in chosen:
-        with TemporaryDirectory() as folder, filled(folder, tasks, records, number) as store:
-            found = tasks[number].tuned(FILLED_AFTER[-1], store, seed)
-            rows.append(tasks[number].over_best(found, FILLED_AFTER))
+    """Return `over_best` after FILLED_AFTER of each task, searched with a database of the `records`
+    of the tasks of other folds."""
+    rows: list[list[float]] = []
+    for fold in range(FOLDS):
+        with TemporaryDirectory() as folder, filled(folder, tasks, records, fold) as store:
+            for task in tasks[fold::FOLDS]:
+                found = task.tuned(FILLED_AFTER[-1], KnownOfOthers(store), seed)
+                rows.append(task.over_best(found, FILLED_AFTER))
     return rows
 
 
+class KnownOfOthers(MemorySink):
+    """Keeps the records of one search, and reads from a database what others left there."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def related(
+        self, workload: Workload, target: Target, count: int, before: str = ""
+    ) -> list[RelatedRecords]:
+        return self._store.related(workload, target, count, before)
+
+    def model(self, target: Target, timings: str, before: str = "") -> StoredModel | None:
+        return self._store.model(target, timings, before)
+
+
 def filled(
-    folder: str,
-    tasks: Sequence[Task],
-    records: Sequence[Sequence[TuningRecord]],
-    without: int,
+    folder: str, tasks: Sequence[Task], records: Sequence[Sequence[TuningRecord]], without: int
 ) -> Store:
-    """Return a database in `folder` with the records of all tasks but one, and a trained model."""
+    """Return a database in `folder` with the records of all tasks but those of one fold, and a
+    trained model."""
     ticks = count()
     store = open_store(
         str(Path(folder) / "filled.sqlite"),
@@ -167,7 +182,7 @@ def filled(
     )
     target = mocked_target(THREADS)
     for number, (task, own) in enumerate(zip(tasks, records, strict=True)):
-        if number != without:
+        if number % FOLDS != without:
             register(store, space_of(task.text).workload, target)
             store.add(own)
     train_target(store, target.key, timings_of(tasks[0].machine.toolchain))

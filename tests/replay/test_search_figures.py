@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.search_figures.figures import GAIN, Committed, measure, tolerances
+from benchmarks.search_figures.recorded import CORRELATION
 from benchmarks.search_figures.simulated import (
     MACHINE_NAMES,
     WORKLOADS,
@@ -16,8 +17,7 @@ from benchmarks.search_figures.simulated import (
 )
 
 MOST_OF_SHUFFLED = 0.97
-"""A filled database must find schedules that are at least this much faster after 8 trials than a
-database whose labels were shuffled."""
+"""The figures of a filled database over those of one whose labels were shuffled, at most."""
 
 WRITE = "after an intended change: python -m benchmarks.search_figures --write"
 
@@ -32,14 +32,14 @@ def test_the_search_is_not_worse_and_shuffled_labels_are_found_out(committed: Co
     measured = measure(committed.best)
     worse = committed.worse(measured.figures)
     assert not worse, "\n".join([*worse, WRITE])
-    assert measured.figures[f"{GAIN}, 8 trials"] <= MOST_OF_SHUFFLED
+    assert measured.figures[GAIN] <= MOST_OF_SHUFFLED
     worse = committed.worse(measured.figures | measured.shuffled)
-    assert "recorded timings, corrected / prior" in " ".join(worse)
+    assert CORRELATION in " ".join(worse)
 
 
 def test_the_committed_figures_show_that_the_model_is_no_ornament(committed: Committed) -> None:
-    assert committed.values[f"{GAIN}, 8 trials"] <= MOST_OF_SHUFFLED
-    assert committed.values["recorded timings, corrected / prior"] < 1.0
+    assert committed.values[GAIN] <= MOST_OF_SHUFFLED
+    assert committed.values[CORRELATION] < 0.7
 
 
 def test_a_figure_is_worse_only_beyond_its_tolerance() -> None:
@@ -53,7 +53,7 @@ def test_a_figure_is_worse_only_beyond_its_tolerance() -> None:
 
 def test_the_tolerance_follows_from_the_spread_over_seeds() -> None:
     found = tolerances([{"fixed": 1.5, "varied": 1.0}, {"fixed": 1.5, "varied": 1.2}])
-    assert found["fixed"] == 0.01
+    assert found["fixed"] == 0.03
     assert found["varied"] == pytest.approx(2.5 * 0.1289, rel=0.01)
 
 
