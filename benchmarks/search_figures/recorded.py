@@ -22,7 +22,7 @@ from tilewright.costmodel.training import TrialGroup, train
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.workload.structure import structure_of
 
-MACHINE = "native"
+MACHINE = "xeon"
 EVERY = 2
 """One of so many recorded workloads is judged: identifying the settings takes the time."""
 
