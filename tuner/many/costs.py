@@ -7,7 +7,7 @@ the full check). Until a task of this run has shown what they take, constants ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, pstdev
 
 FIRST_SECS, BLOCK_SECS, END_SECS = 1.0, 1.5, 1.5
 """Seconds of a first choice, of a first block of trials, and of a full check, on two cores of a
@@ -41,9 +41,26 @@ class Ratio:
         """
         if predicted_secs <= 0.0:
             return self.margin * (fmean(self.measured) if self.measured else unknown_secs)
-        known = sum(self.predicted)
-        factor = sum(self.measured) / known if known > 0.0 else 1.0
-        return self.margin * factor * predicted_secs
+        return self.margin * self._factor * predicted_secs
+
+    def shortfall(self, predicted_secs: float) -> float:
+        """Return the seconds by which a time that is two standard deviations longer than the mean
+        exceeds `expected`, at least 0.0."""
+        pairs = zip(self.measured, self.predicted, strict=True)
+        ratios = [measured / secs for measured, secs in pairs if secs > 0.0]
+        if len(ratios) < 2:
+            return 0.0
+        latest = fmean(ratios) + 2.0 * pstdev(ratios)
+        return max(latest - self.margin * self._factor, 0.0) * predicted_secs
+
+    @property
+    def _factor(self) -> float:
+        """The ratio of the longer half of the times. A check that runs beside a turn of another
+        task waits little, but the last checks of a run have nothing to run beside."""
+        pairs = [(m, p) for m, p in zip(self.measured, self.predicted, strict=True) if p > 0.0]
+        longer = sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2 :]
+        known = sum(secs for _, secs in longer)
+        return sum(secs for secs, _ in longer) / known if known > 0.0 else 1.0
 
 
 @dataclass(slots=True)

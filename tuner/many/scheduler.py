@@ -162,12 +162,18 @@ class Scheduler:
         return count * (self.costs.first_secs + self.costs.end_secs(predicted))
 
     def _reserved_secs(self, but: Task | None = None) -> float:
-        """Return the time that the begun tasks, without `but`, need for their ends."""
+        """Return the time that the begun tasks, without `but`, need for their ends.
+
+        One of the ends may take longer than expected.
+        """
         total = self._total_secs()
         for task in self._begun:
             task.control.races = self._is_race_worth(task, total)
             task.reserve_end()
-        return sum(task.control.reserve_secs for task in self._begun if task is not but)
+        others = [task for task in self._begun if task is not but]
+        checks = (task.session.run.check_secs for task in others if task.session is not None)
+        shortfall = max(map(self.costs.checks.shortfall, checks), default=0.0)
+        return sum(task.control.reserve_secs for task in others) + shortfall
 
     def _needs_check(self, task: Task) -> bool:
         """Return whether `task` is checked in full after its first block, because a time budget
