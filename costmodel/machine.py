@@ -7,6 +7,7 @@ to predict absolute times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
@@ -75,6 +76,11 @@ def compute_dtype(workload: Workload) -> DType:
     return DType.I64 if DType.I64 in dtypes else DType.I32
 
 
+def level_behind_second_cache(levels: Sequence[str]) -> str:
+    """Return the level that serves misses of the second cache: memory if there is no third one."""
+    return levels[min(2, len(levels) - 1)]
+
+
 def machine_for(target: Target, dtype: DType) -> MachineRates:
     """Return the rates of `target` for arithmetic on `dtype`. If the peak of `dtype` was not
     probed, the peak of the float type of the same size is used: this is accurate enough to rank
@@ -114,6 +120,7 @@ def machine_for(target: Target, dtype: DType) -> MachineRates:
         max(line_bytes / apart - line_bytes / rate, 0.0) if apart else 0.0
         for rate, apart in zip(rates, strided, strict=True)
     )
+    behind_second = levels.index(level_behind_second_cache(levels))
     first_share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + 1.0)  # of a run of one line
     return MachineRates(
         clock_hz=clock_hz,
@@ -137,7 +144,7 @@ def machine_for(target: Target, dtype: DType) -> MachineRates:
             cycles / (COST_OF_AN_EXPOSED_LINE * first_share) if apart else line_bytes / rate
             for cycles, rate, apart in zip(late, rates, strided, strict=True)
         ),
-        far_conflict_cycles=line_bytes / (strided[2] or rates[2]),
+        far_conflict_cycles=line_bytes / (strided[behind_second] or rates[behind_second]),
         reread_cycles=line_bytes / strided[1]
         if len(levels) > 2 and strided[1]
         else line_bytes / (USABLE_SHARE * rates[-2]),

@@ -27,7 +27,7 @@ from tilewright.schedules.space import ScheduleSpace, SpacePart
 from .counts.counting import counts, joined
 from .counts.table import Counts
 from .footprint import Traffic, cache_traffic
-from .machine import MachineRates, compute_dtype, machine_for
+from .machine import MachineRates, compute_dtype, level_behind_second_cache, machine_for
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
 """Components of the predicted time. `L2`, `L3` and `memory` are the times to serve requests from
@@ -195,7 +195,7 @@ def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysi
     near = columns["conflict_misses"] * machine.line_bytes / machine.bytes_per_cycle[1]
     parts[_SERVED] += near * to_secs
     evicted = columns["far_conflict_misses"] * machine.far_conflict_cycles
-    parts[COMPONENTS.index(machine.levels[min(2, len(machine.levels) - 1)])] += evicted * to_secs
+    parts[COMPONENTS.index(level_behind_second_cache(machine.levels))] += evicted * to_secs
     packing = _packing(copied, columns["strided_packed_bytes"], machine)
     parts[_PACKING] = np.maximum(packing * to_secs, _copying(copied, traffic, machine, used))
     fixed = pipes * _slowdown(columns, machine) + _waits(columns, traffic, machine)

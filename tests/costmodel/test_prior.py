@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.support.paths import example_target
 from tests.support.schedules.workloads import notation
 from tests.support.synthetic_sketch import synthetic_space, synthetic_target
 from tilewright.costmodel import features
@@ -347,3 +348,25 @@ def test_sums_that_follow_do_not_wait_for_the_ones_before() -> None:
     assert secs(OPS_IN_FLIGHT / 8) == pytest.approx(
         secs(OPS_IN_FLIGHT / 16)
     )  # as fast as pipes are
+
+
+@pytest.mark.parametrize("probed", [False, True])
+@pytest.mark.parametrize("caches", [1, 2, 3, 4])
+def test_a_machine_may_have_any_number_of_caches(caches: int, probed: bool) -> None:
+    one = example_target("znver3", 2)
+    several = (*one.caches, replace(one.caches[-1], bytes=4 * one.caches[-1].bytes))[:caches]
+    probes = (
+        Probes(
+            {"f32": [100.0, 200.0]},
+            {level: [40.0, 80.0] for level in ("L1", "L2", "L3", "memory")},
+            clock_ghz=3.0,
+            strided_gbs={level: [10.0] for level in ("L2", "L3", "memory")},
+        )
+        if probed
+        else Probes()
+    )
+    target = replace(one, caches=several, probes=probes)
+    space = space_for(notation("C[i,j] += A[i,k] * B[k,j]", A="f32[64,96]", B="f32[96,80]"), target)
+    for grid in setting_grids(space):
+        rows = grid.sample(np.random.default_rng(0), 64)
+        assert np.isfinite(Prior(space).log2_secs(grid.index, rows)).all()
