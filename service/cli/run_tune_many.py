@@ -102,9 +102,14 @@ def tune_many_with_progress(
                 start_training(store, target.key)
     mocked = targets.is_mocked(machine.measurer)
     output.result(document, many_summary(document, mocked=mocked))
+    warned: dict[str, list[str]] = {}
     for task in document["tasks"]:
         if task.get("warning"):
-            sys.stderr.write(f"tilewright: {task['name']}: {task['warning']}\n")
+            warned.setdefault(task["warning"], []).append(task["name"])
+    for warning, (first, *others) in warned.items():
+        more = f" and {len(others)} more" if others else ""
+        sys.stderr.write(f"tilewright: {first}{more}: {warning}\n")
+    for task in document["tasks"]:
         if task["error"]:
             output.remark(f"tilewright: {task['name']}: {task['error']['message']}")
     if stop.is_set():
