@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> N
         assert "pip install torch" in document["against"]["torch"]["detail"]
         assert document["against"]["torch"]["run_secs"] is None
     assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the name of an x86 processor")
+def test_libraries_can_be_held_to_older_instructions(tmp_path: Path) -> None:
+    workload, target = operators.build("matmul", M=16, N=16, K=16).normalised(), detect()
+    report = bench(
+        workload,
+        default_trace(workload, target),
+        target,
+        seconds=0.1,
+        environment={"OPENBLAS_CORETYPE": "Nehalem"},
+        lock_path=tmp_path / "lock",
+    )
+    libraries = report.against["numpy"].libraries
+    assert libraries["simd"]
+    assert libraries.get("core", "Nehalem") == "Nehalem"
 
 
 def test_a_rewritten_kernel_is_held_to_the_error_of_its_rewrite(tmp_path: Path) -> None:

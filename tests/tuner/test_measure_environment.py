@@ -76,7 +76,7 @@ def test_every_process_that_is_timed_has_a_clean_environment(
         started = _environment(members.member("numpy", 2).pid)
     assert {n: v for n, v in started.items() if HANDICAPS.get(n) == v} == {}
     assert started["OPENBLAS_NUM_THREADS"] == "2"
-    with _ContenderProcess(2) as contender:
+    with _ContenderProcess(2, {}) as contender:
         in_bench = _environment(contender._process.pid)
     assert {n: v for n, v in in_bench.items() if HANDICAPS.get(n) == v} == {}
     names = [*clean_environment({}, 2), "GLIBC_TUNABLES"]

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from math import ceil
@@ -136,6 +136,7 @@ def bench(
     seed: int = 0,
     bytes_behind_line: int = 0,
     compile_secs: float = COMPILE_SECS,
+    environment: Mapping[str, str] | None = None,
     lock_path: Path | None = None,
 ) -> BenchReport:
     """Time the kernel of `trace` and its peers for about `seconds`. Every side's result is checked
@@ -144,7 +145,8 @@ def bench(
     `against` names "numpy", "torch" and "default", the default schedule. If `bytes_behind_line` is
     not 0, the kernel is also timed on arrays that begin that many bytes (at most 63, rounded down
     to whole elements) after a cache line. PyTorch's compiler may take `compile_secs` before timing;
-    0 excludes it.
+    0 excludes it. `environment` has variables for the processes of all sides, for example those
+    that hold the libraries to the instruction set of `target`.
     """
     if not 0 <= bytes_behind_line < LINE_BYTES:
         raise BenchError(
@@ -172,7 +174,7 @@ def bench(
         sides: dict[str, _ContenderProcess] = {}
         missing: dict[str, str] = {}
         for name in (*ours, *against):
-            contender = stack.enter_context(_ContenderProcess(target.threads))
+            contender = stack.enter_context(_ContenderProcess(target.threads, environment or {}))
             source = "kernel" if name in ours else name
             rewrites = Trace(traces[source].rewrites).to_json() if source in traces else []
             behind = bytes_behind_line if name == MISALIGNED else 0
@@ -265,8 +267,9 @@ def speedup_interval(
 class _ContenderProcess:
     """The parent's side of a `contender` process, a context manager."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, environment: Mapping[str, str]) -> None:
         self._threads = threads
+        self._environment = environment
         self._calls = self._rounds = 1
         self.details: dict[str, Any] = {}
 
@@ -285,7 +288,9 @@ class _ContenderProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
+            env=child_environment(
+                self._threads, **{"GLIBC_TUNABLES": KEPT_MEMORY, **self._environment}
+            ),
             start_new_session=True,
         )
         return self

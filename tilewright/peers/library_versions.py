@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ _AFFIXES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", 
 
 
 def numpy_libraries() -> dict[str, str]:
-    """Return the versions of NumPy and its BLAS; for OpenBLAS also the core type."""
+    """Return the versions of NumPy and its BLAS, the instruction set of NumPy's own loops, and for
+    OpenBLAS the core type."""
     import numpy as np
 
+    built = np.show_config(mode="dicts")
+    simd = built["SIMD Extensions"] if built else {}
     found = {"numpy": np.__version__}
+    for name in [*simd.get("baseline", ()), *simd.get("found", ())][-1:]:
+        found["simd"] = name
     for path in _mapped("openblas"):
         library = ctypes.CDLL(path)
         config, core = _text(library, "get_config"), _text(library, "get_corename")
@@ -29,15 +35,15 @@ def numpy_libraries() -> dict[str, str]:
             version = re.search(r"OpenBLAS (\d[\d.]*)", config)
             found |= {"blas": f"OpenBLAS {version[1] if version else '?'}", "core": core}
     if "blas" not in found:
-        built = np.show_config(mode="dicts")
         blas = built["Build Dependencies"]["blas"] if built else {}
         found["blas"] = f"{blas.get('name', '?')} {blas.get('version', '')}".strip()
     return found
 
 
 def torch_libraries() -> dict[str, str]:
-    """Return the versions of PyTorch, oneDNN and MKL, and the instruction sets that PyTorch and
-    oneDNN use; {} without PyTorch. The first call runs a tiny computation in oneDNN."""
+    """Return the versions of PyTorch, oneDNN and MKL, and the instruction sets that they use; {}
+    without PyTorch. The first call runs a tiny computation in oneDNN and in MKL. MKL names an
+    instruction set on Intel's processors only."""
     try:
         import torch
     except ImportError:
@@ -51,10 +57,19 @@ def torch_libraries() -> dict[str, str]:
         match = re.search(pattern, config)
         if match is not None:
             found[name] = next(group for group in match.groups() if group)
-    if "onednn" in found:
-        isa = re.search(r"cpu,isa:(.*)", _first_words_of_onednn(torch))
+    one = torch.ones(4, 4)
+    logs: dict[str, tuple[Any, str, Callable[[], object]]] = {
+        "onednn": (
+            torch.backends.mkldnn,
+            r"cpu,isa:(.*)",
+            lambda: torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], ""),
+        ),
+        "mkl": (torch.backends.mkl, r"64 architecture (.*) processors", lambda: one @ one),
+    }
+    for name, (backend, pattern, call) in logs.items():
+        isa = re.search(pattern, _log_of(backend, call)) if name in found else None
         if isa is not None:
-            found["onednn_isa"] = isa[1].strip()
+            found[f"{name}_isa"] = isa[1].strip()
     return found
 
 
@@ -63,14 +78,15 @@ def described(libraries: dict[str, str]) -> str:
     parts = []
     if "numpy" in libraries:
         core = f" with {libraries['core']} kernels" if "core" in libraries else ""
-        parts.append(f"NumPy {libraries['numpy']}, {libraries.get('blas', 'no BLAS')}{core}")
+        simd = f" ({libraries['simd']})" if "simd" in libraries else ""
+        blas = libraries.get("blas", "no BLAS")
+        parts.append(f"NumPy {libraries['numpy']}{simd}, {blas}{core}")
     if "torch" in libraries:
         text = f"PyTorch {libraries['torch']} ({libraries['capability']})"
-        if "onednn" in libraries:
-            isa = f" ({libraries['onednn_isa']})" if "onednn_isa" in libraries else ""
-            text += f", oneDNN {libraries['onednn']}{isa}"
-        if "mkl" in libraries:
-            text += f", MKL {libraries['mkl']}"
+        for name, title in (("onednn", "oneDNN"), ("mkl", "MKL")):
+            if name in libraries:
+                isa = f" ({libraries[f'{name}_isa']})" if f"{name}_isa" in libraries else ""
+                text += f", {title} {libraries[name]}{isa}"
         parts.append(text)
     return "; ".join(parts)
 
@@ -97,17 +113,17 @@ def _text(library: ctypes.CDLL, name: str) -> str | None:
     return None
 
 
-def _first_words_of_onednn(torch: Any) -> str:
-    """Return the lines that oneDNN prints to C's stdout when its log is first enabled."""
+def _log_of(backend: Any, call: Callable[[], object]) -> str:
+    """Return the lines that oneDNN or MKL (`torch.backends.mkldnn` or `.mkl`) prints to C's stdout
+    during `call`. It states its instruction set when its log is first enabled."""
     c_library = ctypes.CDLL(None)
-    one = torch.ones(4, 4)
     with tempfile.TemporaryFile() as file:
         c_library.fflush(None)
         before = os.dup(1)
         os.dup2(file.fileno(), 1)
         try:
-            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-                torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")
+            with backend.verbose(backend.VERBOSE_ON):
+                call()
         except (RuntimeError, AttributeError):
             return ""
         finally:
