@@ -21,6 +21,7 @@ from tilewright.schedules.record import MeasureStatus
 
 from .... import timeouts
 from ....judge.timing_race import TimingRace
+from ....process import linux
 from ....process.frames import Frame
 from ...protocol import LoadError
 from ..loading import loader
@@ -303,10 +304,12 @@ def _race(
     incumbent_secs = job.incumbent_secs if timed_first else None
     race = TimingRace(flat.warm_secs, env.burst_secs, incumbent_secs, job.final_secs)
     while (plan := race.plan()) is not None:
+        before = linux.preemptions()
         samples, bursts = env.helpers.time(
             flat.entry.address, flat.argv, plan.calls, plan.rounds, env.burst_steps
         )
+        preempted = linux.preemptions() - before
         round_secs = float(samples.sum()) * plan.calls + float(bursts.sum())
         if quiet.counts(float(bursts.min()), round_secs):
-            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
+            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()), preempted)
     return race
