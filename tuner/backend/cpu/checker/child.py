@@ -60,7 +60,7 @@ def run_job(
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
-        kernels, pool = _Kernels(job, env.engines), GuardedPool(env.scratch)
+        kernels, pool = _Kernels(job, env), GuardedPool(env.scratch)
         env.stacks.populate()
         for number, arena in enumerate(arenas):
             parent.send(Frame({"case": number}))
@@ -101,28 +101,29 @@ def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str
 
 
 class _Kernels:
-    """The entries of an object, loaded on first use. They are bound to the OpenMP stand-in or to
-    OpenMP itself."""
+    """The entries of an object, which is loaded on first use."""
 
-    def __init__(self, job: CheckJob, engines: Sequence[Any]) -> None:
+    def __init__(self, job: CheckJob, env: CheckerEnv) -> None:
         self._job = job
-        self._engines = list(engines)
-        self._loaded: dict[bool, list[Entry]] = {}
+        self._env = env
+        self._loaded: list[Entry] | None = None
         self.flat_scratch: dict[int, FlatBuffers] = {}
         self.load_secs = 0.0
 
-    def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
-        """Return the entries that are bound to `openmp`, or to OpenMP itself if it is None."""
-        stands_in = openmp is not None
-        if stands_in not in self._loaded:
-            start = time.perf_counter()
+    def entries(self, arena: Arena, *, serial: bool = False) -> list[Entry]:
+        """Return the entries. Until the next call, their regions run on the OpenMP stand-in if
+        `serial`, otherwise on OpenMP itself."""
+        start = time.perf_counter()
+        stand_in = self._env.helpers.stand_in
+        if self._job.parallel:
+            openmp = loader.openmp_addresses()  # first, so that MissingLibraryError is raised
+            stand_in.switch_to(None if serial else openmp)
+        if self._loaded is None:
             if self._job.parallel:
-                loader.load_openmp()  # first, so that MissingLibraryError is raised
-                loader.use_openmp(None if openmp is None else openmp.addresses)
-            engine = self._engines.pop() if self._engines else None
-            self._loaded[stands_in] = _load(self._job, arena, engine)
-            self.load_secs += time.perf_counter() - start
-        return self._loaded[stands_in]
+                loader.use_openmp(stand_in.addresses)
+            self._loaded = _load(self._job, arena, self._env.engine)
+        self.load_secs += time.perf_counter() - start
+        return self._loaded
 
 
 def _check_and_time(
@@ -142,7 +143,7 @@ def _check_and_time(
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
-        entries = kernels.entries(arena, openmp)
+        entries = kernels.entries(arena, serial=True)
         for team in teams:
             for guarded in found:
                 guarded.free()

@@ -113,7 +113,6 @@ class SerialOpenMP:
         self.fill = constant(0)
         self._native = native
         self._stacks = stacks
-        self.addresses = native.addresses
 
     @property
     def stack_ranges(self) -> list[tuple[int, int]]:

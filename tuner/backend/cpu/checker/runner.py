@@ -55,7 +55,6 @@ _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # sets of buffers per child: for each of two entries, a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
 _RUNS_COMPARED = 2  # runs of a child that are compared, each with separate outputs and workspace
-_WAYS_TO_LOAD = 2  # a child binds a parallel kernel to the OpenMP stand-in and to OpenMP
 _USABLE = 0.8  # fraction of the free memory that a candidate may use
 
 
@@ -182,7 +181,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engines()),
+        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engine()),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
@@ -198,11 +197,11 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     return session
 
 
-def _inherited_engines() -> tuple[Any, ...]:
-    """Return the engines of every child, and compute what every child needs besides them."""
+def _inherited_engine() -> Any:
+    """Return the LLVM engine of every child, and compute what every child needs besides it."""
     numbers(0)
     share_fills(0)
-    return tuple(empty_engine() for _ in range(_WAYS_TO_LOAD))
+    return empty_engine()
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
