@@ -61,7 +61,6 @@ def run_job(
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
         kernels, pool = _Kernels(job, env), GuardedPool(env.scratch)
-        env.stacks.populate()
         for number, arena in enumerate(arenas):
             parent.send(Frame({"case": number}))
             found = _check_and_time(job, arena, kernels, pool, env, parent)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import sys
 import time
 import traceback
@@ -43,7 +44,7 @@ from .case_builder import CaseBuilder
 from .explain import explain
 from .job import CheckerEnv, CheckJob
 from .races import share_fills
-from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
+from .sandbox import FaultPage, Outcome, Parent, ParentGoneError, ResourceLimits, Sandbox
 
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
@@ -152,6 +153,7 @@ class _Session:
             )
             gc.collect()
             gc.freeze()
+            self.sandbox.discard_spare()
         return self.rewritten[key]
 
 
@@ -179,10 +181,11 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
     cpus = tuple(document["cpus"])
     steps, secs = _calibrate(helpers, cpus)
+    stacks = build_stacks()
     session = _Session(
         document=document,
-        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engine()),
-        sandbox=Sandbox(page, helpers.fault_handler, lifeline),
+        env=CheckerEnv(helpers, stacks, steps, secs, _inherited_engine()),
+        sandbox=Sandbox(page, helpers.fault_handler, lifeline, stacks.populate),
         cpus=cpus,
         plain=_Judge(
             cases,
@@ -238,6 +241,24 @@ def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     return CheckJob(object_bytes=blob, **fields)
 
 
+def _measure(
+    session: _Session, job: CheckJob, judge: _Judge, deadline_secs: float
+) -> dict[str, Any]:
+    """Run a kernel in a child on the quick case of `judge`, and return the result document."""
+    limits = _limits(session, job, deadline_secs, 1)
+    if isinstance(limits, dict):
+        return limits
+    judges = [session.plain, *session.rewritten.values()]
+
+    def work(task: bytes, parent: Parent) -> None:
+        number, job, team_burst_secs = pickle.loads(task)
+        env = replace(session.env, team_burst_secs=team_burst_secs)
+        child.run_job(job, [judges[number].quick], env, parent)
+
+    task = pickle.dumps((judges.index(judge), job, session.env.team_burst_secs))
+    return _explained(session, session.sandbox.run_task(work, task, limits), limits)
+
+
 def _run(
     session: _Session,
     job: CheckJob,
@@ -249,9 +270,25 @@ def _run(
 ) -> dict[str, Any]:
     """Run a kernel in a child on up to `cases` arenas, and return the result document.
 
-    The deadline applies to each case. The status is OUT_OF_MEMORY if the workspace is too large.
-    `is_alone` returns whether no other work of this program runs (see `Sandbox.run`).
+    The deadline applies to each case. `is_alone` returns whether no other work of this program
+    runs (see `Sandbox.run`).
     """
+    limits = _limits(session, job, deadline_secs, cases)
+    if isinstance(limits, dict):
+        return limits
+    outcome = session.sandbox.run(
+        lambda parent: child.run_job(job, arenas, session.env, parent),
+        limits,
+        is_alone,
+    )
+    return _explained(session, outcome, limits)
+
+
+def _limits(
+    session: _Session, job: CheckJob, deadline_secs: float, cases: int
+) -> ResourceLimits | dict[str, Any]:
+    """Return the limits of a child, or a result document with the status OUT_OF_MEMORY if the
+    workspace is too large."""
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
@@ -259,7 +296,7 @@ def _run(
         detail = f"needs a workspace of {own_bytes} bytes, but only {free_bytes} are available"
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
-    limits = ResourceLimits(
+    return ResourceLimits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
         reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2) * cases,
@@ -267,11 +304,11 @@ def _run(
         cpus=session.cpus if job.threads == 1 else (),
         cases=cases,
     )
-    outcome = session.sandbox.run(
-        lambda parent: child.run_job(job, arenas, session.env, parent),
-        limits,
-        is_alone,
-    )
+
+
+def _explained(session: _Session, outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
+    """Return the result document of `outcome`. Keep its burst time of the team for later
+    children."""
     result = explain(outcome, limits)
     team_burst_secs = result.pop("team_burst_secs", None)
     if team_burst_secs is not None:
@@ -380,6 +417,8 @@ def _serve(requests: int, answers: int) -> None:
         document = frame.document
         try:
             if document["op"] == "open":
+                if session is not None:
+                    session.sandbox.discard_spare()
                 session = _open(document, requests)
                 opened = {
                     "opened": True,
@@ -413,7 +452,7 @@ def _answer(
         detail = f"its rewritten form cannot be checked: {error}"
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
-        return _run(session, job, [judge.quick], document["deadline_secs"])
+        return _measure(session, job, judge, document["deadline_secs"])
     before = partial(await_permission, judge.planned)
     return _check(session, judge, job, document["deadline_secs"], before)
 
