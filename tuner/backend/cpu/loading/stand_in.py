@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .byte_changes import CHANGES_IR, ByteChanges, byte_changes
+
 # The size of `ucontext_t` is 968 bytes on x86-64 and 4560 on AArch64. On both, its first fields are
 # `uc_flags`, `uc_link` and `uc_stack` (pointer, flags, size), eight bytes each.
 _CONTEXT_BYTES = 8192
@@ -67,6 +69,7 @@ def stand_in_ir(arguments: int) -> str:
 {words}
 {contexts}
 {switch}
+{CHANGES_IR}
 declare i32 @getcontext(ptr)
 declare void @makecontext(ptr, ptr, i32, ...)
 declare i32 @swapcontext(ptr, ptr)
@@ -180,6 +183,8 @@ class StandIn:
     arguments: int
     addresses: dict[str, int]
     """The functions of the switch by symbol: the argument for `loader.use_openmp`."""
+    changes: ByteChanges
+    """Tells which bytes a share has written."""
     _own: dict[str, int]
     """The functions of the stand-in by symbol."""
     _words: dict[str, ctypes.c_int64]
@@ -252,6 +257,7 @@ def stand_in(engine: Any, arguments: int) -> StandIn:
         }
 
     return StandIn(
-        engine, arguments, addresses_of("switch"), addresses_of("stand_in"), words,
+        engine, arguments, addresses_of("switch"), byte_changes(engine),
+        addresses_of("stand_in"), words,
         functions["begin"], functions["resume"], functions["share"],
     )  # fmt: skip
