@@ -36,7 +36,7 @@ from ..loading.loader import empty_engine
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.fills import numbers
-from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from ..memory.guarded import GUARD_BYTES, Flush, GuardedBuffer, GuardedPool, guarded
 from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
 from . import child
@@ -181,11 +181,10 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
     cpus = tuple(document["cpus"])
     steps, secs = _calibrate(helpers, cpus)
-    stacks = build_stacks()
     session = _Session(
         document=document,
-        env=CheckerEnv(helpers, stacks, steps, secs, _inherited_engine()),
-        sandbox=Sandbox(page, helpers.fault_handler, lifeline, stacks.populate),
+        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engine()),
+        sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
             cases,
@@ -250,13 +249,37 @@ def _measure(
         return limits
     judges = [session.plain, *session.rewritten.values()]
 
-    def work(task: bytes, parent: Parent) -> None:
-        number, job, team_burst_secs = pickle.loads(task)
-        env = replace(session.env, team_burst_secs=team_burst_secs)
-        child.run_job(job, [judges[number].quick], env, parent)
+    def start() -> Callable[[bytes, Parent], None]:
+        """Map the memory that the child will write, and return its work."""
+        session.env.stacks.populate()
+        scratch = _written_memory(session.plain.quick)
+
+        def work(task: bytes, parent: Parent) -> None:
+            number, job, team_burst_secs = pickle.loads(task)
+            env = replace(session.env, team_burst_secs=team_burst_secs, scratch=scratch)
+            child.run_job(job, [judges[number].quick], env, parent)
+
+        return work
 
     task = pickle.dumps((judges.index(judge), job, session.env.team_burst_secs))
-    return _explained(session, session.sandbox.run_task(work, task, limits), limits)
+    return _explained(session, session.sandbox.run_task(start, task, limits), limits)
+
+
+def _written_memory(arena: Arena) -> tuple[GuardedBuffer, ...]:
+    """Map the flat outputs of `arena`, and return guarded buffers for the outputs of the runs that
+    a child compares. Large outputs are mapped when they are written, so that only the child that
+    works needs memory for them."""
+    if arena.size_bytes > _TOGETHER_BYTES:
+        return ()
+    page = linux.PAGE_BYTES
+    first = len(arena.inputs)
+    flat = arena.flat
+    for address, size in zip(flat.addresses[first:], flat.size_bytes[first:], strict=True):
+        start = address // page * page
+        linux.populate(start, -(-(address + size - start) // page) * page)
+    return tuple(
+        guarded(t.name, t.bytes, Flush.LEFT) for t in arena.outputs for _ in range(_RUNS_COMPARED)
+    )
 
 
 def _run(
@@ -276,12 +299,12 @@ def _run(
     limits = _limits(session, job, deadline_secs, cases)
     if isinstance(limits, dict):
         return limits
-    outcome = session.sandbox.run(
-        lambda parent: child.run_job(job, arenas, session.env, parent),
-        limits,
-        is_alone,
-    )
-    return _explained(session, outcome, limits)
+
+    def body(parent: Parent) -> None:
+        session.env.stacks.populate()
+        child.run_job(job, arenas, session.env, parent)
+
+    return _explained(session, session.sandbox.run(body, limits, is_alone), limits)
 
 
 def _limits(

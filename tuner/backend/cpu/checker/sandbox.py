@@ -47,6 +47,8 @@ class Parent:
 
 Body: TypeAlias = Callable[[Parent], None]
 Work: TypeAlias = Callable[[bytes, Parent], None]
+Start: TypeAlias = Callable[[], Work]
+"""Called in a child before it gets its task."""
 
 
 class ChildExit(StrEnum):
@@ -166,24 +168,16 @@ class Sandbox:
     """Runs functions in forked children. The process must have a single thread.
 
     `fault_handler` is the address of the native handler, which reports faults in `page`.
-    `lifeline` is a descriptor that closes when the client process ends, or -1. Each child calls
-    `set_up` before it gets a task.
+    `lifeline` is a descriptor that closes when the client process ends, or -1.
 
     One task runs at a time. The next child is forked while it runs, and ends of children are not
     awaited: forking, setting up and unmapping take as long as the checks of a small kernel.
     """
 
-    def __init__(
-        self,
-        page: FaultPage,
-        fault_handler: int,
-        lifeline: int = -1,
-        set_up: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
         self._page = page
         self._fault_handler = fault_handler
         self._lifeline = lifeline
-        self._set_up = set_up
         self._stack = ctypes.create_string_buffer(_STACK_BYTES)
         self._spare: _Child | None = None
         self._leaving: _Child | None = None
@@ -202,15 +196,15 @@ class Sandbox:
         ParentGoneError if the client process has ended.
         """
         self.discard_spare()
-        child = self._fork(lambda task, parent: body(parent))
+        child = self._fork(lambda: lambda task, parent: body(parent))
         return self._run(child, b"", limits, is_alone)
 
-    def run_task(self, work: Work, task: bytes, limits: ResourceLimits) -> Outcome:
-        """Run `work(task, parent)` in a child, as `run` does. The child may have been forked during
-        the last call, so `work` is that of the last call, and sees its state of this process. After
-        a change of this state, call `discard_spare`."""
-        child, self._spare = self._spare or self._fork(work), None
-        return self._run(child, task, limits, fork_next=work)
+    def run_task(self, start: Start, task: bytes, limits: ResourceLimits) -> Outcome:
+        """Run `start()(task, parent)` in a child, as `run` does. The child may have been forked
+        during the last call, so `start` is that of the last call, and sees its state of this
+        process. After a change of this state, call `discard_spare`."""
+        child, self._spare = self._spare or self._fork(start), None
+        return self._run(child, task, limits, fork_next=start)
 
     def discard_spare(self) -> None:
         """End the child that was forked for the next task."""
@@ -220,7 +214,7 @@ class Sandbox:
             self._spare.close()
             self._spare = None
 
-    def _fork(self, work: Work) -> _Child:
+    def _fork(self, start_work: Start) -> _Child:
         receive, send = os.pipe()
         quiet, hold = os.pipe()
         tasks_in, tasks = os.pipe()
@@ -236,14 +230,14 @@ class Sandbox:
                 note=lambda frame: write_frame(files.notes, frame),
                 be_alone=lambda: os.read(quiet, 1),
             )
-            self._live(work, parent, tasks_in, files)
+            self._live(start_work, parent, tasks_in, files)
         fork_secs = time.perf_counter() - start
         for fd in (send, quiet, tasks_in):
             os.close(fd)
         return _Child(pid, os.pidfd_open(pid), tasks, receive, hold, files, fork_secs)
 
     def _live(  # never returns
-        self, work: Work, parent: Parent, tasks: int, files: _ChildFiles
+        self, start: Start, parent: Parent, tasks: int, files: _ChildFiles
     ) -> None:
         status = _BUG_EXIT_CODE
         try:
@@ -254,7 +248,7 @@ class Sandbox:
             stack = (ctypes.addressof(self._stack), _STACK_BYTES)
             sys.unraisablehook = _end_unraisable
             linux.handle_faults(self._fault_handler, tuple(_FAULT_SIGNALS), stack)
-            self._set_up()
+            work = start()
             parent.send(_READY)
             frame = FrameReader(tasks).read_frame()
             if frame is not None:
@@ -275,7 +269,7 @@ class Sandbox:
         task: bytes,
         limits: ResourceLimits,
         is_alone: Callable[[], bool] | None = None,
-        fork_next: Work | None = None,
+        fork_next: Start | None = None,
     ) -> Outcome:
         """Give `task` to `child`, and watch it. Fork the next child if `fork_next` is given."""
         self._page.clear()
