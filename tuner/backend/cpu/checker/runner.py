@@ -52,6 +52,7 @@ _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # upper estimate for small workloads, which have many cases
 _MAX_CASES = 200  # upper limit for any workload
 _TOGETHER_BYTES = 64 << 20  # size of all tensors up to which one child runs all later cases
+_MAPPED_AHEAD_BYTES = 16 << 20  # size of all outputs up to which a child maps them in advance
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # sets of buffers per child: for each of two entries, a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
@@ -194,7 +195,6 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
         quick_secs=quick_secs,
     )
-    gc.collect()
     gc.freeze()  # children then share these pages with this process instead of copying them
     return session
 
@@ -269,7 +269,7 @@ def _written_memory(arena: Arena) -> tuple[GuardedBuffer, ...]:
     """Map the flat outputs of `arena`, and return guarded buffers for the outputs of the runs that
     a child compares. Large outputs are mapped when they are written, so that only the child that
     works needs memory for them."""
-    if arena.size_bytes > _TOGETHER_BYTES:
+    if sum(t.bytes for t in arena.outputs) > _MAPPED_AHEAD_BYTES:
         return ()
     page = linux.PAGE_BYTES
     first = len(arena.inputs)
