@@ -45,3 +45,9 @@ def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
 def as_array(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Array:
     """Return a view of stored bytes with the shape and NumPy type of `tensor`."""
     return stored.view(tensor.dtype.numpy).reshape(tensor.shape)
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return the address of the first element. This is several times as fast as
+    `array.ctypes.data`."""
+    return int(array.__array_interface__["data"][0])

@@ -14,8 +14,9 @@ from .reads import IterationBox
 MAX_BOX_POINTS = 1 << 18
 """Most points of a box. Temporaries of two megabytes fit a shared cache, and each NumPy call takes
 long enough that threads do not contend for the interpreter lock."""
-PARALLEL_POINTS = 1 << 21
-"""Fewest points for which threads are started: a few hundredths of a second of work."""
+PARALLEL_POINTS = 1 << 18
+"""Fewest points for which threads are started: a few milliseconds of work, a tenth of which they
+cost."""
 MOST_WORKERS = 8
 
 T = TypeVar("T")

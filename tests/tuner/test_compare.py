@@ -328,3 +328,20 @@ def test_a_maximum_of_logarithms_that_starts_from_zero_is_caught() -> None:
         assert case.check([best]) is None
         shown += case.check([np.maximum(best, np.float32(0))]) is not None
     assert shown
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16])
+def test_limits_that_are_computed_in_advance_decide_alike(dtype: DType) -> None:
+    rng = np.random.default_rng(3)
+    count = 200_000
+    values = rng.normal(size=count) * 2.0 ** rng.integers(-140, 120, count)
+    bound = np.abs(values) * rng.choice([0.0, 2.0**-24, 1e-6, 0.5, np.inf], count)
+    values[:5] = (np.inf, -np.inf, np.nan, 0.0, 1.0)
+    bound[:5] = (0.0, np.inf, 0.0, 1e-45, np.inf)
+    slow = expect(Tensor("Y", (count,), dtype), values, bound)
+    fast = slow.with_span()
+    finite = np.where(np.isfinite(bound), bound, 0.0)
+    for steps in ((0.0,), (-0.999, 0.5, 0.999), (-1.001, 0.5, 3.0), (np.nan, np.inf)):
+        with np.errstate(all="ignore"):
+            output = narrowed(values + finite * rng.choice(steps, count), dtype)
+        assert fast.wrong(output) == slow.wrong(output)

@@ -101,6 +101,20 @@ def test_patience_ends_once_for_all_rounds_of_a_candidate(monkeypatch: pytest.Mo
     assert fake.now == pytest.approx(cores.patience_secs)
 
 
+def test_the_first_undisturbed_burst_is_the_last() -> None:
+    calls = 0
+
+    def burst() -> None:
+        nonlocal calls
+        calls += 1
+
+    cores = InterferenceGuard(cast(Any, None), 1, BURST_SECS, threads=1)
+    assert cores._fastest(burst, undisturbed_secs=1e9) < 1e9
+    assert calls == 1
+    cores._fastest(burst, undisturbed_secs=0.0)
+    assert calls == 1 + 40
+
+
 def test_the_burst_of_a_team_runs_on_openmp() -> None:
     from tilewright.tuner.backend.cpu.loading import loader
     from tilewright.tuner.backend.cpu.loading.native import build_helpers

@@ -247,11 +247,24 @@ def test_teams_of_a_check(threads: int, teams: tuple[int, ...]) -> None:
     assert checked_team_sizes(threads) == teams
 
 
-def test_failures_leave_the_runner_working_and_no_process_behind(runner: RunnerClient) -> None:
-    run(runner, "raise_signal(6);")
-    run(runner, "for (;;);", deadline_secs=0.2)
-    assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
-    assert psutil.Process(runner.pid).children(recursive=True) == []
+def test_failures_leave_the_runner_working_and_no_process_behind() -> None:
+    with RunnerClient(OPEN) as runner:
+        for _ in range(2):
+            run(runner, "raise_signal(6);")
+            run(runner, "for (;;);", deadline_secs=0.2)
+            assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+        left = psutil.Process(runner.pid).children(recursive=True)
+        assert len(left) <= 2  # the child for the next kernel, and the last one while it ends
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+
+
+def test_a_child_that_was_forked_in_advance_ends_with_its_runner() -> None:
+    with RunnerClient(OPEN) as runner:
+        assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+        children = psutil.Process(runner.pid).children(recursive=True)
+        assert children
+        os.kill(runner.pid, signal.SIGKILL)
+        assert psutil.wait_procs(children, timeout=60)[1] == []
 
 
 def test_the_runner_maps_neither_openmp_nor_xgboost(runner: RunnerClient) -> None:

@@ -65,6 +65,25 @@ def test_a_loser_costs_milliseconds(ratio: float, most_secs: float) -> None:
     assert machine.spent_secs < most_secs
 
 
+def test_two_preempted_samples_do_not_lose_the_race() -> None:
+    started = TimingRace(1e-4, BURST_SECS, incumbent_secs=1e-4)
+    disturbed = (11e-4, 11e-4)  # a time slice of 4 ms in each sample of four calls
+    bursts = (BURST_SECS,) * 3
+    assert started.add(disturbed, bursts).plan() is None
+    in_race = started.add(disturbed, bursts, preemptions=2)
+    assert Machine(1e-4, seed=0).run(in_race).estimate_secs == pytest.approx(1e-4, rel=0.005)
+
+
+def test_one_preempted_sample_of_two_does_not_save_a_loser() -> None:
+    started = TimingRace(3e-4, BURST_SECS, incumbent_secs=1e-4)
+    assert started.add((3e-4, 23e-4), (BURST_SECS,) * 3, preemptions=1).plan() is None
+
+
+def test_preempted_slow_calls_lose_the_race() -> None:
+    started = TimingRace(2.0, BURST_SECS, incumbent_secs=0.1)
+    assert started.add((2.0,), (BURST_SECS,) * 2, preemptions=30).plan() is None
+
+
 def test_one_that_may_win_is_timed_longer_than_a_loser() -> None:
     finalist, loser = race(1e-4, incumbent=1e-4), race(1.2e-4, incumbent=1e-4)
     assert len(finalist.samples) >= 16 > len(loser.samples)

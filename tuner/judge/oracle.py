@@ -137,6 +137,9 @@ class Oracle:
         If these overflow or give no number, other kinds are tried. Raise WorkloadError if, for
         every kind, some output has no element that is compared with a number.
         """
+        return self._first_case().with_spans()
+
+    def _first_case(self) -> Case:
         extent = self._quick_extent
         if self.plan.exact:
             return self.case(InputKind.INTEGERS, self.seed, extent)

@@ -2,10 +2,11 @@
 
 A race has a few steps (rungs) of a few samples each, as in successive halving. A candidate that
 cannot win leaves the race after a rung. A reference burst of arithmetic in registers runs between
-samples. The minimum over samples removes additive noise (preemption). Division by the fastest burst
-of the race removes multiplicative noise (clock drift). Times are comparable within a session,
-because the session fixes the time of the burst. Sources: Chen and Revels, arXiv 1608.04295
-(minimum); paired references as in duet benchmarking, Bulej et al., ICPE 2020.
+samples. The minimum over samples removes additive noise (preemption). If every sample may have been
+preempted, the candidate stays in the race. Division by the fastest burst of the race removes
+multiplicative noise (clock drift). Times are comparable within a session, because the session fixes
+the time of the burst. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in
+duet benchmarking, Bulej et al., ICPE 2020.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class TimingRace:
     """The greatest time of sampling after the last rung."""
     samples: tuple[float, ...] = ()
     bursts: tuple[float, ...] = ()
+    preemptions: int = 0
+    """The number of times that another process took a core from the candidate during `samples`."""
     rung: int = 0
     spent_secs: float = 0.0
 
@@ -96,13 +99,16 @@ class TimingRace:
             return None
         return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
-    def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
-        """Return the race with the result of a plan: the seconds per call of each sample, and the
-        seconds of each burst."""
+    def add(
+        self, samples: tuple[float, ...], bursts: tuple[float, ...], preemptions: int = 0
+    ) -> TimingRace:
+        """Return the race with the result of a plan: the seconds per call of each sample, the
+        seconds of each burst, and the number of preemptions."""
         return replace(
             self,
             samples=self.samples + samples,
             bursts=self.bursts + bursts,
+            preemptions=self.preemptions + preemptions,
             rung=self.rung + 1,
             spent_secs=self.spent_secs + sum(samples) * self.calls + sum(bursts),
         )
@@ -115,11 +121,16 @@ class TimingRace:
         return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
 
     def _is_beaten(self) -> bool:
-        if self.incumbent_secs is None:
+        if self.incumbent_secs is None or self._all_disturbed():
             return False
         ran = min(self.rung, len(self._rungs)) - 1
         worst = self._rungs[ran].keep_below if ran >= 0 else inf
         return self.estimate_secs > worst * self.incumbent_secs
+
+    def _all_disturbed(self) -> bool:
+        """Return whether every sample may have been interrupted. An interruption takes a few
+        milliseconds, so slow calls are compared all the same."""
+        return self._rungs is FAST_RUNGS and self.preemptions >= len(self.samples)
 
     def _agrees(self) -> bool:
         """Return whether there are enough samples and the best three agree."""

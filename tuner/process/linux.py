@@ -154,6 +154,12 @@ def process_age_secs() -> float:
     return max(age_secs, 0.0)
 
 
+def preemptions() -> int:
+    """Return how many times other processes have taken a core from a running thread of this
+    process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 def die_with_parent(parent_pid: int) -> None:
     """Make the kernel send SIGKILL to this process when the thread that started it ends.
 

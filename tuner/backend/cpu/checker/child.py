@@ -21,6 +21,7 @@ from tilewright.schedules.record import MeasureStatus
 
 from .... import timeouts
 from ....judge.timing_race import TimingRace
+from ....process import linux
 from ....process.frames import Frame
 from ...protocol import LoadError
 from ..loading import loader
@@ -59,8 +60,7 @@ def run_job(
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
-        kernels, pool = _Kernels(job, env.engines), GuardedPool(env.scratch)
-        env.stacks.populate()
+        kernels, pool = _Kernels(job, env), GuardedPool(env.scratch)
         for number, arena in enumerate(arenas):
             parent.send(Frame({"case": number}))
             found = _check_and_time(job, arena, kernels, pool, env, parent)
@@ -100,28 +100,29 @@ def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str
 
 
 class _Kernels:
-    """The entries of an object, loaded on first use. They are bound to the OpenMP stand-in or to
-    OpenMP itself."""
+    """The entries of an object, which is loaded on first use."""
 
-    def __init__(self, job: CheckJob, engines: Sequence[Any]) -> None:
+    def __init__(self, job: CheckJob, env: CheckerEnv) -> None:
         self._job = job
-        self._engines = list(engines)
-        self._loaded: dict[bool, list[Entry]] = {}
+        self._env = env
+        self._loaded: list[Entry] | None = None
         self.flat_scratch: dict[int, FlatBuffers] = {}
         self.load_secs = 0.0
 
-    def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
-        """Return the entries that are bound to `openmp`, or to OpenMP itself if it is None."""
-        stands_in = openmp is not None
-        if stands_in not in self._loaded:
-            start = time.perf_counter()
+    def entries(self, arena: Arena, *, serial: bool = False) -> list[Entry]:
+        """Return the entries. Until the next call, their regions run on the OpenMP stand-in if
+        `serial`, otherwise on OpenMP itself."""
+        start = time.perf_counter()
+        stand_in = self._env.helpers.stand_in
+        if self._job.parallel:
+            openmp = loader.openmp_addresses()  # first, so that MissingLibraryError is raised
+            stand_in.switch_to(None if serial else openmp)
+        if self._loaded is None:
             if self._job.parallel:
-                loader.load_openmp()  # first, so that MissingLibraryError is raised
-                loader.use_openmp(None if openmp is None else openmp.addresses)
-            engine = self._engines.pop() if self._engines else None
-            self._loaded[stands_in] = _load(self._job, arena, engine)
-            self.load_secs += time.perf_counter() - start
-        return self._loaded[stands_in]
+                loader.use_openmp(stand_in.addresses)
+            self._loaded = _load(self._job, arena, self._env.engine)
+        self.load_secs += time.perf_counter() - start
+        return self._loaded
 
 
 def _check_and_time(
@@ -141,7 +142,7 @@ def _check_and_time(
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
-        entries = kernels.entries(arena, openmp)
+        entries = kernels.entries(arena, serial=True)
         for team in teams:
             for guarded in found:
                 guarded.free()
@@ -303,10 +304,12 @@ def _race(
     incumbent_secs = job.incumbent_secs if timed_first else None
     race = TimingRace(flat.warm_secs, env.burst_secs, incumbent_secs, job.final_secs)
     while (plan := race.plan()) is not None:
+        before = linux.preemptions()
         samples, bursts = env.helpers.time(
             flat.entry.address, flat.argv, plan.calls, plan.rounds, env.burst_steps
         )
+        preempted = linux.preemptions() - before
         round_secs = float(samples.sum()) * plan.calls + float(bursts.sum())
         if quiet.counts(float(bursts.min()), round_secs):
-            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
+            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()), preempted)
     return race

@@ -4,6 +4,7 @@ the child."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ....codegen.abi import Needs
@@ -13,7 +14,7 @@ from ..memory.guarded import GuardedBuffer
 from ..memory.stacks import Stacks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckJob:
     """One kernel to check and time."""
 
@@ -61,7 +62,7 @@ class CheckJob:
             self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
         )
 
-    @property
+    @cached_property
     def parallel(self) -> bool:
         """Return whether the object enters parallel regions."""
         return loader.wants_openmp(self.object_bytes)
@@ -77,8 +78,9 @@ class CheckerEnv:
     """The number of steps of the reference burst."""
     burst_secs: float
     """Its time on an undisturbed core."""
-    engines: tuple[Any, ...] = ()
-    """LLVM engines without code, one for each way to load a kernel (see `loader.empty_engine`)."""
+    engine: Any = None
+    """An LLVM engine without code, into which a child loads its kernel (see
+    `loader.empty_engine`)."""
     team_burst_secs: float | None = None
     """Its time on all threads concurrently, or None until a parallel kernel was timed."""
     scratch: tuple[GuardedBuffer, ...] = ()

@@ -45,10 +45,11 @@ from numpy.typing import NDArray
 from tilewright.schedules.arrays import distinct
 
 from ....process import linux
+from ..loading.byte_changes import BLOCK_BYTES, ByteChanges, ByteSet
 from ..loading.stand_in import StandIn
 from ..loading.store_watch import MAX_WINDOWS, StoreWatch, WatchedPages
 from ..memory.fills import constant
-from ..memory.guarded import LINE_BYTES, same_bytes, view_bytes
+from ..memory.guarded import LINE_BYTES, view_bytes
 from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
@@ -59,8 +60,6 @@ _SMALL_BYTES = 1 << 15
 _NOISE_BYTES = 65537
 WATCH_BYTES = 256 << 20  # bytes filled and compared per candidate: about 50 ms
 _MAX_SHARES = 254  # the owner of each byte is stored in one byte
-# unit in which buffers are compared with their copies, small enough for the cache
-_CHUNK_BYTES = 1 << 16
 _WORD_BYTES = 8
 _STORES = 8000  # number of stores observed per call, about 5 us each
 _MIN_STORES = 200
@@ -113,7 +112,7 @@ class SerialOpenMP:
         self.fill = constant(0)
         self._native = native
         self._stacks = stacks
-        self.addresses = native.addresses
+        self.changes = native.changes
 
     @property
     def stack_ranges(self) -> list[tuple[int, int]]:
@@ -206,6 +205,7 @@ class Observer:
         """Observe the next call of the kernel of `openmp`. `writable` lists the memory that it can
         write, as (name, bytes)."""
         self._writable = writable
+        self._changes = openmp.changes
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
 
@@ -220,18 +220,21 @@ class Observer:
             self.complete = False
             self._order(region, shares, run)
             return
-        accounts = [_Account(name, view, self._copy(view)) for name, view in watched]
+        copies = [self._copy(view) for _, view in watched]
+        accounts = [_Account(name, view.size) for name, view in watched]
         self.accounts[region.index] = accounts
 
         def run_and_look(thread: int) -> None:
             run(thread)
-            for account in accounts:
-                met = account.changed_by(thread)
+            for account, (_, view), copy in zip(accounts, watched, copies, strict=True):
+                written = ByteSet.empty(view.size)
+                self._changes.against_copy(view, copy, written)
+                met = account.claim(thread, written)
                 if met is not None and self.conflict is None:
                     self.conflict = Conflict(region.index, account.name, *met)
 
         self._order(region, shares, run_and_look)
-        self._spare += [account.give_back() for account in accounts]
+        self._spare += copies
 
     def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return a copy of `view`. It uses the memory of an earlier region if the size is the
@@ -245,54 +248,41 @@ class Observer:
 
 
 class _Account:
-    """The bytes of `view` that each share changed, as a list of (share, bit mask) for each chunk
-    number."""
+    """The bytes of the buffer `name` that each share wrote, as (share, bytes)."""
 
-    def __init__(self, name: str, view: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> None:
+    def __init__(self, name: str, size_bytes: int) -> None:
         self.name = name
-        self.chunks: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {}
-        self._earlier = earlier
-        self._view = view
+        self.written: list[tuple[int, ByteSet]] = []
+        self._all = ByteSet.empty(size_bytes)
 
-    def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
-        """Record the bytes that changed since the last call as written by share `thread`.
+    def claim(self, thread: int, written: ByteSet) -> tuple[int, tuple[int, int]] | None:
+        """Record `written` as written by share `thread`. Return a byte that another share has also
+        written, with both shares, or None if there is none."""
+        meets = self._all.first_common(written) is not None
+        met = _meeting(self.written, [(thread, written)]) if meets else None
+        self.written.append((thread, written))
+        self._all.add(written)
+        return met
 
-        Return the first byte that another share has also written, with both shares, or None if
-        there is none.
-        """
-        found = None
-        for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
-            part = slice(at, at + _CHUNK_BYTES)
-            now, earlier = self._view[part], self._earlier[part]
-            if same_bytes(now, earlier):
-                continue
-            written = (thread, np.packbits(now != earlier))
-            known = self.chunks.setdefault(chunk, [])
-            found = found or _meeting(chunk, known, [written])
-            known.append(written)
-            earlier[:] = now
-        return found
-
-    def give_back(self) -> NDArray[np.uint8]:
-        """Return the memory of the copy for reuse."""
-        earlier, self._earlier = self._earlier, np.empty(0, np.uint8)
-        return earlier
+    def owners(self) -> NDArray[np.uint8]:
+        """Return the number of the share + 1 for each byte of the buffer, or 0 if no share wrote
+        it."""
+        owners = np.zeros(self._all.size_bytes, np.uint8)
+        for thread, written in self.written:
+            owners[written.mask()] = thread + 1
+        return owners
 
 
 def _meeting(
-    chunk: int,
-    some: Sequence[tuple[int, NDArray[np.uint8]]],
-    others: Sequence[tuple[int, NDArray[np.uint8]]],
+    some: Sequence[tuple[int, ByteSet]], others: Sequence[tuple[int, ByteSet]]
 ) -> tuple[int, tuple[int, int]] | None:
-    """Return a byte of the chunk that is in both lists with different shares, and the two shares.
-
-    Return None if there is none.
-    """
+    """Return a byte that is in both lists with different shares, and the two shares. Return None if
+    there is none."""
     for first, one in some:
         for second, other in others:
-            if first != second and (both := one & other).any():
-                at = int(np.unpackbits(both).argmax())
-                return chunk * _CHUNK_BYTES + at, (first, second)
+            at = one.first_common(other) if first != second else None
+            if at is not None:
+                return at, (first, second)
     return None
 
 
@@ -310,28 +300,9 @@ def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) 
         return None
     for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
         for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
-            for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
-                met = _meeting(chunk, a.chunks[chunk], b.chunks[chunk])
-                if met is not None:
-                    return Conflict(index, a.name, *met)
-    return None
-
-
-def _claim(
-    owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
-) -> tuple[int, tuple[int, int]] | None:
-    """Record in `owners` that share `thread` wrote the bytes `hit`, a mask. `owners` has the number
-    of the share + 1 for each byte, or 0.
-
-    Return the first byte that already had an owner, with both shares, or None. `start` is added to
-    the position of the byte.
-    """
-    if owners.any():
-        twice = hit & (owners != 0)
-        if twice.any():
-            at = int(twice.argmax())
-            return start + at, (int(owners[at]) - 1, thread)
-    owners += hit.view(np.uint8) * np.uint8(thread + 1)
+            met = _meeting(a.written, b.written)
+            if met is not None:
+                return Conflict(index, a.name, *met)
     return None
 
 
@@ -365,7 +336,7 @@ def find_conflict(
     team size is reduced, down to two. With `stores`, a store to bytes of another share is found
     even if the value stays the same. Each buffer of `writable` must then have dedicated pages.
     """
-    watcher = _Watcher(writable, watched, stores)
+    watcher = _Watcher(writable, watched, stores, openmp.changes)
     team = openmp.threads
     size = sum(view.size for _, view in writable)
     affordable = WATCH_BYTES // max(1, 2 * len(share_fills(size)) * size)
@@ -377,7 +348,8 @@ def find_conflict(
 
 
 def share_fills(writable_bytes: int) -> tuple[NDArray[np.uint8], ...]:
-    """Return the fills for buffers before runs of a share. Larger buffers repeat a fill.
+    """Return the fills for buffers before runs of a share. Larger buffers repeat the first
+    `_NOISE_BYTES` bytes of a fill; its other bytes are those at its beginning.
 
     The first call computes them. A process calls this before it forks, so that its children find
     them.
@@ -395,7 +367,7 @@ def _every_fill() -> tuple[NDArray[np.uint8], ...]:
         # The opposite sign bits reverse the order of any two numbers.
         noises += [noise, noise ^ 0x80]
     constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
-    return (*constant, *noises)
+    return tuple(np.append(fill, fill[:BLOCK_BYTES]) for fill in (*constant, *noises))
 
 
 class _Watcher:
@@ -404,8 +376,10 @@ class _Watcher:
         writable: Sequence[tuple[str, NDArray[np.uint8]]],
         watched: frozenset[int],
         stores: StoreWatch | None,
+        changes: ByteChanges,
     ) -> None:
         self._stores = stores
+        self._changes = changes
         self._writable = writable
         self._watched = watched
         self.conflict: Conflict | None = None
@@ -416,16 +390,17 @@ class _Watcher:
             return
         frame = view_bytes(region.frame, region.frame_bytes)
         views = [*self._writable, ("its caller's stack", frame)]
-        owners = [np.zeros(view.size, np.uint8) for _, view in views]
+        accounts = [_Account(name, view.size) for name, view in views]
         for thread in range(shares):
-            changed = self._write_set(thread, run, frame)
-            for (name, _), owner, hits in zip(views, owners, changed, strict=True):
-                for start, hit in hits.items():
-                    met = _claim(owner[start : start + hit.size], hit, thread, start)
-                    if met is not None:
-                        self.conflict = Conflict(region.index, name, *met)
-                        return
+            for account, written in zip(
+                accounts, self._write_sets(run, thread, frame), strict=True
+            ):
+                met = account.claim(thread, written)
+                if met is not None:
+                    self.conflict = Conflict(region.index, account.name, *met)
+                    return
         if self._stores is not None and shares > 1:
+            owners = [account.owners() for account in accounts]
             self._watch_stores(self._stores, region, shares, run, owners)
 
     def _watch_stores(
@@ -468,26 +443,24 @@ class _Watcher:
                 return Conflict(region.index, name, offset, (int(owner[offset]) - 1, thread))
         raise AssertionError(f"no writable buffer at {address:#x}")
 
-    def _write_set(
-        self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
-    ) -> list[dict[int, NDArray[np.bool_]]]:
-        """Return the bytes that share `thread` writes: one dictionary for each buffer, and a last
-        one for `frame`.
-
-        A dictionary maps the offset of a chunk to a mask of the bytes in the chunk.
-        """
-        changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
-        saved = frame.copy()
+    def _write_sets(
+        self, run: Callable[[int], None], thread: int, frame: NDArray[np.uint8]
+    ) -> list[ByteSet]:
+        """Return the bytes that share `thread` writes, in each buffer and in `frame`."""
+        written = [ByteSet.empty(view.size) for _, view in self._writable]
+        of_frame, saved = ByteSet.empty(frame.size), frame.copy()
         for fill in self._fills:
             for _, view in self._writable:
-                for start in range(0, view.size, fill.size):
-                    view[start : start + fill.size] = fill[: view.size - start]
+                for start in range(0, view.size, _NOISE_BYTES):
+                    view[start : start + _NOISE_BYTES] = fill[
+                        : min(_NOISE_BYTES, view.size - start)
+                    ]
             run(thread)
-            for (_, view), hits in zip(self._writable, changed, strict=False):
-                _note_changes(view, fill, hits)
-            _note_changes(frame, saved, changed[-1])
+            for (_, view), found in zip(self._writable, written, strict=True):
+                self._changes.against_fill(view, fill, _NOISE_BYTES, found)
+            self._changes.against_copy(frame, saved.copy(), of_frame)
             frame[:] = saved
-        return changed
+        return [*written, of_frame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,23 +549,3 @@ def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArr
     part = owner[first - start : last - start]
     others[first - page : last - page] = ((part != 0) & (part != mark)) * np.uint8(0xFF)
     return others
-
-
-def _note_changes(
-    view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
-) -> None:
-    """Record in `hits` the bytes of `view` that differ from `fill`, which is repeated over `view`.
-
-    `hits` maps the offset of each chunk that has differences to a mask of its bytes. New
-    differences are added to existing masks.
-    """
-    # A chunk is as long as the random fill, so each chunk begins with the start of the fill.
-    for start in range(0, view.size, _NOISE_BYTES):
-        now = view[start : start + _NOISE_BYTES]
-        before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]
-        if same_bytes(now, before):
-            continue
-        hit = now != before
-        if start in hits:
-            hit |= hits[start]
-        hits[start] = hit

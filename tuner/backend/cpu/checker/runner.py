@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import sys
 import time
 import traceback
@@ -35,7 +36,7 @@ from ..loading.loader import empty_engine
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.fills import numbers
-from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from ..memory.guarded import GUARD_BYTES, Flush, GuardedBuffer, GuardedPool, guarded
 from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
 from . import child
@@ -43,7 +44,7 @@ from .case_builder import CaseBuilder
 from .explain import explain
 from .job import CheckerEnv, CheckJob
 from .races import share_fills
-from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
+from .sandbox import FaultPage, Outcome, Parent, ParentGoneError, ResourceLimits, Sandbox
 
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
@@ -51,11 +52,11 @@ _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # upper estimate for small workloads, which have many cases
 _MAX_CASES = 200  # upper limit for any workload
 _TOGETHER_BYTES = 64 << 20  # size of all tensors up to which one child runs all later cases
+_MAPPED_AHEAD_BYTES = 16 << 20  # size of all outputs up to which a child maps them in advance
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # sets of buffers per child: for each of two entries, a run and a misaligned run
 _CASES_AHEAD = 3  # cases are built in advance if this multiple of the memory in use is free
 _RUNS_COMPARED = 2  # runs of a child that are compared, each with separate outputs and workspace
-_WAYS_TO_LOAD = 2  # a child binds a parallel kernel to the OpenMP stand-in and to OpenMP
 _USABLE = 0.8  # fraction of the free memory that a candidate may use
 
 
@@ -153,6 +154,7 @@ class _Session:
             )
             gc.collect()
             gc.freeze()
+            self.sandbox.discard_spare()
         return self.rewritten[key]
 
 
@@ -182,7 +184,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engines()),
+        env=CheckerEnv(helpers, build_stacks(), steps, secs, _inherited_engine()),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
@@ -193,16 +195,15 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
         quick_secs=quick_secs,
     )
-    gc.collect()
     gc.freeze()  # children then share these pages with this process instead of copying them
     return session
 
 
-def _inherited_engines() -> tuple[Any, ...]:
-    """Return the engines of every child, and compute what every child needs besides them."""
+def _inherited_engine() -> Any:
+    """Return the LLVM engine of every child, and compute what every child needs besides it."""
     numbers(0)
     share_fills(0)
-    return tuple(empty_engine() for _ in range(_WAYS_TO_LOAD))
+    return empty_engine()
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
@@ -239,6 +240,48 @@ def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     return CheckJob(object_bytes=blob, **fields)
 
 
+def _measure(
+    session: _Session, job: CheckJob, judge: _Judge, deadline_secs: float
+) -> dict[str, Any]:
+    """Run a kernel in a child on the quick case of `judge`, and return the result document."""
+    limits = _limits(session, job, deadline_secs, 1)
+    if isinstance(limits, dict):
+        return limits
+    judges = [session.plain, *session.rewritten.values()]
+
+    def start() -> Callable[[bytes, Parent], None]:
+        """Map the memory that the child will write, and return its work."""
+        session.env.stacks.populate()
+        scratch = _written_memory(session.plain.quick)
+
+        def work(task: bytes, parent: Parent) -> None:
+            number, job, team_burst_secs = pickle.loads(task)
+            env = replace(session.env, team_burst_secs=team_burst_secs, scratch=scratch)
+            child.run_job(job, [judges[number].quick], env, parent)
+
+        return work
+
+    task = pickle.dumps((judges.index(judge), job, session.env.team_burst_secs))
+    return _explained(session, session.sandbox.run_task(start, task, limits), limits)
+
+
+def _written_memory(arena: Arena) -> tuple[GuardedBuffer, ...]:
+    """Map the flat outputs of `arena`, and return guarded buffers for the outputs of the runs that
+    a child compares. Large outputs are mapped when they are written, so that only the child that
+    works needs memory for them."""
+    if sum(t.bytes for t in arena.outputs) > _MAPPED_AHEAD_BYTES:
+        return ()
+    page = linux.PAGE_BYTES
+    first = len(arena.inputs)
+    flat = arena.flat
+    for address, size in zip(flat.addresses[first:], flat.size_bytes[first:], strict=True):
+        start = address // page * page
+        linux.populate(start, -(-(address + size - start) // page) * page)
+    return tuple(
+        guarded(t.name, t.bytes, Flush.LEFT) for t in arena.outputs for _ in range(_RUNS_COMPARED)
+    )
+
+
 def _run(
     session: _Session,
     job: CheckJob,
@@ -250,9 +293,25 @@ def _run(
 ) -> dict[str, Any]:
     """Run a kernel in a child on up to `cases` arenas, and return the result document.
 
-    The deadline applies to each case. The status is OUT_OF_MEMORY if the workspace is too large.
-    `is_alone` returns whether no other work of this program runs (see `Sandbox.run`).
+    The deadline applies to each case. `is_alone` returns whether no other work of this program
+    runs (see `Sandbox.run`).
     """
+    limits = _limits(session, job, deadline_secs, cases)
+    if isinstance(limits, dict):
+        return limits
+
+    def body(parent: Parent) -> None:
+        session.env.stacks.populate()
+        child.run_job(job, arenas, session.env, parent)
+
+    return _explained(session, session.sandbox.run(body, limits, is_alone), limits)
+
+
+def _limits(
+    session: _Session, job: CheckJob, deadline_secs: float, cases: int
+) -> ResourceLimits | dict[str, Any]:
+    """Return the limits of a child, or a result document with the status OUT_OF_MEMORY if the
+    workspace is too large."""
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
@@ -260,7 +319,7 @@ def _run(
         detail = f"needs a workspace of {own_bytes} bytes, but only {free_bytes} are available"
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
-    limits = ResourceLimits(
+    return ResourceLimits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
         reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2) * cases,
@@ -268,11 +327,11 @@ def _run(
         cpus=session.cpus if job.threads == 1 else (),
         cases=cases,
     )
-    outcome = session.sandbox.run(
-        lambda parent: child.run_job(job, arenas, session.env, parent),
-        limits,
-        is_alone,
-    )
+
+
+def _explained(session: _Session, outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
+    """Return the result document of `outcome`. Keep its burst time of the team for later
+    children."""
     result = explain(outcome, limits)
     team_burst_secs = result.pop("team_burst_secs", None)
     if team_burst_secs is not None:
@@ -381,6 +440,8 @@ def _serve(requests: int, answers: int) -> None:
         document = frame.document
         try:
             if document["op"] == "open":
+                if session is not None:
+                    session.sandbox.discard_spare()
                 session = _open(document, requests)
                 opened = {
                     "opened": True,
@@ -414,7 +475,7 @@ def _answer(
         detail = f"its rewritten form cannot be checked: {error}"
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
-        return _run(session, job, [judge.quick], document["deadline_secs"])
+        return _measure(session, job, judge, document["deadline_secs"])
     before = partial(await_permission, judge.planned)
     return _check(session, judge, job, document["deadline_secs"], before)
 

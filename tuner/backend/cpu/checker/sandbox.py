@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -28,7 +28,7 @@ _STACK_BYTES = 64 << 10
 _FAULT_SIGNALS = (
     signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
 )  # fmt: skip
-
+_READY = Frame({"ready": True})  # the first frame of every child
 
 Send: TypeAlias = Callable[[Frame], None]
 
@@ -46,6 +46,9 @@ class Parent:
 
 
 Body: TypeAlias = Callable[[Parent], None]
+Work: TypeAlias = Callable[[bytes, Parent], None]
+Start: TypeAlias = Callable[[], Work]
+"""Called in a child before it gets its task."""
 
 
 class ChildExit(StrEnum):
@@ -70,7 +73,7 @@ class ResourceLimits:
     reserved_bytes: int = 0
     """Further address space that the child may reserve."""
     threads: int = 1
-    cpus: tuple[int, ...] = ()
+    cpus: Sequence[int] = ()
     """The CPUs that it may use. Empty means any CPU."""
     cases: int = 1
 
@@ -141,11 +144,34 @@ class _ChildFiles:
         return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A forked child that waits for its task, as seen by its parent. All numbers but `pid` are
+    descriptors."""
+
+    pid: int
+    ended: int
+    """Becomes readable when the child ends."""
+    tasks: int
+    receive: int
+    hold: int
+    """A byte in this pipe signals that no other work runs."""
+    files: _ChildFiles
+    fork_secs: float
+
+    def close(self) -> None:
+        for fd in (self.ended, self.receive, self.hold, self.files.errors, self.files.notes):
+            os.close(fd)
+
+
 class Sandbox:
-    """Runs functions in forked children, one at a time. The process must have a single thread.
+    """Runs functions in forked children. The process must have a single thread.
 
     `fault_handler` is the address of the native handler, which reports faults in `page`.
     `lifeline` is a descriptor that closes when the client process ends, or -1.
+
+    One task runs at a time. The next child is forked while it runs, and ends of children are not
+    awaited: forking, setting up and unmapping take as long as the checks of a small kernel.
     """
 
     def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
@@ -153,50 +179,65 @@ class Sandbox:
         self._fault_handler = fault_handler
         self._lifeline = lifeline
         self._stack = ctypes.create_string_buffer(_STACK_BYTES)
+        self._spare: _Child | None = None
+        self._leaving: _Child | None = None
 
     def run(
         self, body: Body, limits: ResourceLimits, is_alone: Callable[[], bool] | None = None
     ) -> Outcome:
-        """Run `body(parent)` in a child and wait for its end, at most until the deadline.
+        """Run `body(parent)` in a new child and wait for its end, at most until the deadline.
 
-        In the child, `parent.be_alone` waits until `is_alone` returns true. The time of waiting
-        does not count towards the deadline. If `is_alone` is None, there is no other work.
+        In the child, `parent.be_alone` waits until `is_alone` returns true and no other child of
+        this sandbox works. The time of waiting does not count towards the deadline. If `is_alone`
+        is None, there is no other work.
 
         The frames that the child sent before a crash are returned too. Raise RuntimeError if `body`
         raised an error, which is a bug of this program and never a fault of the candidate. Raise
         ParentGoneError if the client process has ended.
         """
-        self._page.clear()
+        self.discard_spare()
+        child = self._fork(lambda: lambda task, parent: body(parent))
+        return self._run(child, b"", limits, is_alone)
+
+    def run_task(self, start: Start, task: bytes, limits: ResourceLimits) -> Outcome:
+        """Run `start()(task, parent)` in a child, as `run` does. The child may have been forked
+        during the last call, so `start` is that of the last call, and sees its state of this
+        process. After a change of this state, call `discard_spare`."""
+        child, self._spare = self._spare or self._fork(start), None
+        return self._run(child, task, limits, fork_next=start)
+
+    def discard_spare(self) -> None:
+        """End the child that was forked for the next task."""
+        if self._spare is not None:
+            _kill_and_reap(self._spare.pid)
+            os.close(self._spare.tasks)
+            self._spare.close()
+            self._spare = None
+
+    def _fork(self, start_work: Start) -> _Child:
         receive, send = os.pipe()
-        quiet, hold = os.pipe()  # a byte in this pipe signals that no other work runs
+        quiet, hold = os.pipe()
+        tasks_in, tasks = os.pipe()
         files = _ChildFiles(os.memfd_create("child-errors"), os.memfd_create("child-notes"))
         start = time.perf_counter()
         pid = os.fork()
         if pid == 0:
             os.close(receive)
             os.close(hold)
+            os.close(tasks)
             parent = Parent(
                 send=lambda frame: write_frame(send, frame),
                 note=lambda frame: write_frame(files.notes, frame),
                 be_alone=lambda: os.read(quiet, 1),
             )
-            self._live(body, parent, files, limits)
+            self._live(start_work, parent, tasks_in, files)
         fork_secs = time.perf_counter() - start
-        os.close(send)
-        os.close(quiet)
-        try:
-            started = (start, fork_secs)
-            return self._watch(pid, receive, hold, files, limits, is_alone, started=started)
-        finally:
-            for fd in (receive, hold, files.errors, files.notes):
-                os.close(fd)
+        for fd in (send, quiet, tasks_in):
+            os.close(fd)
+        return _Child(pid, os.pidfd_open(pid), tasks, receive, hold, files, fork_secs)
 
     def _live(  # never returns
-        self,
-        body: Body,
-        parent: Parent,
-        files: _ChildFiles,
-        limits: ResourceLimits,
+        self, start: Start, parent: Parent, tasks: int, files: _ChildFiles
     ) -> None:
         status = _BUG_EXIT_CODE
         try:
@@ -204,11 +245,15 @@ class Sandbox:
             os.setpgid(0, 0)
             linux.die_with_parent(parent_pid)
             os.dup2(files.errors, 2)
-            _apply(limits)
             stack = (ctypes.addressof(self._stack), _STACK_BYTES)
             sys.unraisablehook = _end_unraisable
             linux.handle_faults(self._fault_handler, tuple(_FAULT_SIGNALS), stack)
-            body(parent)
+            work = start()
+            parent.send(_READY)
+            frame = FrameReader(tasks).read_frame()
+            if frame is not None:
+                _apply(ResourceLimits(**frame.document))
+                work(frame.blob, parent)
             status = 0
         except MemoryError:
             status = _MEMORY_EXIT_CODE
@@ -218,70 +263,105 @@ class Sandbox:
                 sys.stderr.flush()
             os._exit(status)
 
+    def _run(
+        self,
+        child: _Child,
+        task: bytes,
+        limits: ResourceLimits,
+        is_alone: Callable[[], bool] | None = None,
+        fork_next: Start | None = None,
+    ) -> Outcome:
+        """Give `task` to `child`, and watch it. Fork the next child if `fork_next` is given."""
+        self._page.clear()
+        start = time.perf_counter()
+        with suppress(
+            BrokenPipeError
+        ):  # the child ended during its set-up, which is reported below
+            write_frame(child.tasks, Frame(asdict(limits), task))
+        os.close(child.tasks)
+        others = []
+        if fork_next is not None:
+            self._spare = self._fork(fork_next)
+            others.append(self._spare.receive)
+        if self._leaving is not None:
+            _kill(self._leaving.pid)
+            others.append(self._leaving.ended)
+        return self._watch(child, limits, others, is_alone, start)
+
+    def _leave(self, child: _Child) -> None:
+        """Let `child`, whose work is done, end by itself. Reap the one before it."""
+        if self._leaving is not None:
+            _kill_and_reap(self._leaving.pid)
+            self._leaving.close()
+        self._leaving = child
+
     def _watch(
         self,
-        pid: int,
-        receive: int,
-        hold: int,
-        files: _ChildFiles,
+        child: _Child,
         limits: ResourceLimits,
+        others: list[int],
         is_alone: Callable[[], bool] | None,
-        *,
-        started: tuple[float, float],
+        start: float,
     ) -> Outcome:
-        start, fork_secs = started
+        """Return the outcome of `child`, which may be alone when each of `others` is readable."""
         counted_from, alone = start, False
-        os.set_blocking(receive, False)
-        reader = FrameReader(receive)
+        os.set_blocking(child.receive, False)
+        reader = FrameReader(child.receive)
         frames: list[Frame] = []
         ending: ChildExit | None = None
-        parent_gone = False
-        handle = os.pidfd_open(pid)
         poller = select.poll()
-        poller.register(handle, select.POLLIN)
-        poller.register(receive, select.POLLIN)
+        for fd in (child.ended, child.receive, *others):
+            poller.register(fd, select.POLLIN)
         if self._lifeline >= 0:
             poller.register(self._lifeline, 0)  # POLLHUP and POLLERR are always reported
         base_bytes = linux.resident_bytes(os.getpid())
         while True:
             ready = dict(poller.poll(timeouts.CHILD_POLL_SECS * 1000))
-            if receive in ready:
-                new = reader.read_some()
+            if child.receive in ready:
+                new = [frame for frame in reader.read_some() if frame != _READY]
                 frames += new
                 if any("case" in frame.document for frame in new):
                     counted_from = time.perf_counter()
+                if any("status" in frame.document for frame in new):
+                    secs = time.perf_counter() - start
+                    self._leave(child)
+                    done = ChildExit.DONE
+                    return Outcome(done, tuple(frames), (), secs, child.fork_secs)
                 if reader.ended:
-                    poller.unregister(receive)
-            if handle in ready:
+                    poller.unregister(child.receive)
+            if child.ended in ready:
                 break
-            parent_gone = self._lifeline in ready
+            if self._lifeline in ready:
+                _kill_and_reap(child.pid)
+                child.close()
+                raise ParentGoneError
+            for fd in [fd for fd in others if fd in ready]:
+                others.remove(fd)
+                poller.unregister(fd)
             if not alone:
                 counted_from = time.perf_counter()
-                alone = is_alone is None or is_alone()
+                alone = not others and (is_alone is None or is_alone())
                 if alone:
                     with suppress(BrokenPipeError):  # the child has ended without waiting
-                        os.write(hold, b".")
+                        os.write(child.hold, b".")
             if time.perf_counter() - counted_from > limits.deadline_secs:
                 ending = ChildExit.DEADLINE
-            elif linux.resident_bytes(pid) > base_bytes + limits.memory_bytes:
+            elif linux.resident_bytes(child.pid) > base_bytes + limits.memory_bytes:
                 ending = ChildExit.MEMORY
-            if ending or parent_gone:
+            if ending:
                 break
-        exit_code = _kill_and_reap(pid)
-        os.close(handle)
+        exit_code = _kill_and_reap(child.pid)
         while not reader.ended and (more := reader.read_some()):
             frames += more
-        if parent_gone:
-            raise ParentGoneError
+        text = os.pread(child.files.errors, 1 << 16, 0).decode(errors="replace")
+        notes = child.files.read_notes()
+        child.close()
         if ending is None and exit_code == _BUG_EXIT_CODE:
-            text = os.pread(files.errors, 1 << 16, 0).decode(errors="replace")
             raise RuntimeError(f"the measuring child failed in our own code:\n{text}")
         secs = time.perf_counter() - start
-        partial = Outcome(ChildExit.DONE, tuple(frames), (), secs, fork_secs)
+        partial = Outcome(ChildExit.DONE, tuple(frames), (), secs, child.fork_secs)
         outcome = self._outcome(partial, ending, exit_code)
-        if outcome.ending is ChildExit.SIGNAL:
-            return replace(outcome, notes=files.read_notes())
-        return outcome
+        return replace(outcome, notes=notes) if outcome.ending is ChildExit.SIGNAL else outcome
 
     def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
         """Return `done`, or a copy of it with another `ending` if the child ended differently."""
@@ -321,11 +401,16 @@ def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
     os._exit(_BUG_EXIT_CODE)
 
 
-def _kill_and_reap(pid: int) -> int:
-    """Kill a child and its process group. Return its exit code as `subprocess` defines it."""
+def _kill(pid: int) -> None:
+    """Kill a child that was not reaped, and its process group."""
     for kill in (os.killpg, os.kill):
         # The group does not exist yet if the child was stopped before it created the group.
         with suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
+
+
+def _kill_and_reap(pid: int) -> int:
+    """Kill a child and its process group. Return its exit code as `subprocess` defines it."""
+    _kill(pid)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)

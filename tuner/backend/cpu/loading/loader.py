@@ -82,14 +82,20 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
     """
     import llvmlite.binding as llvm
 
-    if addresses is None:
-        load_openmp()
-        library = ctypes.CDLL(OPENMP_LIBRARY)
-        addresses = {}
-        for name in OPENMP_SYMBOLS:
-            addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    addresses = openmp_addresses() if addresses is None else addresses
     for name in OPENMP_SYMBOLS:
         llvm.add_symbol(name, addresses[name])
+
+
+def openmp_addresses() -> dict[str, int]:
+    """Load libgomp and return the addresses of its functions `OPENMP_SYMBOLS`. Raise
+    MissingLibraryError if it is missing."""
+    load_openmp()
+    library = ctypes.CDLL(OPENMP_LIBRARY)
+    return {
+        name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        for name in OPENMP_SYMBOLS
+    }
 
 
 def wants_openmp(object_bytes: bytes) -> bool:
@@ -99,8 +105,9 @@ def wants_openmp(object_bytes: bytes) -> bool:
     return any(name in wanted for name in OPENMP_SYMBOLS)
 
 
-def refuse_state(object_bytes: bytes) -> None:
-    """Raise LoadError if the object has state that outlives a call or is shared between calls.
+def refuse_state(object_bytes: bytes) -> tuple[str, ...]:
+    """Return the undefined symbols of the object. Raise LoadError if it has state that outlives a
+    call or is shared between calls.
 
     Such state is writable memory of the object, or a call of a function that may have such memory.
     A kernel without state writes only its arguments and its stack. Therefore it is re-entrant, and
@@ -109,15 +116,17 @@ def refuse_state(object_bytes: bytes) -> None:
     kept = writable_memory(object_bytes)
     if kept:
         raise LoadError(f"the object has {kept}: concurrent calls would share it")
+    wanted = undefined_symbols(object_bytes)
     foreign = [
         name
-        for name in undefined_symbols(object_bytes)
+        for name in wanted
         if name not in OPENMP_SYMBOLS
         and name not in _STATELESS
         and not name.startswith(_VECTOR_MATH_PREFIX)
     ]
     if foreign:
         raise LoadError(f"the object needs {', '.join(foreign)}, which no kernel may call")
+    return wanted
 
 
 def empty_engine() -> Any:
@@ -144,8 +153,7 @@ def load_object(object_bytes: bytes, symbol: str, engine: Any = None) -> LoadedK
     """
     import llvmlite.binding as llvm
 
-    wanted = undefined_symbols(object_bytes)
-    refuse_state(object_bytes)
+    wanted = refuse_state(object_bytes)
     if any(name.startswith(_VECTOR_MATH_PREFIX) for name in wanted):
         try:
             llvm.load_library_permanently(_VECTOR_MATH_LIBRARY)

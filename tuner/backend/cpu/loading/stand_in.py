@@ -1,4 +1,5 @@
-"""A replacement of OpenMP (stand-in) that runs the threads of a region one after the other.
+"""A replacement of OpenMP (stand-in) that runs the threads of a region one after the other, and a
+switch between it and OpenMP itself.
 
 A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`). `begin` starts it and
 returns at its first parallel region or at its end. Before `resume`, the caller runs the shares of
@@ -6,14 +7,19 @@ the region. A share is the part of the region that one thread executes. Kernel a
 dedicated stacks, which contain no frames of this program. Their content is known: a kernel that
 reads stack memory before writing it reads the fill. A nested region has one share, as in OpenMP by
 default.
+
+A kernel is loaded once, bound to the functions of the switch. They jump to the stand-in or to
+OpenMP, so that the code that is checked is also the code that is timed.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .byte_changes import CHANGES_IR, ByteChanges, byte_changes
 
 # The size of `ucontext_t` is 968 bytes on x86-64 and 4560 on AArch64. On both, its first fields are
 # `uc_flags`, `uc_link` and `uc_stack` (pointer, flags, size), eight bytes each.
@@ -22,11 +28,27 @@ _WORDS = (
     "function", "arguments", "status", "done", "region", "data", "asked", "frame", "thread",
     "team", "inside",
 )  # fmt: skip
-SYMBOLS = {
-    "GOMP_parallel": "stand_in_parallel",
-    "omp_get_thread_num": "stand_in_thread",
-    "omp_get_num_threads": "stand_in_team",
+_FUNCTIONS = {
+    "GOMP_parallel": ("parallel", "void", ("ptr", "ptr", "i32", "i32")),
+    "omp_get_thread_num": ("thread", "i32", ()),
+    "omp_get_num_threads": ("team", "i32", ()),
 }
+"""For each symbol, the part of names in the module, the type of the result, and those of
+arguments."""
+
+
+def _switch_ir(name: str, result: str, types: tuple[str, ...]) -> str:
+    """Return the IR of the function `switch_NAME`, which jumps to the function at `w_to_NAME`."""
+    arguments = ", ".join(f"{kind} %a{n}" for n, kind in enumerate(types))
+    call = f"musttail call {result} %to({arguments})"
+    end = f"{call}\n  ret void" if result == "void" else f"%r = {call}\n  ret {result} %r"
+    return f"""
+@w_to_{name} = internal global ptr @stand_in_{name}, align 8
+define {result} @switch_{name}({arguments}) {{
+  %to = load ptr, ptr @w_to_{name}
+  {end}
+}}
+"""
 
 
 def stand_in_ir(arguments: int) -> str:
@@ -42,9 +64,12 @@ def stand_in_ir(arguments: int) -> str:
         f"@c_{name} = internal global [{_CONTEXT_BYTES} x i8] zeroinitializer, align 64"
         for name in ("ours", "kernel", "outside", "share")
     )
+    switch = "\n".join(_switch_ir(*parts) for parts in _FUNCTIONS.values())
     return f"""
 {words}
 {contexts}
+{switch}
+{CHANGES_IR}
 declare i32 @getcontext(ptr)
 declare void @makecontext(ptr, ptr, i32, ...)
 declare i32 @swapcontext(ptr, ptr)
@@ -157,11 +182,21 @@ class StandIn:
     """The owner of the code."""
     arguments: int
     addresses: dict[str, int]
-    """The argument for `loader.use_openmp`."""
+    """The functions of the switch by symbol: the argument for `loader.use_openmp`."""
+    changes: ByteChanges
+    """Tells which bytes a share has written."""
+    _own: dict[str, int]
+    """The functions of the stand-in by symbol."""
     _words: dict[str, ctypes.c_int64]
     _begin: Any
     _resume: Any
     _share: Any
+
+    def switch_to(self, addresses: Mapping[str, int] | None = None) -> None:
+        """Make the functions of the switch jump to `addresses`, by symbol, or to the stand-in if it
+        is None. No kernel may run now."""
+        for symbol, address in (self._own if addresses is None else addresses).items():
+            self._words[symbol].value = address
 
     def begin(self, function: int, pointers: Sequence[int], stack: int, size_bytes: int) -> bool:
         """Start `function(*pointers)` on the stack at `stack`. Return whether the call has
@@ -208,11 +243,21 @@ def stand_in(engine: Any, arguments: int) -> StandIn:
         "share": ctypes.CFUNCTYPE(None, i64, i64, void, i64),
     }
     functions = {name: kind(engine.get_function_address(name)) for name, kind in types.items()}
+    places = {name: f"w_{name}" for name in _WORDS}
+    places |= {symbol: f"w_to_{name}" for symbol, (name, _, _) in _FUNCTIONS.items()}
     words = {
-        name: i64.from_address(engine.get_global_value_address(f"w_{name}")) for name in _WORDS
+        name: i64.from_address(engine.get_global_value_address(place))
+        for name, place in places.items()
     }
-    addresses = {name: engine.get_function_address(own) for name, own in SYMBOLS.items()}
+
+    def addresses_of(kind: str) -> dict[str, int]:
+        return {
+            symbol: engine.get_function_address(f"{kind}_{name}")
+            for symbol, (name, _, _) in _FUNCTIONS.items()
+        }
+
     return StandIn(
-        engine, arguments, addresses, words,
+        engine, arguments, addresses_of("switch"), byte_changes(engine),
+        addresses_of("stand_in"), words,
         functions["begin"], functions["resume"], functions["share"],
     )  # fmt: skip

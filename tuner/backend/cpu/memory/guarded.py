@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from tilewright.schedules.workload.tensors import Tensor
 
+from ....arrays import address_of
 from ....process import linux
 
 LINE_BYTES = 64
 GUARD_BYTES = 1 << 30  # address space only; as large as the strides of large tensors
 _CANARY = 0xC5
-_HUGE_FROM_BYTES = 4 << 20  # smaller buffers do not profit from pages of 2 MiB
+_HUGE_FROM_BYTES = 2 << 20  # smaller buffers contain no page of 2 MiB
 
 
 class Flush(StrEnum):
@@ -207,4 +208,4 @@ def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
     comparison."""
     if a.size != b.size:
         return False
-    return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0
+    return int(linux.libc().memcmp(address_of(a), address_of(b), a.size)) == 0
