@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ..algebra.affine import Affine, Var
+from ..algebra.affine import Affine
 from ..algebra.scalar import loads
 from ..errors import ScheduleError
 from ..nest.loop_ir import (
@@ -193,7 +193,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
         if is_read and step > 1 and offset.is_linear_in(axis.var):
             transposed[name] = gcd(transposed.get(name, 0), step)
             continue
-        rest = offset - Affine(((Var(axis.var), 1),), 0)
+        rest = offset.minus_var(axis.var)
         aligned = all(c % axis.extent == 0 for _, c in rest.terms) and (
             rest.const % axis.extent == 0
         )

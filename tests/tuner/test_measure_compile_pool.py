@@ -106,6 +106,7 @@ def test_starting_does_not_wait_for_the_workers() -> None:
 def test_closing_ends_busy_workers() -> None:
     pool = CompilePool(workers=2, compiler=FAKE)
     with pool:
+        compile_all(pool, "right", "right")
         pool.submit(0, {"do": "hang"})
         processes = [psutil.Process(pid) for pid in pool.process_ids]
     assert not any(p.is_running() for p in processes)
@@ -121,11 +122,9 @@ def test_a_bug_of_ours_is_raised_with_its_traceback() -> None:
         compile_all(pool, "bug")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_builds_in_spares_are_in_processes_that_never_compiled(workers: int) -> None:
-    with CompilePool(workers=workers, compiler=FAKE) as pool:
+def test_fresh_builds_are_in_processes_that_never_compiled() -> None:
+    with CompilePool(workers=2, compiler=FAKE) as pool:
         compiled = {o.object_bytes for o in compile_all(pool, "right", "right")}
-        assert len([spare for worker in pool._pool for spare in worker.spares]) == 2
         pids = [o.object_bytes for _ in range(3) for o in pool.fresh({"do": "right"}, builds=2)]
         assert len({*pids, *compiled}) == 6 + len(compiled)
 
@@ -139,7 +138,7 @@ def test_builds_in_spares_are_in_processes_that_never_compiled(workers: int) -> 
         ("hang", MeasureStatus.COMPILE_TIMEOUT, "did not end within 0.5 s"),
     ],
 )
-def test_a_failure_in_a_spare_says_what_happened(
+def test_a_failure_in_a_fresh_build_says_what_happened(
     do: str, status: MeasureStatus, detail: str
 ) -> None:
     with CompilePool(workers=1, compiler=FAKE, deadline_secs=60.0) as pool:
@@ -153,7 +152,7 @@ def test_a_failure_in_a_spare_says_what_happened(
         assert [o.status for o in pool.fresh({"do": "right"}, builds=2)] == [MeasureStatus.OK] * 2
 
 
-def test_a_bug_in_a_spare_is_a_bug() -> None:
+def test_a_bug_in_a_fresh_build_is_a_bug() -> None:
     with (
         CompilePool(workers=1, compiler=FAKE) as pool,
         pytest.raises(RuntimeError, match="failed in our own code"),
@@ -161,12 +160,60 @@ def test_a_bug_in_a_spare_is_a_bug() -> None:
         pool.fresh({"do": "bug"})
 
 
-def test_spares_end_with_their_workers() -> None:
-    pool = CompilePool(workers=1, compiler=FAKE)
+def test_a_compiler_that_cannot_be_imported_is_a_bug() -> None:
+    with (
+        CompilePool(workers=1, compiler="no_such_module:compile") as pool,
+        pytest.raises(RuntimeError, match="No module named 'no_such_module'"),
+    ):
+        compile_all(pool, "right")
+
+
+def test_all_workers_are_forks_of_one_process() -> None:
+    with CompilePool(workers=2, compiler=FAKE) as pool:
+        compile_all(pool, "right", "right")
+        parents = {psutil.Process(pid).ppid() for pid in pool.process_ids}
+    assert len(parents) == 1
+    assert not psutil.pid_exists(parents.pop())
+
+
+def test_killed_builds_are_typed_and_the_pool_goes_on() -> None:
+    with CompilePool(workers=1, compiler=FAKE) as pool:
+        compile_all(pool, "right")
+        pool.submit(0, {"do": "hang"})
+        pool.kill()
+        (killed,) = pool.poll(None)
+        assert killed.status == MeasureStatus.COMPILE_CRASH
+        (built,) = compile_all(pool, "right")
+        assert built.status == MeasureStatus.OK
+
+
+def test_a_dropped_candidate_is_not_built() -> None:
+    with CompilePool(workers=2, compiler=FAKE) as pool:
+        compile_all(pool, "right", "right")
+        pool.submit(0, {"do": "hang"})
+        pool.drop()
+        assert pool.pending == 0
+        pool.start()
+        assert compile_all(pool, "right")[0].status == MeasureStatus.OK
+
+
+def test_workers_end_with_the_process_that_forks_them() -> None:
+    with CompilePool(workers=2, compiler=FAKE) as pool:
+        compile_all(pool, "right", "right")
+        workers = [psutil.Process(pid) for pid in pool.process_ids]
+        parent = workers[0].parent()
+        assert parent is not None
+    _, alive = psutil.wait_procs([parent, *workers], timeout=20)
+    assert not alive
+
+
+def test_a_pool_that_closes_while_it_starts_leaves_no_process() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    pool = CompilePool(workers=2, compiler=FAKE)
     pool.start()
-    compile_all(pool, "right")
-    group = psutil.Process(pool.process_ids[0]).children()
-    assert len(group) == 2
+    pool.submit(0, {"do": "hang"})
+    started = set(psutil.Process().children(recursive=True)) - before
+    pool.drop()  # the worker is not forked yet
     pool.close()
-    _, alive = psutil.wait_procs(group, timeout=20)
+    _, alive = psutil.wait_procs(started, timeout=20)
     assert not alive

@@ -7,9 +7,8 @@ arbitrary elements (a gather).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from tilewright.schedules.algebra.affine import Affine, Var, interval
+from tilewright.schedules.algebra.affine import Affine, interval
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -36,7 +35,7 @@ class ArrayLoads(Addresses):
     ) -> Val:
         """Load one element per lane of `axis`."""
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
-        base = offset - Affine(((Var(axis.var), 1),), 0)
+        base = offset.minus_var(axis.var)
         if base.mentions(axis.var):
             linear = offset.is_linear_in(axis.var)
             spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
@@ -144,7 +143,7 @@ class ArrayLoads(Addresses):
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
         never = frozenset(n for n, x in enumerate(lanes) if x is None or x in mask.never)
-        return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
+        return Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes, never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
         """Load `mask.lanes` contiguous elements. If the masked loads of the target are narrower,

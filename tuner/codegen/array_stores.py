@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from math import gcd
 
-from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.algebra.affine import Affine
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -36,7 +36,7 @@ class ArrayStores(Addresses):
         """Store one element per lane of `axis`. The stores are non-temporal if `streamed` and if
         the address is aligned."""
         dtype, lanes = value.dtype, axis.lanes
-        base = offset - Affine(((Var(axis.var), 1),), 0)
+        base = offset.minus_var(axis.var)
         if not base.mentions(axis.var):
             pointer = self.pointer(place, base)
             align = aligned_to(place, base, lanes)
@@ -97,7 +97,7 @@ class ArrayStores(Addresses):
         only a part is stored non-temporally costs more.
         """
         size = place.buffer.dtype.bytes
-        rest = offset - Affine(((Var(axis.var), 1),), 0)
+        rest = offset.minus_var(axis.var)
         step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
         whole = size * axis.lanes
         return step % whole == 0 and whole in self.module.instructions.streams

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.schedules.algebra.affine import (
     Affine,
@@ -27,8 +28,7 @@ from .text import FunctionText
 from .values import Val, lane_numbers, literal
 
 
-@dataclass(frozen=True, slots=True)
-class VectorAxis:
+class VectorAxis(NamedTuple):
     """The loop whose iterations are vector lanes."""
 
     var: str
@@ -114,7 +114,10 @@ class Indices:
 
     def level_of(self, index: Affine) -> int:
         """Return the outermost level at which `index` can be computed."""
-        return max((self._atom_level(atom) for atom, _ in index.terms), default=0)
+        level = 0
+        for atom, _ in index.terms:
+            level = max(level, self._atom_level(atom))
+        return level
 
     def scalar(self, index: Affine) -> Val:
         """Return the value of a resolved index as an i64."""
@@ -168,37 +171,30 @@ class Indices:
     def address(self, base: str, element_type: str, offset: Affine) -> str:
         """Return a pointer to element `offset` of the array at `base`. `offset` is a resolved
         index."""
-        moving = Affine(offset.terms, 0)
-        pointer = self._pointer(base, element_type, moving)
-        if not offset.const:
-            return pointer
-        level = self.level_of(moving)
+        if not offset.terms and not offset.const:
+            return base
+        level = self.level_of(offset)
         memo = self.text.levels[level].memo
         key = (base, element_type, offset)  # private arrays of two types may share memory
-        if key not in memo:
-            name = self.text.assign(
-                f"getelementptr {element_type}, ptr {pointer}, i64 {offset.const}", "p", level
-            )
-            memo[key] = Val(name, DType.I64)
-        return memo[key].name
+        found = memo.get(key)
+        if found is None:
+            name = self._new_address(base, element_type, offset, level)
+            found = memo[key] = Val(name, DType.I64)
+        return found.name
 
-    def _pointer(self, base: str, element_type: str, moving: Affine) -> str:
-        if not moving.terms:
-            return base
-        level = self.level_of(moving)
-        memo = self.text.levels[level].memo
-        key = (base, element_type, moving)
-        if key in memo:
-            return memo[key].name
-        inner = tuple((a, c) for a, c in moving.terms if self._atom_level(a) == level)
-        outer = Affine(tuple((a, c) for a, c in moving.terms if (a, c) not in inner), 0)
-        start = self._pointer(base, element_type, outer)
+    def _new_address(self, base: str, element_type: str, offset: Affine, level: int) -> str:
+        """Write the address of element `offset`, from the address of its terms of outer levels."""
+        if offset.const:
+            start = self.address(base, element_type, Affine(offset.terms, 0))
+            text = f"getelementptr {element_type}, ptr {start}, i64 {offset.const}"
+            return self.text.assign(text, "p", level)
+        inner = tuple((a, c) for a, c in offset.terms if self._atom_level(a) == level)
+        outer = Affine(tuple((a, c) for a, c in offset.terms if (a, c) not in inner), 0)
+        start = self.address(base, element_type, outer)
         step = self.scalar(Affine(inner, 0))
-        name = self.text.assign(
+        return self.text.assign(
             f"getelementptr {element_type}, ptr {start}, i64 {step.name}", "p", level
         )
-        memo[key] = Val(name, DType.I64)
-        return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
         """Return the value of a resolved condition. It is a bool if the condition is constant, an

@@ -47,9 +47,10 @@ class LeafWriter:
 
     def leaf(self, leaf: StoreElement | Update) -> None:
         """Write one store or update under its guards."""
-        divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
-        reads = frozenset(load.tensor for load in loads(leaf.value))
-        self.text.begin_statement(reads if divisible else None)
+        if self.text.in_sequence:
+            divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
+            reads = frozenset(load.tensor for load in loads(leaf.value)) if divisible else None
+            self.text.begin_statement(reads)
         self._where_guards_hold(leaf, lambda mask: self._write(leaf, mask))
 
     def _where_guards_hold(
@@ -73,12 +74,16 @@ class LeafWriter:
                     scalar_guard = (
                         known if scalar_guard is None else self.scalars.both(scalar_guard, known)
                     )
+        if scalar_guard is None:
+            write(mask)
+            return
         with self.text.only_where(scalar_guard, frozenset({leaf.buffer})):
             write(mask)
 
     def instruction(self, call: InstructionCall) -> None:
         """Write the instruction that replaces a loop, under the guards of the loop's leaf."""
-        self.text.begin_statement(None)
+        if self.text.in_sequence:
+            self.text.begin_statement(None)
         self._where_guards_hold(call.leaf, lambda _: self._call(call))
 
     def _call(self, call: InstructionCall) -> None:
@@ -148,7 +153,6 @@ class LeafWriter:
     ) -> Val:
         """Return the element before the update, or the identity if this is its first update."""
         dtype = leaf.value.dtype
-        identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
         for cond in leaf.first or ():
             known = self.indices.cond(type(cond)(self.indices.resolve(cond.index)), axis)
@@ -159,9 +163,12 @@ class LeafWriter:
                 first = known if first is None else self.scalars.both(first, known)
         else:
             if leaf.first is not None and first is None:
-                return identity
+                return literal(leaf.reducer.identity(dtype), dtype)
         old = self.memory.load(leaf.buffer, index, dtype, axis, mask)
-        return old if first is None else self.scalars.select(first, identity, old)
+        if first is None:
+            return old
+        identity = literal(leaf.reducer.identity(dtype), dtype)
+        return self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
         """Return the value that the leaf stores. `old` loads the element. It is called after the

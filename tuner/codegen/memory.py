@@ -31,9 +31,10 @@ class BufferAddresses:
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
         """Return the element number of `index` in the current unrolled copy."""
         key = (buffer.name, id(index))
-        if key not in self._flat:
-            self._flat[key] = (index, buffer.flat_offset(index))
-        return self.indices.resolve(self._flat[key][1])
+        flat = self._flat.get(key)
+        if flat is None:
+            flat = self._flat[key] = (index, buffer.flat_offset(index))
+        return self.indices.resolve(flat[1])
 
     def load(
         self,
@@ -51,14 +52,16 @@ class BufferAddresses:
             axis = None
         loaded = self.text.levels[-1].loaded_from(tensor)
         key = (offset, axis, where.name if where else None)
-        if key not in loaded:
+        found = loaded.get(key)
+        if found is None:
             if isinstance(place, Registers):
-                loaded[key] = self._registers.load(place, offset, axis)
+                found = self._registers.load(place, offset, axis)
             elif axis is None:
-                loaded[key] = self._loads.one(place, offset, dtype, where)
+                found = self._loads.one(place, offset, dtype, where)
             else:
-                loaded[key] = self._loads.lanes(place, offset, dtype, axis, where)
-        return loaded[key]
+                found = self._loads.lanes(place, offset, dtype, axis, where)
+            loaded[key] = found
+        return found
 
     def load_side_by_side(self, tensor: str, index: tuple[Affine, ...], count: int) -> Val:
         """Load `count` contiguous elements of an array, beginning at `index`."""
@@ -117,7 +120,7 @@ class BufferAddresses:
         if isinstance(place, Registers) or reach.lo < 0 or reach.hi >= place.buffer.elements:
             return depth
         if axis is not None and offset.mentions(axis.var):
-            offset = offset - Affine(((Var(axis.var), 1),), 0)
+            offset = offset.minus_var(axis.var)
             if offset.mentions(axis.var):
                 return depth
         lowest = self.indices.level_of(offset)
@@ -138,8 +141,9 @@ class BufferAddresses:
         """Forget the registers of values that were loaded from `tensor`."""
         for level in self.text.levels:
             level.loaded.pop(tensor, None)
-            for block in [k for k in level.transposed if k[0] == tensor]:
-                del level.transposed[block]
+            if level.transposed:
+                for block in [k for k in level.transposed if k[0] == tensor]:
+                    del level.transposed[block]
 
     def forget_all(self) -> None:
         for level in self.text.levels:

@@ -180,6 +180,9 @@ class NestWriter:
                 return
             if isinstance(known, Val):
                 condition = known if condition is None else self.scalars.both(condition, known)
+        if condition is None:
+            self._iterations(loop)
+            return
         with self.text.only_where(condition, written(loop.body)):
             self._iterations(loop)
 
@@ -190,12 +193,12 @@ class NestWriter:
                 self._shifted(loop, shift)
                 return
         match loop.kind:
+            case LoopKind.UNROLLED if self.text.in_sequence:
+                self._copies(loop)
             case LoopKind.UNROLLED:
                 registers = self.module.target.vector_registers
                 with self.text.sequence(written(loop.body), registers):
-                    for i in range(loop.extent):
-                        self.indices.fix(loop.var, i)
-                        self.statements(loop.body)
+                    self._copies(loop)
             case LoopKind.VECTORIZED if loop.extent == 1:
                 self.indices.fix(loop.var, 0)
                 self.statements(loop.body)
@@ -213,6 +216,12 @@ class NestWriter:
                 self.leaves.instruction(call)
             case _:
                 assert_never(loop.kind)
+
+    def _copies(self, loop: For) -> None:
+        """Write the body of an unrolled loop once for each iteration."""
+        for i in range(loop.extent):
+            self.indices.fix(loop.var, i)
+            self.statements(loop.body)
 
     def _trips(self, loop: For) -> Val:
         """Return the trip count of a serial loop: its extent, or less if its bounds limit it."""

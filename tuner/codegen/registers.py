@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.algebra.affine import Affine
 from tilewright.schedules.nest.loop_ir import Buffer
 
 from .indices import VectorAxis
@@ -38,7 +38,7 @@ class RegisterAccess:
             step = offset.coefficient(axis.var)
             if step > 1:
                 return self._load_transposed(place, offset.const, step // lanes, axis.lanes)
-            start = (offset - Affine(((Var(axis.var), 1),), 0)).const
+            start = offset.minus_var(axis.var).const
             slot = self._slot(place, start // lanes)
             name = self.text.assign(f"load {type_text(dtype, lanes)}, ptr {slot}, align 64", "r")
             return Val(name, dtype, lanes)
@@ -82,7 +82,7 @@ class RegisterAccess:
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:
-            start = (offset - Affine(((Var(axis.var), 1),), 0)).const
+            start = offset.minus_var(axis.var).const
             slot = self._slot(place, start // lanes)
             if where is not None:
                 old = self.text.assign(f"load {vector}, ptr {slot}, align 64", "r")

@@ -72,7 +72,7 @@ class FunctionText:
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
         """Write `%new = expression`, and return the new name."""
         name = self.new(hint)
-        self.add(f"  {name} = {expression}", level)
+        (self.here if level is None else self.at(level)).append(f"  {name} = {expression}")
         return name
 
     def start_block(self, label: str) -> None:
@@ -116,9 +116,7 @@ class FunctionText:
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
         """In this context, statements form a sequence. The first part of a statement may move
         before earlier statements. `writes` has all buffers that the statements write."""
-        if self._sequence() is not None:  # inside another sequence
-            yield
-            return
+        assert not self.in_sequence
         here, outer = self.here, self.statements
         self.statements = Statements(self.depth, writes)
         self.here = self.statements.pieces[-1].lines
@@ -126,15 +124,20 @@ class FunctionText:
         here.extend(in_order(self.statements.pieces, registers))
         self.here, self.statements = here, outer
 
+    @property
+    def in_sequence(self) -> bool:
+        """Whether the statements at this position form a sequence."""
+        return self._sequence() is not None
+
     def begin_statement(self, reads: frozenset[str] | None) -> None:
-        """Begin the next statement of the current sequence. Outside a sequence, do nothing.
+        """Begin the next statement of the current sequence.
 
         `reads` are the buffers that the statement reads before it writes, or None if the statement
         must not be cut in two parts.
         """
         sequence = self._sequence()
-        if sequence is not None:
-            self.here = sequence.begin(reads)
+        assert sequence is not None
+        self.here = sequence.begin(reads)
 
     @property
     def is_divisible(self) -> bool:
@@ -158,12 +161,9 @@ class FunctionText:
         return "\n".join(["entry:", *flat(self.allocas), *flat(self.lines)])
 
     @contextmanager
-    def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """Code that is written in this context runs only if `condition` holds. None means that it
-        always runs. `writes` has the buffers that the code writes."""
-        if condition is None:
-            yield
-            return
+    def only_where(self, condition: Val, writes: frozenset[str]) -> Iterator[None]:
+        """Code that is written in this context runs only if `condition` holds. `writes` has the
+        buffers that the code writes."""
         then, done = self.label("then"), self.label("done")
         self.open_level(writes)
         self.add(f"  br i1 {condition.name}, label %{then}, label %{done}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,12 @@ def suffix(dtype: DType, lanes: int) -> str:
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
-@dataclass(frozen=True, slots=True)
-class Val:
-    """An LLVM value: a register name or a literal, with its type."""
+class Val(NamedTuple):
+    """An LLVM value: a register name or a literal, with its type.
+
+    Thousands of values are made for each candidate. A tuple is made in a third of the time of a
+    frozen dataclass.
+    """
 
     name: str
     dtype: DType

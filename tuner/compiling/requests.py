@@ -6,6 +6,8 @@ the helper imports this module, and LLVM with it.
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Any
 
 from tilewright.schedules.target import Target
@@ -29,9 +31,14 @@ def compile_document(document: dict[str, Any]) -> CompiledKernel:
     """Return the kernel of `workload`, `trace` and `target`. Raise ScheduleError if the trace is
     not legal."""
     target = Target.from_json(document["target"])
-    return backend_for(target).generate(
-        Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
-    )
+    workload = _workload(json.dumps(document["workload"]))
+    return backend_for(target).generate(workload, Trace.from_json(document["trace"]), target)
+
+
+@lru_cache(maxsize=8)
+def _workload(text: str) -> Workload:
+    """Return the workload of a JSON text. All candidates of a run have the same."""
+    return Workload.from_json(json.loads(text))
 
 
 def compile_text(document: dict[str, Any]) -> Frame:

@@ -1,6 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each preceded by its length.
 
-All processes of a tuning run communicate by frames, without sockets. Pickle is used only for the
+All processes of a tuning run communicate by frames over pipes. Only the orders to fork a compile
+worker, which pass descriptors, need a socket (`compiling.fork_server`). Pickle is used only for the
 cases that a fork of the runner builds (`case_builder`).
 """
 

@@ -47,9 +47,8 @@ def predicted_secs(processes: Processes, result: MeasureResult) -> float:
     in new processes, and the check."""
     runner = processes.runner
     most_secs = float(runner.document.get("check_secs", timeouts.REFERENCE_SECS))
-    builds_secs = processes.pool.start_secs + result.compile_secs
     check_secs = full_check_secs(result, processes.limits.target, runner.opening, most_secs)
-    return builds_secs + check_secs
+    return result.compile_secs + check_secs
 
 
 def _submit(processes: Processes, built: Compiled, request: MeasureRequest) -> None:
