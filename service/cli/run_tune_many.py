@@ -37,7 +37,7 @@ from tilewright.tuner.process.control import Activity, Control
 from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
-    from tilewright.service.jobs.tuning import TuneOptions
+    from tilewright.service.jobs.options import TuneOptions
 
 # Start-up: a command loads what it needs when it runs.
 

@@ -54,7 +54,7 @@ def add_commands(app: typer.Typer) -> None:
         --seconds limits them together.
         """
         from tilewright.service.cli.run_tune import tune_with_progress
-        from tilewright.service.jobs.tuning import TuneOptions
+        from tilewright.service.jobs.options import TuneOptions
         from tilewright.tuner.session.report import Budget
 
         options = TuneOptions(
