@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import typer
-
 from tilewright.service import database, timeouts
 from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
-from tilewright.service.cli.options import Common, MachineOptions
-from tilewright.service.cli.output import Output
+from tilewright.service.cli.option_groups import Common, MachineOptions
+from tilewright.service.cli.output import Exit, Output
 from tilewright.service.cli.progress import trial_reporter
 from tilewright.service.cli.render import tune_summary
 from tilewright.service.errors import ExitCode
@@ -80,12 +78,12 @@ def tune_with_progress(
         sys.stderr.write(f"tilewright: {document['warning']}\n")
     if stop.is_set():
         sys.stderr.write(INTERRUPTED.format(again=again))
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
             why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
-        raise typer.Exit(ExitCode.FAILED)
+        raise Exit(ExitCode.FAILED)
 
 
 def check_options(machine: MachineOptions, common: Common) -> Target | None:
@@ -232,4 +230,4 @@ def interruptible(output: Output, again: str) -> Iterator[None]:
                            "pointer": "", "advice": "run the same command again",
                            "exit_code": int(ExitCode.INTERRUPTED)}}
             )  # fmt: skip
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise Exit(ExitCode.INTERRUPTED) from None
