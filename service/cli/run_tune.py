@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.service import database, timeouts
 from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.cli.option_groups import Common, MachineOptions
 from tilewright.service.cli.output import Exit, Output
 from tilewright.service.cli.progress import trial_reporter
-from tilewright.service.cli.render import tune_summary
 from tilewright.service.errors import ExitCode
 from tilewright.service.jobs.options import REAL, TuneOptions
 from tilewright.service.resolve import targets, workloads
@@ -27,6 +26,8 @@ from tilewright.tuner.process.control import Activity, Control, MeasurementAbort
 from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
     from tilewright.tuner.compiling.pool import CompilePool
@@ -73,7 +74,7 @@ def tune_with_progress(
             if not targets.is_mocked(machine.measurer):
                 start_training(store, target.key)
     mocked = targets.is_mocked(machine.measurer)
-    output.result(document, tune_summary(document, again=again, mocked=mocked))
+    output.result(document, lambda: _summary(document, again=again, mocked=mocked))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")
     if stop.is_set():
@@ -84,6 +85,12 @@ def tune_with_progress(
             why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise Exit(ExitCode.FAILED)
+
+
+def _summary(document: dict[str, Any], *, again: str, mocked: bool) -> RenderableType:
+    from tilewright.service.cli.render import tune_summary  # Start-up: it loads rich
+
+    return tune_summary(document, again=again, mocked=mocked)
 
 
 def check_options(machine: MachineOptions, common: Common) -> Target | None:
