@@ -42,9 +42,9 @@ from tests.support.fleet.simulated import SPACE, TARGET, candidates  # noqa: E40
 from tilewright.db import open_store  # noqa: E402
 from tilewright.db.values.job_states import JobState  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402
+from tilewright.service.jobs.options import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.request import JobRequest  # noqa: E402
 from tilewright.service.jobs.run import JobContext  # noqa: E402
-from tilewright.service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.worker import Worker  # noqa: E402
 from tilewright.tuner.many.entries import ManyEntry  # noqa: E402
 from tilewright.tuner.measure.fleet.machines import fleet_status  # noqa: E402

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
@@ -15,6 +16,11 @@ from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
 from .session.memory_sink import MemorySink
 from .session.report import Budget, PreviousTrial, RecordSink, TrialEvent, TuneReport
+
+if TYPE_CHECKING:
+    from tilewright.schedules.trace import Trace
+
+    from .compiling.pool import CompilePool
 
 
 def tune(
@@ -31,6 +37,8 @@ def tune(
     fresh: bool = False,
     control: Control | None = None,
     previous_trials: Sequence[PreviousTrial] = (),
+    pool: CompilePool | None = None,
+    beside_check: Callable[[Trace], None] | None = None,
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target`: "native" (default) or a file's
     name.
@@ -44,6 +52,9 @@ def tune(
     returns the best candidate that was fully checked before. Raise OutOfTime if the time budget,
     which starts with `control`, ends before there is a space to search. `previous_trials` are the
     trials of an earlier process of this run, from its events; the run resumes after them.
+
+    `pool` has compile workers for the measurer "local", which the caller ends. `beside_check` is
+    called with the fastest schedule when its full check has been timed and still runs.
     """
     # Start-up: importing `tune` must load little, for commands that only check their arguments.
     from tilewright.schedules.sketches import space_for
@@ -61,6 +72,10 @@ def tune(
     machine = ThisMachine(prober=prober) if measurer == "local" else None
     should_stop = should_stop or _never
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
+    if pool is not None and measurer == "local":
+        from .measure.local import LocalMeasurer
+
+        factory = partial(LocalMeasurer, pool=pool)
     if target is None or isinstance(target, str):
         named = measurer if isinstance(measurer, str) else ""
         target = measured_target(named, target or "native", control=control)
@@ -83,6 +98,7 @@ def tune(
                 should_stop=should_stop,
                 control=control,
                 previous_trials=previous_trials,
+                beside_check=beside_check or _ignore,
             ),
         )
 

@@ -31,6 +31,7 @@ def tuned(
     """The document of `tune --json`, with `compile_secs`: the compile times of the trials."""
     from tilewright.service import database
     from tilewright.service.jobs import tuning
+    from tilewright.service.jobs.options import TuneOptions
     from tilewright.tuner.session.report import Budget
 
     compile_secs: list[float] = []
@@ -41,7 +42,7 @@ def tuned(
             compile_secs.append(secs)
 
     with database.session(f"sqlite:///{database_file}") as store:
-        options = tuning.TuneOptions(Budget(trials), seed=seed)
+        options = TuneOptions(Budget(trials), seed=seed)
         report = tuning.tune_into(store, workload, target, options, on_event).to_json()
     times: dict[str, float] | None = None
     if compile_secs:

@@ -126,12 +126,18 @@ def emitted(
     DeadlineError, CompileError or TargetError."""
     from tilewright.tuner.compiling.deadline_compile import build_by_deadline
     from tilewright.tuner.emit.emitted import emit_kernel
-    from tilewright.tuner.emit.header import c_header
 
     kernel = emit_kernel(workload, variants, symbol, build or build_by_deadline)
-    return kernel, [
-        BuiltFile("object", f"{symbol}.o", kernel.object_bytes),
-        BuiltFile("header", f"{symbol}.h", c_header(workload, kernel).encode()),
+    return kernel, kernel_files(workload, kernel)
+
+
+def kernel_files(workload: Workload, kernel: EmittedKernel) -> list[BuiltFile]:
+    """Return the object and its header."""
+    from tilewright.tuner.emit.header import c_header
+
+    return [
+        BuiltFile("object", f"{kernel.symbol}.o", kernel.object_bytes),
+        BuiltFile("header", f"{kernel.symbol}.h", c_header(workload, kernel).encode()),
     ]
 
 

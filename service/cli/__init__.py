@@ -21,7 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for good
     words = sys.argv[1:] if arguments is None else list(arguments)
     gc.set_threshold(GC_THRESHOLD)
-    sys.exit(run(words))
+    try:
+        sys.exit(run(words))
+    finally:
+        # At its end, Python searches all objects for garbage several times: a third of a second
+        # after `tune`. Frozen objects are left to the end of the process.
+        gc.freeze()
 
 
 __all__ = ["main", "run"]

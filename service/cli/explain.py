@@ -13,7 +13,8 @@ from tilewright.service import database
 from tilewright.service.answers import stored
 from tilewright.service.answers.grades import Answer
 from tilewright.service.cli.options import Common, MachineOptions
-from tilewright.service.cli.shared_options import LeastGrade, SecondsOption
+from tilewright.service.cli.search_options import SecondsOption
+from tilewright.service.cli.shared_options import LeastGrade
 from tilewright.service.errors import VerificationFailed
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads

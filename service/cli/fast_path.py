@@ -20,7 +20,10 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tilewright.service.argument_specs import Argument, Option
 
-FAST_COMMANDS: Mapping[str, str] = {"best": "tilewright.service.cli.best"}
+FAST_COMMANDS: Mapping[str, str] = {
+    "best": "tilewright.service.cli.best",
+    "tune": "tilewright.service.cli.tune",
+}
 """The module with the function of each fast command."""
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)

@@ -13,7 +13,7 @@ from tilewright.service.cli.many_list import ManyOption, MoreWorkloads
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import many_payload, target_payload, workload_payload
-from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
+from tilewright.service.cli.search_options import SecondsOption, StrategyOption
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked

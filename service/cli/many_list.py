@@ -7,27 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from tilewright.service.argument_specs import Argument, Option
 from tilewright.service.errors import UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling, read_json
 
 MoreWorkloads = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="WORKLOAD",
         help="More workloads, tuned under the same budget.",
-        show_default=False,
+        shows_default=False,
     ),
 ]
 
 ManyOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--many",
         metavar="FILE",
         help="Instead of WORKLOAD: a JSON list of workloads with weights and names.",
-        show_default=False,
+        shows_default=False,
     ),
 ]
 

@@ -12,13 +12,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.cli.facts import Rows, plain
-from tilewright.service.errors import CannotWrite
+from tilewright.service.errors import CannotWrite, ExitCode
 from tilewright.service.problems import ProblemDetails
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PIPE_COLUMNS = 120
+
+
+class Exit(Exception):  # noqa: N818  # no error: the command has printed everything
+    """Ends a command with this exit code."""
+
+    def __init__(self, code: ExitCode) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.service import timeouts
 from tilewright.service.cli.output import Output
-from tilewright.service.cli.render import best_text, trial_line
 from tilewright.service.units import clock
 from tilewright.tuner.process.control import STARTING, Activity
 
@@ -114,6 +113,8 @@ class LineReporter:
                 or self.now() - self._last_line_at >= timeouts.PROGRESS_LINE_SECS
             ):
                 self._last_line_at = self.now()
+                from tilewright.service.cli.render import trial_line  # Start-up: it loads rich
+
                 self.write(trial_line(event, self.flops))
 
     def say(self, line: str) -> None:
@@ -186,6 +187,8 @@ class _Bar:
     reused: int = 0
 
     def on_event(self, event: dict[str, Any]) -> None:
+        from tilewright.service.cli.render import best_text  # Start-up: it loads rich
+
         self.reused += event["reused"]
         self.failed += event["result"]["status"] != "ok"
         eta = event["eta_secs"]

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.cli.fast_path import run_quickly
-from tilewright.service.cli.output import drop_stdout, print_problem
+from tilewright.service.cli.output import Exit, drop_stdout, print_problem
 from tilewright.service.errors import ExitCode, MissingExtra, ServiceError
 from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resource_exhaustion import exhausted_resource
@@ -41,6 +41,8 @@ def run(arguments: Sequence[str]) -> int:
         return int(import_module("tilewright.service.cli.typer_app").run_tree(arguments))
     except TilewrightError as error:
         return _report(problem_of(exhausted_resource(error) or error), as_json=as_json)
+    except Exit as end:
+        return end.code
     except BrokenPipeError:
         drop_stdout()
         return ExitCode.DONE

@@ -10,17 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tilewright.service import database, timeouts
 from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
-from tilewright.service.cli.options import Common, MachineOptions
-from tilewright.service.cli.output import Output
+from tilewright.service.cli.option_groups import Common, MachineOptions
+from tilewright.service.cli.output import Exit, Output
 from tilewright.service.cli.progress import trial_reporter
-from tilewright.service.cli.render import tune_summary
 from tilewright.service.errors import ExitCode
+from tilewright.service.jobs.options import REAL, TuneOptions
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.training import start_training
@@ -28,8 +26,11 @@ from tilewright.tuner.process.control import Activity, Control, MeasurementAbort
 from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
-    from tilewright.service.jobs.tuning import TuneOptions
+    from tilewright.tuner.compiling.pool import CompilePool
 
 # Start-up: a command loads what it needs when it runs.
 
@@ -43,18 +44,19 @@ def tune_with_progress(
     stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second one exits
     immediately.
     """
-    from tilewright.service.jobs import tuning
-    from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
-
     output = common.output()
-    check_options(machine, common)
+    described = check_options(machine, common)
     workload = workloads.read_workload(spelling)
-    parse_measurer(options.measurer)  # report an invalid measurer first
     again = command_arguments(spelling, machine, common)
     with (
         interruptible(output, again),
         trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as reporter,
+        compile_workers(machine.measurer, described) as pool,
     ):
+        from tilewright.service.answers.publish import BuildAhead
+        from tilewright.service.jobs import tuning
+        from tilewright.tuner.measure.measurer_spec import measured_target
+
         started = time.monotonic() - process_age_secs()
         control = Control(print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
@@ -62,36 +64,56 @@ def tune_with_progress(
             control.doing(PROBING)
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             _describe(workload, output)
-            report = tuning.tune_into(
-                store, workload, target, options, reporter.on_event, stop.is_set,
-                control=control,
-            )  # fmt: skip
-            control.doing(Activity("publishing", "building the files of the best"))
-            document = tuning.whole_document(store, workload, target, report, control)
+            with BuildAhead(workload, target) as publish:
+                report = tuning.tune_into(
+                    store, workload, target, options, reporter.on_event, stop.is_set,
+                    control=control, pool=pool, beside_check=publish.begin,
+                )  # fmt: skip
+                control.doing(Activity("publishing", "building the files of the best"))
+                document = tuning.whole_document(store, workload, target, report, control, publish)
             if not targets.is_mocked(machine.measurer):
                 start_training(store, target.key)
     mocked = targets.is_mocked(machine.measurer)
-    output.result(document, tune_summary(document, again=again, mocked=mocked))
+    output.result(document, lambda: _summary(document, again=again, mocked=mocked))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")
     if stop.is_set():
         sys.stderr.write(INTERRUPTED.format(again=again))
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
             why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
-        raise typer.Exit(ExitCode.FAILED)
+        raise Exit(ExitCode.FAILED)
 
 
-def check_options(machine: MachineOptions, common: Common) -> None:
-    """Raise the errors of usage, which are reported before the machine is probed."""
-    from tilewright.service.jobs.tuning import FLEET
+def _summary(document: dict[str, Any], *, again: str, mocked: bool) -> RenderableType:
+    from tilewright.service.cli.render import tune_summary  # Start-up: it loads rich
 
+    return tune_summary(document, again=again, mocked=mocked)
+
+
+def check_options(machine: MachineOptions, common: Common) -> Target | None:
+    """Return the target without probes, or None if a fleet measures. Raise the errors of usage,
+    which are reported before the machine is probed."""
     database.database_url(common.db)
     targets.check_measurer(machine.measurer)
-    if not machine.measurer.startswith(FLEET):
-        targets.read_target(machine.target, machine.threads, probe=False)
+    if targets.fleet_of(machine.measurer):
+        return None
+    return targets.read_target(machine.target, machine.threads, probe=False)
+
+
+@contextmanager
+def compile_workers(measurer: str, target: Target | None) -> Iterator[CompilePool | None]:
+    """Yield the compile workers of the local measurer, which start while this process loads its
+    modules; None for other measurers."""
+    if measurer != REAL or target is None:
+        yield None
+        return
+    from tilewright.tuner.measure.compile_workers import compile_pool
+
+    with compile_pool(target.threads) as pool:
+        yield pool
 
 
 def _describe(workload: Workload, output: Output) -> None:
@@ -215,4 +237,4 @@ def interruptible(output: Output, again: str) -> Iterator[None]:
                            "pointer": "", "advice": "run the same command again",
                            "exit_code": int(ExitCode.INTERRUPTED)}}
             )  # fmt: skip
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise Exit(ExitCode.INTERRUPTED) from None

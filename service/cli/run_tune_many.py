@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service import database
 from tilewright.service.cli.many_list import spelled_list
 from tilewright.service.cli.many_progress import Tasks, many_reporter
-from tilewright.service.cli.options import Common, MachineOptions
+from tilewright.service.cli.option_groups import Common, MachineOptions
+from tilewright.service.cli.output import Exit
 from tilewright.service.cli.render import many_summary
 from tilewright.service.cli.run_tune import (
     INTERRUPTED,
@@ -37,7 +36,7 @@ from tilewright.tuner.process.control import Activity, Control
 from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
-    from tilewright.service.jobs.tuning import TuneOptions
+    from tilewright.service.jobs.options import TuneOptions
 
 # Start-up: a command loads what it needs when it runs.
 
@@ -114,6 +113,6 @@ def tune_many_with_progress(
             output.remark(f"tilewright: {task['name']}: {task['error']['message']}")
     if stop.is_set():
         sys.stderr.write(INTERRUPTED.format(again=again))
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise Exit(ExitCode.INTERRUPTED)
     if not report.complete:
-        raise typer.Exit(ExitCode.FAILED)
+        raise Exit(ExitCode.FAILED)

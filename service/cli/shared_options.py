@@ -8,7 +8,6 @@ import typer
 
 from tilewright.service.errors import UsageProblem
 from tilewright.service.grade import Grade
-from tilewright.tuner.search.strategies import Strategy
 
 from .options import MACHINE_PANEL
 
@@ -40,10 +39,3 @@ def split_names(cpus: str) -> list[str]:
     if not names:
         raise UsageProblem("--cpu needs names such as x86-64-v3,x86-64-v4,native")
     return list(dict.fromkeys(names))
-
-
-SecondsOption = Annotated[
-    float | None,
-    typer.Option("--seconds", metavar="S", min=0.0, help="Limit on the wall time of the run."),
-]
-StrategyOption = Annotated[Strategy, typer.Option("--strategy", help="The search strategy.")]

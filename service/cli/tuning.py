@@ -11,66 +11,18 @@ from tilewright.service.answers import stored
 from tilewright.service.cli import bench as benchmark
 from tilewright.service.cli import best as best_command
 from tilewright.service.cli import explain as explain_command
-from tilewright.service.cli.many_list import ManyOption, MoreWorkloads
+from tilewright.service.cli import tune as tune_command
 from tilewright.service.cli.options import Common, MachineOptions, command
-from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
-from tilewright.tuner.search.strategies import Strategy
 
 # Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
-    @command(app, "tune")
-    def tune(
-        spelling: WorkloadSpelling,
-        *,
-        more: MoreWorkloads = None,
-        many: ManyOption = None,
-        trials: Annotated[
-            int,
-            typer.Option(
-                "--trials",
-                metavar="N",
-                min=1,
-                help="Candidates per workload, including those of earlier runs.",
-            ),
-        ] = 64,
-        seconds: SecondsOption = None,
-        strategy: StrategyOption = Strategy.ANNEALING,
-        fresh: Annotated[
-            bool, typer.Option("--fresh", help="Ignore the measurements of earlier runs.")
-        ] = False,
-        machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
-        common: Common = Common(),  # noqa: B008
-    ) -> None:
-        """Search for the fastest schedule. Every trial is stored; the best is printed.
-
-        The same command resumes an interrupted run and reuses its trials. Ctrl-C loses no finished
-        trial. Of several workloads, the one with the greatest expected gain is tuned next;
-        --seconds limits them together.
-        """
-        from tilewright.service.cli.run_tune import tune_with_progress
-        from tilewright.service.jobs.tuning import TuneOptions
-        from tilewright.tuner.session.report import Budget
-
-        options = TuneOptions(
-            budget=Budget(trials, seconds),
-            strategy=strategy.value,
-            seed=machine.seed,
-            measurer=machine.measurer,
-            fresh=fresh,
-        )
-        if many is None and not more:
-            tune_with_progress(spelling, machine, common, options)
-            return
-        from tilewright.service.cli.run_tune_many import listed, tune_many_with_progress
-
-        tune_many_with_progress(listed(spelling, more or [], many), machine, common, options)
-
+    command(app, "tune")(tune_command.tune)
     command(app, "best")(best_command.best)
 
     @command(app, "bench")

@@ -14,7 +14,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.errors import InvalidField
 from tilewright.service.jobs import tuning
-from tilewright.service.jobs.tuning import FLEET, REAL, TuneOptions
+from tilewright.service.jobs.options import FLEET, REAL, TuneOptions
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.entries import read_entries
 from tilewright.service.resolve.requests import JobIn, check_size, located, read_model

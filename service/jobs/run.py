@@ -26,10 +26,10 @@ from tilewright.service.answers.publish import Publish, Published, publish
 from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.many_tasks import ManyTasks
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.jobs.request import JobRequest, stored_job
 from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import (
-    TuneOptions,
     event_document,
     many_document,
     tune_into,

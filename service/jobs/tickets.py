@@ -8,8 +8,8 @@ from typing import Any
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.jobs.request import JobRequest
-from tilewright.service.jobs.tuning import TuneOptions
 from tilewright.service.resolve import targets
 from tilewright.tuner.session.report import Budget
 

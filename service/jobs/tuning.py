@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.errors import TargetError
@@ -11,32 +11,19 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
 from tilewright.service.answers.publish import Publish, Published, publish, result_document
+from tilewright.service.jobs.options import REAL, TuneOptions
 from tilewright.service.resolve import targets
 from tilewright.tuner.many.entries import ManyEntry, distinct_tasks
-from tilewright.tuner.session.report import Budget, PreviousTrial, TrialEvent, TuneReport
+from tilewright.tuner.session.report import PreviousTrial, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+    from tilewright.schedules.trace import Trace
+    from tilewright.tuner.compiling.pool import CompilePool
     from tilewright.tuner.many.report import ManyEvent, ManyReport
     from tilewright.tuner.process.control import Control
 
 # Start-up: registering a job loads no tuning code.
-
-
-REAL = "local"
-"""The measurer that runs kernels on this machine. No other measurer needs the machine's probes."""
-
-FLEET = "dask"
-"""The measurer of jobs on the service's fleet, whose address is a setting of the service."""
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
-    budget: Budget = field(default_factory=Budget)
-    strategy: str = "annealing"
-    seed: int = 0
-    measurer: str = REAL
-    fresh: bool = False
 
 
 def check_measurable(target: Target, measurer: str) -> None:
@@ -66,12 +53,14 @@ def tune_into(
     *,
     control: Control | None = None,
     begun: Sequence[tuple[tuple[int, ...], str]] = (),
+    pool: CompilePool | None = None,
+    beside_check: Callable[[Trace], None] | None = None,
 ) -> TuneReport:
     """Tune a workload, and store the trials. `on_event` receives each stored trial as JSON data; if
     it raises an exception, the run ends. If `should_stop` returns True, the run ends after the
-    current trial, and the incumbent is verified. `control` is passed to `tuner.tune`. `begun` has
-    the trials that an earlier worker reported: candidate (sketch, then the index of each knob's
-    value) and record key."""
+    current trial, and the incumbent is verified. `begun` has the trials that an earlier worker
+    reported: candidate (sketch, then the index of each knob's value) and record key. `control`,
+    `pool` and `beside_check` are passed to `tuner.tune`."""
     from tilewright.schedules.space import Candidate
     from tilewright.tuner.tuning import tune
 
@@ -94,6 +83,8 @@ def tune_into(
         previous_trials=[
             PreviousTrial(Candidate(place[0], place[1:]), key) for place, key in begun
         ],
+        pool=pool,
+        beside_check=beside_check,
     )
 
 

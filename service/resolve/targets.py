@@ -96,6 +96,8 @@ def check_fits(workload: Workload) -> None:
 
 def check_measurer(spec: str) -> None:
     """Raise MeasurerError if the file of timings in `spec` cannot be used."""
+    if spec == "local":
+        return  # Start-up: the local measurer loads most of the tuner
     from tilewright.tuner.measure.measurer_spec import parse_measurer
 
     parse_measurer(spec)

@@ -12,11 +12,12 @@ import typer
 
 from tilewright.schedules.rewrites import REWRITES
 from tilewright.schedules.trace_document import REWRITES as NAMES
-from tilewright.service.cli import best, run
-from tilewright.service.cli.fast_path import FAST_COMMANDS, read
+from tilewright.service.cli import best, run, tune
+from tilewright.service.cli.fast_path import read
 from tilewright.service.cli.options import command
 from tilewright.service.grade import Grade
 from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.search.strategies import Strategy
 
 SPELLINGS = [
     "matmul:M=4,N=4,K=4",
@@ -72,6 +73,29 @@ def test_what_is_plain_is_read_as_typer_reads_it(words: str) -> None:
     assert {**defaults, **found} == by_typer(best.best, words.split())
 
 
+TUNE_SPELLINGS = [
+    "matmul:M=4,N=4,K=4 --trials 8 --seconds 2.5 --strategy random --fresh --json",
+    "--expr C[i]=A[i] --tensor A=f32[4] --threads 2 --db some.db --measurer simulated:x.json",
+    "--many list.json",
+]
+TUNE_DEFAULTS = {
+    "more": None, "many": None, "trials": 64, "seconds": None, "fresh": False,
+    "strategy": Strategy.ANNEALING,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", TUNE_SPELLINGS)
+def test_a_plain_tune_is_read_as_typer_reads_it(words: str) -> None:
+    found = read(tune.tune, words.split())
+    assert found is not None
+    assert {**TUNE_DEFAULTS, **found} == by_typer(tune.tune, words.split())
+
+
+@pytest.mark.parametrize("words", ["a b", "a --trials 0", "a --seconds -1", "a --strategy best"])
+def test_another_tune_is_left_to_typer(words: str) -> None:
+    assert read(tune.tune, words.split()) is None
+
+
 @pytest.mark.parametrize("words", NOT_PLAIN)
 def test_the_rest_is_left_to_typer(words: str) -> None:
     assert read(best.best, words.split()) is None
@@ -110,7 +134,7 @@ def test_a_quick_command_loads_no_more_than_it_needs(tmp_path: Any) -> None:
             sys.executable,
             "-c",
             program,
-            *FAST_COMMANDS,
+            "best",
             "matmul:M=4,N=4,K=4",
             "--db",
             str(tmp_path / "x"),

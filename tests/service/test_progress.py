@@ -16,6 +16,7 @@ from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import LineReporter, trial_reporter
 from tilewright.service.cli.run_tune import interrupt_events
 from tilewright.service.jobs import tuning
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.resolve import workloads
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 
@@ -145,7 +146,7 @@ def test_a_run_that_is_out_of_time_was_not_interrupted() -> None:
 
 def test_wall_time_includes_building_files(store: Store) -> None:
     workload = workloads.workload_of(MATMUL)
-    report = fake_run()(store, workload, HOST, tuning.TuneOptions(), lambda event: None)
+    report = fake_run()(store, workload, HOST, TuneOptions(), lambda event: None)
     now = [50.0]
     control = Control(now=lambda: now[0])
     now[0] += 0.1

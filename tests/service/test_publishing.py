@@ -10,11 +10,13 @@ import pytest
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import Store, open_store
 from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.primitives.loops import Split
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import objects, publish
 from tilewright.service.answers.links import links
 from tilewright.service.cli import run
+from tilewright.tuner.emit.variant import Variant
 
 
 def test_the_files_of_a_record_are_built_once(
@@ -56,6 +58,48 @@ def test_a_bug_of_ours_is_not_a_warning(
     monkeypatch.setattr(objects, "build", build)
     with pytest.raises(ZeroDivisionError, match="ours"):
         publish.publish(store, workload, HOST, key, Trace())
+
+
+def test_files_built_ahead_are_those_that_publishing_builds(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = keep_best(store, workload).key
+    usual = publish.built_files(workload, Variant(HOST.cpu, Trace(), HOST, key))
+    with publish.BuildAhead(workload, HOST) as ahead:
+        ahead.begin(Trace())
+        monkeypatch.setattr(objects, "build", None)
+        published = ahead(store, workload, HOST, key, Trace())
+    assert not published.warning
+    assert {kind: file["key"] for kind, file in published.files.items()} == {
+        file.kind: f"sha256:{file.sha256}" for file in usual
+    }
+
+
+def test_another_schedule_than_the_one_built_ahead_is_built(
+    store: Store, workload: Workload
+) -> None:
+    key = keep_best(store, workload).key
+    with publish.BuildAhead(workload, HOST) as ahead:
+        ahead.begin(Trace((Split("i", 2),)))
+        published = ahead(store, workload, HOST, key, Trace())
+    usual = publish.built_files(workload, Variant(HOST.cpu, Trace(), HOST, key))
+    assert {kind: file["key"] for kind, file in published.files.items()} == {
+        file.kind: f"sha256:{file.sha256}" for file in usual
+    }
+
+
+def test_a_failure_to_build_ahead_is_found_again(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise ScheduleError("split(i, 8)", "there is no axis i")
+
+    key = keep_best(store, workload).key
+    with publish.BuildAhead(workload, HOST) as ahead:
+        monkeypatch.setattr(objects, "emitted", build)
+        ahead.begin(Trace())
+        published = ahead(store, workload, HOST, key, Trace())
+    assert "there is no axis i" in published.warning
 
 
 @pytest.fixture

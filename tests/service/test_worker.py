@@ -19,9 +19,9 @@ from tilewright.db.values.jobs import StoredJob
 from tilewright.schedules.errors import WorkloadError
 from tilewright.service.answers.publish import Publish, Published
 from tilewright.service.jobs import queue
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.jobs.request import read_job, stored_job
 from tilewright.service.jobs.run import JobContext, JobRun
-from tilewright.service.jobs.tuning import TuneOptions
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
 from tilewright.tuner.process.control import MeasurementAborted

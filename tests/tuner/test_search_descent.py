@@ -41,7 +41,7 @@ def test_some_of_too_many_neighbours_are_looked_at(monkeypatch: pytest.MonkeyPat
 def test_a_descent_ends_where_no_two_knobs_help(seed: int) -> None:
     rng = np.random.default_rng(seed)
     start = GRID.sample(rng, 1)[0]
-    codes, scores = descend(GRID, score, start, rng)
+    codes, scores = descend(GRID, score, start[None], rng)
     found = GRID.decode(codes)
     feasible: BoolArray = GRID.sketch.feasible(found)
     assert feasible.all()
@@ -51,3 +51,14 @@ def test_a_descent_ends_where_no_two_knobs_help(seed: int) -> None:
     near = near[GRID.sketch.feasible(near)]
     assert scores.max() >= score(start[None])[0]
     assert score(near).max() <= scores.max()
+
+
+def test_descents_together_find_what_each_finds_alone() -> None:
+    rng = np.random.default_rng(7)
+    starts = GRID.sample(rng, 4)
+    together = dict(zip(*(x.tolist() for x in descend(GRID, score, starts, rng)), strict=True))
+    alone: dict[int, float] = {}
+    for start in starts:
+        codes, scores = descend(GRID, score, start[None], rng)
+        alone |= dict(zip(codes.tolist(), scores.tolist(), strict=True))
+    assert together == alone

@@ -49,6 +49,7 @@ def tune(measurer: Any, sink: MemorySink | None = None, **more: Any) -> Any:
         timestamp=lambda: "2026-01-01T00:00:00Z",
         should_stop=more.pop("should_stop", lambda: False),
         previous_trials=more.pop("begun", ()),
+        beside_check=more.pop("beside_check", lambda trace: None),
     )
     more.setdefault("budget", Budget(trials=24))
     workload = space().workload
@@ -627,3 +628,20 @@ def test_a_stopped_run_whose_fastest_fail_the_full_check_ends_with_the_default()
 
 def work() -> tuple[str, str]:
     return space().workload.key, space().target.key
+
+
+class Beside(Scripted):
+    """A measurer whose full checks run beside other work, if they are `begun`."""
+
+    begun: bool = True
+
+    def begin_confirm(self, request: MeasureRequest) -> bool:
+        return self.begun
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_other_work_is_done_beside_a_full_check_of_the_fastest(begun: bool) -> None:
+    measurer, seen = Beside(by_trial), list[Trace]()
+    measurer.begun = begun
+    report = tune(measurer, beside_check=seen.append)
+    assert [trace.to_json() for trace in seen] == [report.best.trace] * begun

@@ -31,6 +31,7 @@ from .checking.objects import MeasuredObjects
 from .checking.processes import Processes
 from .checking.runner_client import RunnerClient
 from .checking.running_check import RunningCheck
+from .compile_workers import compile_pool, overlaps
 from .protocol import MeasureRequest, OnResult
 
 _CHECK_SHARE = 0.25  # fraction of a run's time budget that the reference of a full check may use
@@ -55,21 +56,14 @@ class MeasureSettings:
     """The limit of the predicted time of the reference in a full check."""
 
 
-def compile_pool(target: Target, settings: MeasureSettings) -> CompilePool:
+def shared_pool(target: Target, settings: MeasureSettings) -> CompilePool:
     """Return the compile workers for measuring on `target`, not started."""
-    cpus = cpu_affinity()
-    compile_cpus = cpus[:-1] if _overlaps(target) else cpus
-    return CompilePool(
-        workers=settings.compile_workers or len(compile_cpus),
-        cpus=tuple(compile_cpus),
-        deadline_secs=settings.compile_deadline_secs,
-        compiler=settings.compiler,
+    return compile_pool(
+        target.threads,
+        settings.compile_workers,
+        settings.compile_deadline_secs,
+        settings.compiler,
     )
-
-
-def _overlaps(target: Target) -> bool:
-    """Return whether kernels are timed while others are compiled."""
-    return target.threads == 1 and len(cpu_affinity()) > 1
 
 
 class LocalMeasurer:
@@ -109,7 +103,7 @@ class LocalMeasurer:
         self._workload_document = workload.to_json()
         self._target_document = target.to_json()
         self._owns_pool = pool is None
-        self._pool = compile_pool(target, settings) if pool is None else pool
+        self._pool = shared_pool(target, settings) if pool is None else pool
         self._on_use = on_use
         self._check: RunningCheck | MeasureResult | None = None
         self._runner = RunnerClient(
@@ -130,7 +124,7 @@ class LocalMeasurer:
             runner=self._runner,
             limits=TimeLimits(workload, target, settings.run_deadline_secs, bound_secs),
             document_of=self._document,
-            overlaps=_overlaps(target),
+            overlaps=overlaps(target.threads),
             final_secs=settings.final_secs,
             lock_path=settings.lock_path,
             on_timing=partial(on_timing, self),

@@ -186,9 +186,8 @@ def _rank_by_annealing(
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
     # Many parts are optimised separately, because their times add up (`_best_of_parts`).
-    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MAX_DESCENT_PARTS else ()
-    for setting in far:
-        found, theirs = descend(grid, score, setting, rng)
+    if len(walked.codes) and len(grid.parts) <= MAX_DESCENT_PARTS:
+        found, theirs = descend(grid, score, _far_apart(grid.decode(walked.codes)), rng)
         codes.append(found)
         scores.append(theirs)
     return keep_best(np.concatenate(codes), np.concatenate(scores), keep)

@@ -86,7 +86,7 @@ def _best(grid: SettingGrid, known: IntArray, prior: Prior, shared: bool) -> Int
         return -prior.log2_secs(grid.index, settings)
 
     start = known[int(np.argmax(score(known)))]
-    codes, scores = descend(grid, score, start, np.random.default_rng(0))
+    codes, scores = descend(grid, score, start[None], np.random.default_rng(0))
     right = _enters_regions(prior, grid.index, grid.decode(codes)) == shared
     if not right.any():
         return None

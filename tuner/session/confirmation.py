@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.trace import Trace
 
 from ..measure.protocol import ConfirmsBeside, MeasureRequest
 from ..process.control import OutOfTime
@@ -55,7 +56,12 @@ class Confirmation:
             return False
         if not isinstance(measurer, ConfirmsBeside):
             return False
-        return measurer.begin_confirm(MeasureRequest(first.trial, self._run.trace_of(first)))
+        return measurer.begin_confirm(MeasureRequest(first.trial, self.fastest_trace))
+
+    @property
+    def fastest_trace(self) -> Trace:
+        """The trace of the fastest candidate, which exists after `begin` returned True."""
+        return self._run.trace_of(self._contenders[0])
 
     def finish(self) -> TuningRecord | None:
         """Store, promote and return the fastest candidate that passes the full check, or return

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from tilewright.schedules.trace import Trace
+
 from ..process.control import Control
 from .report import PreviousTrial, TrialEvent
 from .roofline_bound import MeasuringMachine
@@ -25,7 +27,8 @@ class SessionOptions:
     the run at any time. Its `pause`, which may wait, is called before each batch and before the
     best is confirmed. `previous_trials` are the first trials of this run, as an earlier process
     reported them: trials with stored records are entered unchanged, and the search continues after
-    them.
+    them. `beside_check` is called once at the end with the trace of the fastest candidate, when
+    only untimed cases of its full check are left; the check may still fail.
     """
 
     fresh: bool = False
@@ -34,3 +37,4 @@ class SessionOptions:
     should_stop: Callable[[], bool] = lambda: False
     control: Control = field(default_factory=Control)
     previous_trials: Sequence[PreviousTrial] = ()
+    beside_check: Callable[[Trace], None] = lambda trace: None

@@ -104,8 +104,8 @@ class TuningSession:
         `reason` is the caller's reason to end the search, if the session has none itself.
         """
         run, best = self.run, None
-        if self._confirmation is None:
-            self.begin_finish()
+        if self._confirmation is None and self.begin_finish() and self._confirmation is not None:
+            run.options.beside_check(self._confirmation.fastest_trace)
         if self._confirmation is not None and self._aborted is None:
             try:
                 best = self._confirmation.finish()

@@ -116,7 +116,7 @@ class Rows:
         columns."""
         return not self.group.producers and self.group.repeats < self.threads
 
-    @property
+    @cached_property
     def can_divide(self) -> bool:
         """Whether threads can divide the reduction of the first stage. This requires that (1) there
         are fewer rows than threads, (2) the reduction is over contiguous data, and (3) no other
@@ -188,7 +188,7 @@ class Rows:
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
         axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)
-        sums = [view for view in group.stages if contiguous_reduction(view)]
+        sums = self.sums
         summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
             yield from self._parts(s)
@@ -227,9 +227,14 @@ class Rows:
             yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
+    def sums(self) -> list[StageView]:
+        """The reductions along contiguous data."""
+        return [view for view in self.group.stages if contiguous_reduction(view)]
+
+    @cached_property
     def waited(self) -> int:
         """Number of sums per row that later passes wait for."""
-        sums = [contiguous_reduction(view) is not None for view in self.group.stages]
+        sums = [view in self.sums for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:

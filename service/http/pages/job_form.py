@@ -18,7 +18,7 @@ from tilewright.service.http.pages.commands import spelling
 from tilewright.service.http.pages.forms import Fields
 from tilewright.service.http.pages.workload_input import Spelled, Stored, workload_in
 from tilewright.service.jobs.document import measurer_name
-from tilewright.service.jobs.tuning import FLEET
+from tilewright.service.jobs.options import FLEET
 from tilewright.service.problems import ProblemDetails
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings

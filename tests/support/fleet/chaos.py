@@ -28,7 +28,8 @@ from tests.support.fleet.simulated import SPACE, TARGET
 from tilewright.db import open_store
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.fleet.restarting_process import RestartingProcess
-from tilewright.service.jobs.tuning import TuneOptions, tune_into
+from tilewright.service.jobs.options import TuneOptions
+from tilewright.service.jobs.tuning import tune_into
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.messages import FleetRequest

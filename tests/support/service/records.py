@@ -17,6 +17,7 @@ from tilewright.schedules.record import (
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.jobs import tuning
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.resolve import targets, toolchains, workloads
 from tilewright.tuner.session.report import BestFound, TuneReport
 
@@ -86,7 +87,7 @@ def fake_run(
         store: Store,
         workload: Workload,
         target: Target,
-        options: tuning.TuneOptions,
+        options: TuneOptions,
         on_event: Callable[[dict[str, Any]], None],
         should_stop: Callable[[], bool] | None = None,
         **_steering: Any,
