@@ -25,7 +25,8 @@ class PrivateCopy:
     is_transposed: bool = False
     """Whether register blocks are transposed while they are copied."""
     is_fused: Truth = False
-    """Whether the first tile writes the copy while it computes."""
+    """Whether a loop that computes writes the copy: the first tile that reads it, or the loop whose
+    results it collects."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,6 +67,7 @@ class _Nest:
                 self.runs[n] = loop.trip_count * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
         self.work, self.code, self.kept, self.chains, self.has_leaf = np.zeros((5, *shape))
+        self.chained = np.zeros(shape)
         names = (
             "flops", "vector_ops", "math_calls", "vector_loads", "vector_stores",
             "scalar_accesses", "masked_share", "latency_cycles",
@@ -87,14 +88,12 @@ class _Nest:
         total = self.total
         total["masked_share"] /= np.maximum(total["vector_ops"], 1.0)
         heaviest = (np.argmax(self.work, axis=0), self.every)
-        # Two alternatives rank rows better but lead to slower proposals: counting only additions,
-        # and counting chains only in their own loops.
         chains = self.chains[heaviest]
         tasks, regions = self._tasks()
         entries, trips = self._innermost()
         return with_zeros({
             **total,
-            "chained_ops": np.where(chains > 0, total["vector_ops"] / np.maximum(chains, 1.0), 0.0),
+            "chained_ops": self.chained.sum(axis=0),
             "code_ops": self.code[heaviest] / np.maximum(self.runs[heaviest], 1.0),
             "accumulators": chains,
             "live_registers": self._live(heaviest[0]),
@@ -152,6 +151,10 @@ class _Nest:
         self.parts.append(_Part(number, np.where(present, body, -1), lasts, values))
         chains = present * (in_loop | unrolled) * leaf.accumulators
         self.chains[at] = np.maximum(self.chains[at], chains)
+        # Sums of one loop body are independent of each other, so the longest chain decides.
+        points = iterations * leaf.all_copies * leaf.fraction_along(leaf.copies)
+        chained = np.where(chains > 0, points / np.maximum(chains, 1.0), 0.0)
+        self.chained[at] = np.maximum(self.chained[at], chained)
         self.unrolled[at] |= present & unrolled & ~in_loop
         self.kept[at] = np.maximum(self.kept[at], present * waiting)
 

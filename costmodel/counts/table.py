@@ -13,7 +13,7 @@ TOTALS: dict[str, str] = {
     "flops": "scalar operations executed, work on idle lanes included",
     "vector_ops": "arithmetic instructions (an FMA is one) and shuffles; without packing copies",
     "lost_ops": "time lost to selects, short tiles and short sums, in multiply-adds",
-    "chained_ops": "operations in dependence chains of sums",
+    "chained_ops": "operations of the longest dependence chain of a sum, by innermost loop",
     "test_ops": "comparisons of padding conditions, each fused with its branch",
     "vector_loads": "executed loads of a vector or an element; without packing copies",
     "prefetches": "software prefetches, one line each",
@@ -28,7 +28,7 @@ TOTALS: dict[str, str] = {
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
     "transposed_packed_bytes": "the part of packed_bytes that is transposed in registers",
-    "fused_packed_bytes": "the part of packed_bytes that the first tile copies while it computes",
+    "fused_packed_bytes": "the part of packed_bytes that a loop writes that computes as well",
     "streamed_bytes": "bytes of the output written with non-temporal stores",
     "regions": "parallel regions entered per call; 0 if nothing is parallel",
 }

@@ -225,7 +225,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         operands and the result are accessed.
 
         A run ends at the end of a piece. Non-temporal stores of the result do not count. In a
-        buffer, only a single last column is gathered.
+        buffer, only a single last column is gathered. The blocks are stored to the buffer instead
+        of the result, so the copy does not read its operand again.
         """
         v, nest = self.values(settings), BlockNest(self, self.plan(settings))
         size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
@@ -234,7 +235,11 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
             single, vectors = wide % self.lanes == 1, -(-wide // self.lanes)
             copies.append(
                 PrivateCopy(
-                    wide * column, piece.runs, single * column, vectors * self.lanes * column
+                    wide * column,
+                    piece.runs,
+                    single * column,
+                    vectors * self.lanes * column,
+                    is_fused=True,
                 )
             )
         every, block = float(self.view.points * size), self.lanes * size
@@ -248,7 +253,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
                 v.tile_columns * block,
                 np.where(streamed, 0.0, 1.0),
                 strides=(along.extent * size,),
-                is_side_by_side=v.buffer_output == 0,
+                is_side_by_side=(v.buffer_output == 0) | (v.tile_columns == 1),
                 fits_near=near,
             ),
         )
