@@ -22,7 +22,7 @@ up to 1.8x slower, and only a candidate that takes more than twice the incumbent
 race."""
 _CLOCK_DRIFT = 1.1  # if the ratio of bursts is larger, that is a disturbance and no clock drift
 # sampling ends if the ratio of the third best sample and the best is at most this
-_AGREEMENT = 1.005
+_AGREEMENT = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RaceRung:
     keep_below: float
 
 
-FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08))
+FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08), RaceRung(8, 1.04))
 SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 
@@ -57,7 +57,7 @@ class TimingRace:
     """The time of the reference burst to which all times of the session are scaled."""
     incumbent_secs: float | None = None
     """The estimated time of the session's fastest candidate, or None."""
-    final_secs: float = 0.05
+    final_secs: float = 0.03
     """The greatest time of sampling after the last rung."""
     samples: tuple[float, ...] = ()
     bursts: tuple[float, ...] = ()

@@ -45,7 +45,7 @@ class MeasureSettings:
     """None means one worker for each CPU that compiles."""
     compile_deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     run_deadline_secs: float | None = None
-    final_secs: float = 0.05
+    final_secs: float = 0.03
     lock_path: Path | None = None
     """None means the machine's lock."""
     compiler: str = DEFAULT_COMPILER

@@ -29,7 +29,7 @@ class CheckJob:
     """Further numbers of threads, each with one call, within a time limit."""
     incumbent_secs: float | None = None
     """The time of the incumbent, a parameter of the timing race (see `TimingRace`)."""
-    final_secs: float = 0.05
+    final_secs: float = 0.03
     """The greatest time of sampling after the last rung of the timing race."""
     timed: bool = True
     """False ends the job after verification."""
