@@ -328,5 +328,5 @@ def test_seconds_bound_the_whole_and_bests_are_confirmed() -> None:
         control=Control(now=clock),
     )
     assert report.complete
-    assert "the time budget of 40 s is used up" in report.stopped_because
-    assert clock.secs < 60.0, "of hundreds that all trials would take"
+    assert all(task.trials < 500 for task in report.tasks)
+    assert 20.0 < clock.secs < 60.0, "of hundreds that all trials would take"

@@ -90,9 +90,7 @@ class Scheduler:
         An end may show that the other ends take less time than was reserved, so turns may follow.
         """
         while True:
-            others = self._other_machines()
-            self._machines = max(others, 1)
-            self._most_at_work = max(TASKS_PER_MACHINE * others, 1)
+            self._look_at_work()
             if len(self.threads.at_work) >= self._most_at_work:
                 self.threads.wait()
                 continue
@@ -119,6 +117,15 @@ class Scheduler:
             self.threads.start(task.control, act)
         else:
             act()
+
+    def _look_at_work(self) -> None:
+        """Count the machines, and tell the tasks at work how much time the others reserve now."""
+        others = self._other_machines()
+        self._machines = max(others, 1)
+        self._most_at_work = max(TASKS_PER_MACHINE * others, 1)
+        at_work = self.threads.at_work
+        for task in [task for task in self._begun if task.control in at_work]:
+            task.control.others_reserve_secs = self._reserved_secs(but=task)
 
     def _other_machines(self) -> int:
         """Return the number of other machines that measure for the begun tasks, 0 if this one
