@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,11 +17,15 @@ from tilewright.schedules import operators
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.many.entries import ManyEntry
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
-from tilewright.tuner.measure.fleet.measurer import Fleet
+from tilewright.tuner.measure.fleet.measurer import Fleet, FleetMeasurer
 from tilewright.tuner.measure.fleet.messages import FleetRequest
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.report import Budget
+from tilewright.tuner.tuning import tune_many
 
 ASKED = candidates(8)
 
@@ -80,6 +85,39 @@ def test_two_jobs_share_the_machines(fleet: LocalFleet) -> None:
         assert found[seed] == SimulatedMachine(latency_secs=0.02)(workload, TARGET, 0).measure(
             ASKED
         )
+
+
+def test_several_tasks_of_a_run_share_the_machines(fleet: LocalFleet) -> None:
+    fleet.wait_for(2)
+    entries = [ManyEntry(operators.build("matmul", M=m, N=64, K=64)) for m in (64, 72, 80, 88)]
+    sink, at_work, most = MemorySink(), 0, 0
+    real = FleetMeasurer._work
+
+    def work(measurer: FleetMeasurer, run: Any) -> list[MeasureResult]:
+        nonlocal at_work, most
+        assert measurer.machines in (0, 2)
+        at_work += 1
+        most = max(most, at_work)
+        try:
+            return real(measurer, run)
+        finally:
+            at_work -= 1
+
+    with patch.object(FleetMeasurer, "_work", work):
+        report = tune_many(
+            entries,
+            TARGET,
+            budget=Budget(20),
+            strategy="random",
+            measurer=f"dask:{fleet.address}",
+            sink=sink,
+        )
+    assert report.complete, report.to_json()
+    assert most > 1
+    for task in report.tasks:
+        stored = sink.records(task.workload_key, TARGET.key)
+        measured = [r.trial for r in stored if r.verified_level == "quick"]
+        assert sorted(measured) == list(range(1, 21))
 
 
 def test_work_that_every_machine_refuses_ends_with_what_the_last_one_said(

@@ -119,6 +119,7 @@ def test_kinds_of_machines_do_not_meet() -> None:
 def test_orders_are_the_larger_the_more_jobs_share_the_machines() -> None:
     assert [share_of(16, 8, jobs) for jobs in (1, 2, 8, 20)] == [1, 2, 8, 16]
     assert share_of(16, 1, 1) == 16
+    assert share_of(16, 4, 6) == 8, "two equal requests, rather than 12 and 4 candidates"
     assert share_of(3, 8, 1) == 1
 
 

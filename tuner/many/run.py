@@ -21,6 +21,7 @@ from .report import ManyEvent, ManyReport
 from .scheduler import Scheduler
 from .task import Task
 from .task_control import TaskControl
+from .threads import TaskThreads
 
 FLOPS_PER_BYTE = 8.0
 """Operations in the time of one byte from memory, roughly, to order tasks before their first
@@ -47,8 +48,9 @@ def run_many(
     errors = OutsideErrors()
     noted_sink = NotedSink(sink, errors)
     costs = TaskCosts()
+    threads = TaskThreads()
     tasks = [
-        Task(number, spec, TaskControl(control, spec.name, costs), budget.trials)
+        Task(number, spec, TaskControl(control, spec.name, costs, threads), budget.trials)
         for number, spec in enumerate(specs)
     ]
 
@@ -76,6 +78,7 @@ def run_many(
         sorted(tasks, key=_work, reverse=True),
         control,
         costs,
+        threads,
         open_session,
         should_stop,
         errors,

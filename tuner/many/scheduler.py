@@ -9,6 +9,9 @@ Without a time budget, a task ends when its search ends, or when its expected ga
 `QUIET_BATCHES` batches in a row is less than `WORTH_PER_SEC` of the total per second of tuning.
 With one, the rest of the budget has no better use than the task with the greatest gain, however
 small.
+
+If other machines measure, several tasks are at work at the same time. Each turn and each end is
+then the work of a thread. Only one thread runs; the others wait for machines (`TaskThreads`).
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from functools import partial
+from math import ceil, inf
 
+from ..measure.protocol import MeasuresElsewhere
 from ..process.control import Control, MeasurementAborted
 from ..session.report import TrialEvent
 from ..session.stopping_rule import MAX_BATCH
@@ -26,6 +31,7 @@ from .costs import TaskCosts
 from .outside import OutsideErrors
 from .report import BUG, TUNING, WAITING, ManyEvent
 from .task import OpenSession, Task
+from .threads import TaskThreads
 
 log = logging.getLogger("tilewright.many")
 
@@ -36,6 +42,10 @@ QUIET_BATCHES = 2
 
 RACE_GAIN = 0.02
 """Relative gain that is expected of a final race: candidates within the noise of a single time."""
+
+TASKS_PER_MACHINE = 2
+"""One task that measures and one that waits for a machine, so that no machine waits for a task that
+proposes, is raced or is checked in full."""
 
 NOTHING_LEFT = f"the expected gain is below {WORTH_PER_SEC:.1%} of the total per second of tuning"
 
@@ -48,6 +58,7 @@ class Scheduler:
     tasks: Sequence[Task]
     control: Control
     costs: TaskCosts
+    threads: TaskThreads
     open_session: OpenSession
     should_stop: Callable[[], bool]
     outside: OutsideErrors
@@ -55,6 +66,10 @@ class Scheduler:
     _eta_secs: float | None = field(default=None, init=False)
     _ending: Task | None = field(default=None, init=False)
     """The task whose full check runs beside the turns of other tasks."""
+    _machines: int = field(default=1, init=False)
+    """The number of machines that measure."""
+    _most_at_work: int = field(default=1, init=False)
+    """The number of tasks that may be at work at the same time."""
 
     def run(self) -> str:
         """Run all tasks, and return the reason why the whole ended."""
@@ -64,6 +79,7 @@ class Scheduler:
                 self._end(task, reason)
             return reason or self._all_ended()
         finally:
+            self.threads.end()
             for task in self.tasks:
                 task.close()
 
@@ -74,19 +90,48 @@ class Scheduler:
         An end may show that the other ends take less time than was reserved, so turns may follow.
         """
         while True:
+            self._look_at_work()
+            if len(self.threads.at_work) >= self._most_at_work:
+                self.threads.wait()
+                continue
             reason = self._over()
             task = self._next() if reason is None else None
             if task is not None:
-                self._turn(task)
+                self._begin_turn(task)
                 continue
             if reason is None and self._waiting:
                 reason = f"{self.control.allowed_secs:g} s do not suffice for every task"
-            if begun := [task for task in self._begun if task.open]:
-                self._end(self._first_to_end(begun), reason)
+            if idle := self._idle:
+                task = self._first_to_end(idle)
+                self._work(task, partial(self._end, task, reason))
+            elif self.threads.at_work:
+                self.threads.wait()
             elif self._ending is not None:
                 self._finish_ending()
             else:
                 return reason
+
+    def _work(self, task: Task, act: Callable[[], None]) -> None:
+        """Do the work of a turn or an end, in a thread if other tasks may be at work beside it."""
+        if self._most_at_work > 1:
+            self.threads.start(task.control, act)
+        else:
+            act()
+
+    def _look_at_work(self) -> None:
+        """Count the machines, and tell the tasks at work how much time the others reserve now."""
+        others = self._other_machines()
+        self._machines = max(others, 1)
+        self._most_at_work = max(TASKS_PER_MACHINE * others, 1)
+        at_work = self.threads.at_work
+        for task in [task for task in self._begun if task.control in at_work]:
+            task.control.others_reserve_secs = self._reserved_secs(but=task)
+
+    def _other_machines(self) -> int:
+        """Return the number of other machines that measure for the begun tasks, 0 if this one
+        does."""
+        measurers = [task.session.run.measurer for task in self._begun if task.session is not None]
+        return max((m.machines for m in measurers if isinstance(m, MeasuresElsewhere)), default=0)
 
     def _first_to_end(self, tasks: Sequence[Task]) -> Task:
         """Return the task that would gain least, or if there may be too little time for all ends,
@@ -109,12 +154,21 @@ class Scheduler:
 
     @property
     def _waiting(self) -> list[Task]:
-        return [task for task in self.tasks if task.state == WAITING]
+        at_work = self.threads.at_work
+        return [
+            task for task in self.tasks if task.state == WAITING and task.control not in at_work
+        ]
 
     @property
     def _begun(self) -> list[Task]:
         """The tasks that had a turn and have no result yet."""
         return [task for task in self.tasks if task.state == TUNING]
+
+    @property
+    def _idle(self) -> list[Task]:
+        """The begun tasks that may have another turn now."""
+        at_work = self.threads.at_work
+        return [task for task in self._begun if task.open and task.control not in at_work]
 
     def _over(self) -> str | None:
         """Return the reason to begin no further batch, or None."""
@@ -129,7 +183,7 @@ class Scheduler:
         leave time for one that waits."""
         if waiting := self._waiting:
             return waiting[0] if self._serves_next else None
-        return max((t for t in self._begun if t.open), key=lambda task: task.gain, default=None)
+        return max(self._idle, key=lambda task: task.gain, default=None)
 
     @property
     def _serves_next(self) -> bool:
@@ -159,7 +213,14 @@ class Scheduler:
     def _secs_of(self, count: int) -> float:
         """Return the expected time of `count` tasks with one trial each and their full checks."""
         predicted = [task.session.run.check_secs for task in self._begun if task.session]
-        return count * (self.costs.first_secs + self.costs.end_secs(predicted))
+        each_secs = self.costs.first_secs + self.costs.end_secs(predicted)
+        return ceil(count / self._machines) * each_secs
+
+    def _side_by_side(self, secs: Sequence[float]) -> float:
+        """Return the time that work of these seconds takes at most, if every machine does the next
+        part of it when it has finished one."""
+        longest_secs = max(secs, default=0.0)
+        return longest_secs + (sum(secs) - longest_secs) / self._machines
 
     def _reserved_secs(self, but: Task | None = None) -> float:
         """Return the time that the begun tasks, without `but`, need for their ends.
@@ -173,7 +234,7 @@ class Scheduler:
         others = [task for task in self._begun if task is not but]
         checks = (task.session.run.check_secs for task in others if task.session is not None)
         shortfall = max(map(self.costs.checks.shortfall, checks), default=0.0)
-        return sum(task.control.reserve_secs for task in others) + shortfall
+        return self._side_by_side([task.control.reserve_secs for task in others]) + shortfall
 
     def _needs_check(self, task: Task) -> bool:
         """Return whether `task` is checked in full after its first block, because a time budget
@@ -193,21 +254,25 @@ class Scheduler:
         if task.session is None or task.trials < 2 or (self._has_limit and self._waiting):
             return False
         cost_secs = self.costs.races.expected(task.session.run.race_secs)
-        return RACE_GAIN * _weighted_secs(task) >= WORTH_PER_SEC * total_secs * cost_secs
+        worth = WORTH_PER_SEC * total_secs * cost_secs / self._machines
+        return RACE_GAIN * _weighted_secs(task) >= worth
 
     def _total_secs(self) -> float:
         return sum(map(_weighted_secs, self.tasks))
 
     # -- turns
 
-    def _turn(self, task: Task) -> None:
-        """Measure one batch of `task`, and end the task if its search has ended, or if too little
-        is left to gain."""
+    def _begin_turn(self, task: Task) -> None:
         first = task.state == WAITING
         most = self._first_block() if first else MAX_BATCH
+        self._work(task, partial(self._turn, task, most, first))
+
+    def _turn(self, task: Task, most: int, first: bool) -> None:
+        """Measure one batch of `task`, and end the task if its search has ended, or if too little
+        is left to gain."""
         self._guarded(task, lambda: task.step(self.open_session, most))
         if most > 1 and first and task.history.costs and task.measures:
-            self.costs.blocks.append(task.history.costs[0])
+            self.costs.blocks.append(task.control.used_secs)
         self._finish_ending()
         if task.search_ended:
             self._end(task, None)
@@ -275,7 +340,7 @@ class Scheduler:
 
     def _report(self, task: Task) -> None:
         known = [secs for secs in (other.eta_secs for other in self._open) if secs is not None]
-        left = min(sum(known), max(self.control.left_secs, 0.0))
+        left = min(self._side_by_side(known), max(self.control.left_secs, 0.0))
         self._eta_secs = left if known else None
         self.on_event(ManyEvent(task.status(), None, self._eta_secs))
 

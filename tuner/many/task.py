@@ -60,14 +60,16 @@ class Task:
     # -- turns
 
     def step(self, open_session: OpenSession, most: int = MAX_BATCH) -> None:
-        """Measure one batch of at most `most` trials; the first turn opens the session."""
+        """Measure one batch of at most `most` trials; the first turn opens the session. The seconds
+        of a batch are divided among the tasks that were at work."""
         with self.control.stopwatch.running():
             before = self.control.used_secs
             if self.session is None:
                 self.state = TUNING
                 self.session = open_session(self, self._closing)
             self.session.step(most)
-            self.history.add(self.control.used_secs - before, self.session.run.best_secs)
+            secs = (self.control.used_secs - before) / self.control.shares
+            self.history.add(secs, self.session.run.best_secs)
 
     def check_fastest(self) -> None:
         """Check the fastest candidate so far in full."""

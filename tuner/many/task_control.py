@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from ..process.control import MAX_RESERVED_SHARE, Activity, Control, OutOfTime
 from .costs import TaskCosts
+from .threads import TaskThreads
 
 
 @dataclass(slots=True)
@@ -35,14 +36,16 @@ class TaskControl(Control):
 
     An abort of `whole` aborts the task. `others_reserve_secs` is the time that other tasks reserve
     for their ends. The time reserved for the end of this task is expected from `costs`, and
-    includes the final race only if `races`.
+    includes the final race only if `races`. While the task waits for other machines, others of
+    `threads` may run.
     """
 
-    def __init__(self, whole: Control, name: str, costs: TaskCosts) -> None:
+    def __init__(self, whole: Control, name: str, costs: TaskCosts, threads: TaskThreads) -> None:
         self.stopwatch = Stopwatch(whole.now)
         self.others_reserve_secs = 0.0
         self.races = False
         self._costs = costs
+        self._threads = threads
         self._whole = whole
 
         def tell(activity: Activity) -> None:
@@ -57,6 +60,15 @@ class TaskControl(Control):
             started=0.0,
         )
         whole.on_abort(self.abort)
+
+    def elsewhere(self) -> AbstractContextManager[None]:
+        """Let other tasks continue (see `Control.elsewhere`)."""
+        return self._threads.elsewhere()
+
+    @property
+    def shares(self) -> int:
+        """The number of tasks that are at work now, with this one."""
+        return max(len(self._threads.at_work), 1)
 
     @property
     def left_secs(self) -> float:

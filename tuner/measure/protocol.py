@@ -104,6 +104,17 @@ class ConfirmsBeside(Protocol):
         ...
 
 
+@runtime_checkable
+class MeasuresElsewhere(Protocol):
+    """A measurer that uses other machines. It waits for them in `Control.elsewhere` blocks of the
+    control that is attached, during which its caller may call other measurers."""
+
+    @property
+    def machines(self) -> int:
+        """The number of machines that measured for it when it last looked."""
+        ...
+
+
 class MeasurerFactory(Protocol):
     """A factory that opens a measurer for a workload on a target."""
 

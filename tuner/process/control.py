@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import ceil, inf, log10
 from typing import Protocol, runtime_checkable
@@ -134,6 +134,11 @@ class Control:
             yield
         finally:
             self._locked_out_secs += self.now() - start
+
+    def elsewhere(self) -> AbstractContextManager[None]:
+        """Let other tasks of the same run continue during the block, because this one only waits
+        for other machines. Blocks must not be nested."""
+        return nullcontext()
 
     @property
     def waited_secs(self) -> float:

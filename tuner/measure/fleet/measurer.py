@@ -83,6 +83,8 @@ class FleetMeasurer:
         self.home = ""
         """The address of the machine that measures compared times and full checks, or "" before it
         is chosen."""
+        self.machines = 0
+        """The number of machines that measured for it when it last looked."""
         self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
@@ -196,7 +198,7 @@ class FleetMeasurer:
 
     def _take(self, run: _Run, line: Line) -> None:
         """Read notes for a moment. For requests without notes, read their state in Dask."""
-        for note in _notes(line):
+        for note in _notes(line, self._control):
             if note.task not in run.tasks:
                 continue  # the note is from another job, or from an abandoned batch
             if note.kind == "result":
@@ -253,6 +255,7 @@ class FleetMeasurer:
         if self._like is None and found:
             self._like = largest_group(found)[0]
         alike_ones = [m for m in found if self._like is not None and alike(m, self._like)]
+        self.machines = len(alike_ones)
         self._wait.reason = _refusal_reason(self._target, found, alike_ones)
         return alike_ones
 
@@ -263,7 +266,8 @@ class FleetMeasurer:
         if self._control.aborted:  # do not wait for a scheduler that may not answer
             threading.Thread(target=line.close, daemon=True).start()
         else:
-            line.close()
+            with self._control.elsewhere():
+                line.close()
 
 
 @dataclass(slots=True)
@@ -315,13 +319,14 @@ def _refusal_reason(
     return f"none of kind {target.cpu} ({kind(target)[:12]}) with {threads} has joined"
 
 
-def _notes(line: Line) -> Iterator[Note]:
+def _notes(line: Line, control: Control) -> Iterator[Note]:
     """Yield the messages (`Note`) that machines have sent. Wait up to `timeouts.FLEET_POLL_SECS`
     for the first one."""
     timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:
-            received = line.received.get(timeout=timeout_secs)
+            with control.elsewhere():
+                received = line.received.get(timeout=timeout_secs)
         except queue.Empty:
             return
         timeout_secs = 0.0

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from math import ceil
 
 from ... import timeouts
 from .dispatch import Assignment
@@ -173,8 +174,10 @@ def share_of(count: int, machines: int, jobs: int) -> int:
 
     A single machine gets all of them, so that it compiles one while it times another. If there are
     several machines, each gets two requests, so that all finish at about the same time. If several
-    jobs use the machines, they send fewer and larger requests.
+    jobs use the machines, they send fewer and larger requests. The requests of a batch are equally
+    large.
     """
-    if machines <= 1:
+    if machines <= 1 or count <= 1:
         return count
-    return min(count, -(-count * jobs // (REQUESTS_PER_MACHINE * machines)))
+    most = min(count, ceil(count * jobs / (REQUESTS_PER_MACHINE * machines)))
+    return ceil(count / ceil(count / most))

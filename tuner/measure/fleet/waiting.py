@@ -53,11 +53,12 @@ class _InterruptibleCall(Generic[T]):
             self._over.set()
 
     def outcome(self, control: Control) -> T:
-        while not self._over.wait(timeouts.ABORT_POLL_SECS):
-            with self._lock:
-                self._abandoned = control.aborted and not self._results
-            if self._abandoned:
-                control.check()
+        with control.elsewhere():
+            while not self._over.wait(timeouts.ABORT_POLL_SECS):
+                with self._lock:
+                    self._abandoned = control.aborted and not self._results
+                if self._abandoned:
+                    control.check()
         if self._error is not None:
             raise self._error
         return self._results[0]
@@ -97,4 +98,5 @@ class MachineWait:
             left_secs = self.patience_secs - waited_secs
             log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
             self.control.waiting(f"a machine of the fleet: {self.reason}")
-        time.sleep(timeouts.FLEET_RETRY_SECS)
+        with self.control.elsewhere():
+            time.sleep(timeouts.FLEET_RETRY_SECS)
