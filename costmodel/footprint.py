@@ -200,7 +200,11 @@ def cache_traffic(
     for c, capacity in enumerate(cache_bytes):
         whole = capacity if all_cache_bytes is None else all_cache_bytes[c]
         warm = own if whole == capacity else footprint[0]
-        lost[c] = np.clip(warm / np.float32(whole * USABLE_SHARE) - 1, 0, 1)
+        # A private cache loses gradually what does not fit. Data that is traversed in turn evicts
+        # itself from the last cache as soon as it exceeds it.
+        is_last = c == len(cache_bytes) - 1
+        width = np.float32(1 / USABLE_SHARE - 1 if is_last else 1)
+        lost[c] = np.clip((warm / np.float32(whole * USABLE_SHARE) - 1) / width, 0, 1)
     every = np.arange(plan.num_settings)
     around = loops.around[fit, every]
     fetched = np.full((len(cache_bytes), 1), line_bytes * LINES_AT_ONCE, np.float32)

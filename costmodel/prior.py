@@ -197,7 +197,8 @@ def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysi
     evicted = columns["far_conflict_misses"] * machine.far_conflict_cycles
     parts[COMPONENTS.index(level_behind_second_cache(machine.levels))] += evicted * to_secs
     packing = _packing(copied, columns["strided_packed_bytes"], machine)
-    parts[_PACKING] = np.maximum(packing * to_secs, _copying(copied, traffic, machine, used))
+    read = copied - columns["collected_bytes"]
+    parts[_PACKING] = np.maximum(packing * to_secs, _copying(read, traffic, machine, used))
     fixed = pipes * _slowdown(columns, machine) + _waits(columns, traffic, machine)
     parts[_FIXED] = fixed * to_secs + columns["regions"] * machine.region_secs
     together = parts[:_PACKING].astype(np.float64)

@@ -25,8 +25,9 @@ class PrivateCopy:
     is_transposed: bool = False
     """Whether register blocks are transposed while they are copied."""
     is_fused: Truth = False
-    """Whether a loop that computes writes the copy: the first tile that reads it, or the loop whose
-    results it collects."""
+    """Whether the first tile writes the copy while it computes."""
+    collects: bool = False
+    """Whether the copy consists of results, which are copied to the output afterwards."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,8 @@ BOUNDS = {
 
 EXACT = (
     "vector_stores", "tasks", "regions", "packed_bytes", "strided_packed_bytes",
-    "transposed_packed_bytes", "fused_packed_bytes", "panel_bytes", "streamed_bytes",
+    "transposed_packed_bytes", "fused_packed_bytes", "collected_bytes", "panel_bytes",
+    "streamed_bytes",
 )  # fmt: skip
 """What has to be right for every setting: nothing else follows where these are wrong."""
 

@@ -23,7 +23,7 @@ choice:
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
   `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors;
   `transposed_packed_bytes`: of packed copies, whose lanes come from different registers;
-  `fused_packed_bytes`: of collected results, and in a loop that adds up as well.
+  `fused_packed_bytes`: in a loop that adds up as well; `collected_bytes`: of results.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at
@@ -68,12 +68,9 @@ def recount(found: Program) -> dict[str, float]:
         "transposed_packed_bytes": float(
             sum(_bytes(found, p) for p in copied if _is_transposed(found, p))
         ),
-        "fused_packed_bytes": float(
-            sum(
-                _bytes(found, p)
-                for p in copied
-                if p.leaf.buffer in found.copies.collected or _passes(found, p)
-            )
+        "fused_packed_bytes": float(sum(_bytes(found, p) for p in copied if _passes(found, p))),
+        "collected_bytes": float(
+            sum(_bytes(found, p) for p in copied if p.leaf.buffer in found.copies.collected)
         ),
         "panel_bytes": float(max(sizes, default=0)),
         "streamed_bytes": float(

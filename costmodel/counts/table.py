@@ -28,7 +28,8 @@ TOTALS: dict[str, str] = {
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
     "transposed_packed_bytes": "the part of packed_bytes that is transposed in registers",
-    "fused_packed_bytes": "the part of packed_bytes that a loop writes that computes as well",
+    "fused_packed_bytes": "the part of packed_bytes that the first tile copies while it computes",
+    "collected_bytes": "the part of packed_bytes that are results, copied to the output afterwards",
     "streamed_bytes": "bytes of the output written with non-temporal stores",
     "regions": "parallel regions entered per call; 0 if nothing is parallel",
 }

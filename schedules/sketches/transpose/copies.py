@@ -239,7 +239,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
                     piece.runs,
                     single * column,
                     vectors * self.lanes * column,
-                    is_fused=True,
+                    collects=True,
                 )
             )
         every, block = float(self.view.points * size), self.lanes * size
