@@ -18,6 +18,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
+# Hundreds of tests start processes, each of which would compile all sources without bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test fast fast-files coverage lint format bench changelog hooks dist lock clean
 
 help:  ## this list

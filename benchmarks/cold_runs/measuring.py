@@ -104,11 +104,13 @@ def _tuned(row: Row, plan: Plan, target: str) -> dict[str, Any]:
         database = shared if plan.database == "shared" else Path(folder) / "tilewright.sqlite"
         command = [sys.executable, "-c", COMMAND, "tune", *row.words, "--json", "--target", target]
         command += ["--threads", str(plan.threads), "--db", str(database), *plan.more]
+        # Installed packages have bytecode. Without it, every process would compile all sources.
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         start = time.monotonic()
         done = subprocess.run(
-            command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+            command, env=environment, capture_output=True, text=True, check=False
+        )
         command_secs = time.monotonic() - start
         measured = {
             "name": row.name, "family": row.family, "machine": plan.machine,
