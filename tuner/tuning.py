@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
 from .many.entries import ManyEntry, distinct_tasks
@@ -18,8 +19,6 @@ from .session.memory_sink import MemorySink
 from .session.report import Budget, PreviousTrial, RecordSink, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
-    from tilewright.schedules.trace import Trace
-
     from .compiling.pool import CompilePool
 
 
@@ -73,6 +72,7 @@ def tune(
     should_stop = should_stop or _never
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
     if pool is not None and measurer == "local":
+        # Start-up: a run with another measurer does not load this one.
         from .measure.local import LocalMeasurer
 
         factory = partial(LocalMeasurer, pool=pool)

@@ -108,9 +108,7 @@ def _tuned(row: Row, plan: Plan, target: str) -> dict[str, Any]:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         start = time.monotonic()
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         command_secs = time.monotonic() - start
         measured = {
             "name": row.name, "family": row.family, "machine": plan.machine,

@@ -13,10 +13,12 @@ from tilewright.service.cli.many_list import ManyOption, MoreWorkloads
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import many_payload, target_payload, workload_payload
+from tilewright.service.cli.progress import trial_reporter
 from tilewright.service.cli.search_options import SecondsOption, StrategyOption
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked
+from tilewright.tuner.process.control import Activity
 from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -147,9 +149,6 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 
 def _follow_trials(client: Client, job: Job, output: Output) -> None:
-    from tilewright.service.cli.progress import trial_reporter
-    from tilewright.tuner.process.control import Activity
-
     trials = int(job.progress.get("trials", 0))
     with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as reporter:
         for event in client.events(job.id):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
 from tilewright.service.answers.publish import Publish, Published, publish, result_document
@@ -18,7 +19,6 @@ from tilewright.tuner.session.report import PreviousTrial, TrialEvent, TuneRepor
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.schedules.trace import Trace
     from tilewright.tuner.compiling.pool import CompilePool
     from tilewright.tuner.many.report import ManyEvent, ManyReport
     from tilewright.tuner.process.control import Control

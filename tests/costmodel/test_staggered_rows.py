@@ -50,7 +50,7 @@ def test_exponentials_are_proposed_staggered(rows: int, length: int) -> None:
     sketch = space.sketches[chosen.sketch]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, chosen.setting, strict=True)}
     assert values["software_pipelining"] == 1
-    assert values["vectors"] in (2, 4)  # with eight, no registers are left for first halves
+    assert values["vectors"] in (1, 2, 4)  # with eight, no registers are left for first halves
 
 
 def test_math_functions_wait_for_no_accumulator() -> None:
