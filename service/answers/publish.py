@@ -14,11 +14,11 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import objects
 from tilewright.service.answers.links import MEDIA_TYPES, links
+from tilewright.service.answers.objects import BuiltFile
 from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.service.answers.objects import BuiltFile
     from tilewright.tuner.emit.emitted import EmittedKernel
     from tilewright.tuner.session.report import TuneReport
 

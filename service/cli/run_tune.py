@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 from tilewright.service import database, timeouts
 from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.cli.option_groups import Common, MachineOptions
@@ -28,8 +30,6 @@ from tilewright.tuner.process.linux import process_age_secs
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tilewright.schedules.target import Target
-    from tilewright.schedules.workload.workload import Workload
     from tilewright.tuner.compiling.pool import CompilePool
 
 # Start-up: a command loads what it needs when it runs.

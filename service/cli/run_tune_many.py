@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service import database
@@ -26,6 +26,7 @@ from tilewright.service.cli.run_tune import (
     print_wait,
 )
 from tilewright.service.errors import ExitCode, InvalidField
+from tilewright.service.jobs.options import TuneOptions
 from tilewright.service.resolve import targets
 from tilewright.service.resolve.entries import read_entries
 from tilewright.service.resolve.spelling import WorkloadSpelling
@@ -34,9 +35,6 @@ from tilewright.service.training import start_training
 from tilewright.tuner.many.entries import ManyEntry, ManyError, distinct_tasks
 from tilewright.tuner.process.control import Activity, Control
 from tilewright.tuner.process.linux import process_age_secs
-
-if TYPE_CHECKING:
-    from tilewright.service.jobs.options import TuneOptions
 
 # Start-up: a command loads what it needs when it runs.
 
