@@ -100,7 +100,7 @@ def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
     """B is walked by j; a j loop of one trip outside the m loop must not bring it in again."""
     extents = [4, 1, 8, 8]
     axes = (0, 1, 1, 2)  # m, n of one trip, n, k
-    holds_b = [900.0]  # but not all of A with it
+    holds_b = [900.0, 1e9]  # the first cache does not hold all of A with it
     traffic = cache_traffic(nest(extents, axes, [A, B]), {}, holds_b, line_bytes=64)
     lost = float(traffic.footprint[0]) / (900.0 * USABLE_SHARE) - 1.0
     assert 0.0 < lost < 1.0
@@ -109,16 +109,20 @@ def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
 
 
 def test_a_cache_loses_what_does_not_fit_little_by_little() -> None:
-    def moved(load: float) -> float:
+    def moved(load: float, *behind: float) -> float:
         nest_of_a = nest([4, 4, 4], (0, 1, 2), [A])
         footprint = float(cache_traffic(nest_of_a, {}, [1.0], line_bytes=4).footprint[0])
-        caches = [footprint / (USABLE_SHARE * load)]
+        caches = [footprint / (USABLE_SHARE * load), *behind]
         return float(cache_traffic(nest_of_a, {}, caches, line_bytes=4).moved[0, 0, 0])
 
-    found = [moved(load) for load in (0.9, 1.0, 1.5, 2.0, 3.0)]
+    found = [moved(load, 1e9) for load in (0.9, 1.0, 1.5, 2.0, 3.0)]
     assert found[:2] == [0.0, 0.0]
     assert 0.0 < found[2] == pytest.approx(found[3] / 2)
     assert found[3] == found[4]
+    last = [moved(load) for load in (1.0, (1 + 1 / USABLE_SHARE) / 2, 1 / USABLE_SHARE, 2.0)]
+    assert last[0] == 0.0
+    assert 0.0 < last[1] == pytest.approx(last[2] / 2, rel=1e-3)
+    assert last[2] == pytest.approx(last[3], rel=1e-5)
 
 
 def test_threads_share_what_they_divide_among_their_caches() -> None:
@@ -126,7 +130,9 @@ def test_threads_share_what_they_divide_among_their_caches() -> None:
     plan = nest([4, 4, 4], (0, 1, 2), [A, B, C])
     plan = replace(plan, levels=(replace(plan.levels[0], is_parallel=True), *plan.levels[1:]))
     one, two, shared = (
-        cache_traffic(plan, {}, [120.0], line_bytes=4, all_cache_bytes=[all_bytes], threads=threads)
+        cache_traffic(
+            plan, {}, [120.0, 1e9], line_bytes=4, all_cache_bytes=[all_bytes, 1e9], threads=threads
+        )
         .moved[0]
         .sum()
         for threads, all_bytes in ((1, 120.0), (2, 120.0), (2, 400.0))
