@@ -56,7 +56,7 @@ class MeasureSettings:
     """The limit of the predicted time of the reference in a full check."""
 
 
-def shared_pool(target: Target, settings: MeasureSettings) -> CompilePool:
+def pool_for(target: Target, settings: MeasureSettings) -> CompilePool:
     """Return the compile workers for measuring on `target`, not started."""
     return compile_pool(
         target.threads,
@@ -103,7 +103,7 @@ class LocalMeasurer:
         self._workload_document = workload.to_json()
         self._target_document = target.to_json()
         self._owns_pool = pool is None
-        self._pool = shared_pool(target, settings) if pool is None else pool
+        self._pool = pool_for(target, settings) if pool is None else pool
         self._on_use = on_use
         self._check: RunningCheck | MeasureResult | None = None
         self._runner = RunnerClient(

@@ -8,7 +8,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
 from ..compiling.pool import CompilePool
-from .local import LocalMeasurer, MeasureSettings, shared_pool
+from .local import LocalMeasurer, MeasureSettings, pool_for
 
 RUNNERS_SHARE = 0.25
 """Fraction of the available memory for idle runner processes. A runner has the arrays and the
@@ -33,7 +33,7 @@ class SharedLocal:
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> LocalMeasurer:
         if self._pool is None:
-            self._pool = shared_pool(target, self._settings)
+            self._pool = pool_for(target, self._settings)
         return LocalMeasurer(
             workload,
             target,
