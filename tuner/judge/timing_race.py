@@ -35,8 +35,8 @@ class RaceRung:
 
 
 FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08), RaceRung(8, 1.04))
-"""Rungs of kernels whose calls are short. A run ends with a race of the candidates within a tenth of
-the best, so a single time of a trial need not be more precise than the last rung."""
+"""Rungs of kernels whose calls are short. A run ends with a race of the candidates within a tenth
+of the best, so a single time of a trial need not be more precise than the last rung."""
 SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 
