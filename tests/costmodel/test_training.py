@@ -24,15 +24,22 @@ from tilewright.costmodel.training import (
 from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.space import Candidate
 
+SEVERAL = (3, 9, 17)
+"""Features of an error that few trials of the target are not enough to learn."""
 
-def groups(seed: int, planted: float, count: int = 12, trials: int = 60) -> list[TrialGroup]:
-    """Groups whose prior errs by `planted` log2 units where one feature is high, and by noise."""
+
+def groups(
+    seed: int, planted: float, count: int = 12, trials: int = 60, features: tuple[int, ...] = (9,)
+) -> list[TrialGroup]:
+    """Groups whose prior errs by up to `planted` log2 units, as many of `features` as are high,
+    and by noise."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
         columns = rng.normal(size=(len(FEATURES), trials)).astype(np.float32)
         log2_prior = rng.normal(scale=0.5, size=trials) - 10.0
-        error = planted * (columns[9] > 0) + rng.normal(scale=0.1, size=trials)
+        is_high = columns[list(features)] > 0
+        error = planted * is_high.mean(axis=0) + rng.normal(scale=0.1, size=trials)
         level = rng.normal(scale=3.0)  # a workload may be slower throughout
         found.append(TrialGroup(f"s{number % 6}", columns, log2_prior, log2_prior + error + level))
     return found
@@ -117,21 +124,29 @@ def test_groups_weigh_alike_and_fast_candidates_more() -> None:
     assert few.weights.argmax() == few.log2_secs.argmin()
 
 
-def elsewhere(planted: float, origin: str, weight: float = 0.25) -> list[TrialGroup]:
-    return [replace(g, origin=origin, weight=weight) for g in groups(7, planted)]
+def elsewhere(
+    planted: float,
+    origin: str,
+    weight: float = 0.25,
+    seed: int = 7,
+    features: tuple[int, ...] = (9,),
+) -> list[TrialGroup]:
+    found = groups(seed, planted, features=features)
+    return [replace(group, origin=origin, weight=weight) for group in found]
 
 
-def test_other_machines_get_the_weight_that_helps_here() -> None:
-    few = groups(0, planted=1.0, count=4, trials=12)
-    own, like = few, elsewhere(1.0, "like")
-    unlike = elsewhere(-1.0, "unlike")
+@pytest.mark.parametrize("seed", range(4))
+def test_other_machines_get_the_weight_that_helps_here(seed: int) -> None:
+    own = groups(seed, planted=1.0, count=4, trials=12, features=SEVERAL)
+    like = elsewhere(1.0, "like", seed=100 + seed, features=SEVERAL)
+    unlike = elsewhere(-1.0, "unlike", seed=200 + seed, features=SEVERAL)
     _, alone = train(own)
     correction, quality = train([*own, *like, *unlike])
     assert quality.weights["like"] > 0.0
     assert quality.weights["unlike"] == 0.0
     assert quality.is_tested
     assert quality.correlation > alone.correlation
-    held = groups(1, planted=1.0)
+    held = groups(300 + seed, planted=1.0, features=SEVERAL)
     assert chosen_cost(correction, held) < chosen_cost(None, held)
 
 
