@@ -15,14 +15,17 @@ from tests.support.fleet.local_fleet import LocalFleet
 from tests.support.fleet.simulated import SPACE, TARGET, candidates
 from tilewright.schedules import operators
 from tilewright.schedules.errors import WorkloadError
-from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.many.entries import ManyEntry
+from tilewright.tuner.measure.fleet import measurer as measurer_module
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.measurer import Fleet, FleetMeasurer
-from tilewright.tuner.measure.fleet.messages import FleetRequest
+from tilewright.tuner.measure.fleet.messages import FleetRequest, Note
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.measure.protocol import PredictsCheck
+from tilewright.tuner.process.control import Control
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.report import Budget
 from tilewright.tuner.tuning import tune_many
@@ -52,6 +55,26 @@ def test_results_are_those_of_the_machine_and_come_from_all_of_them(fleet: Local
         assert measurer.measure(ASKED) == expected
         assert measurer.toolchain == machine.toolchain
     assert {address for address, _ in given} == there
+
+
+def test_the_time_of_a_full_check_is_the_prediction_of_the_machine(fleet: LocalFleet) -> None:
+    received = measurer_module._notes
+
+    def with_predictions(line: Line, control: Control) -> Iterator[Note]:
+        for note in received(line, control):
+            secs = 0.0 if note.result is None else 1e3 * note.result.run_secs[0]
+            yield replace(note, check_secs=secs)
+
+    with (
+        patch.object(measurer_module, "_notes", with_predictions),
+        Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer,
+    ):
+        assert isinstance(measurer, PredictsCheck)
+        assert measurer.confirm_secs(MeasureResult(MeasureStatus.OK)) == 0.0
+        results = [result for result in measurer.measure(ASKED) if result.ok]
+        secs = [measurer.confirm_secs(result) for result in results]
+        assert secs == [1e3 * result.run_secs[0] for result in results]
+        assert measurer.confirm_secs(MeasureResult(MeasureStatus.OK)) == max(secs)
 
 
 def test_compared_times_and_the_full_check_come_from_one_machine(fleet: LocalFleet) -> None:

@@ -68,6 +68,12 @@ def test_each_candidate_is_answered_by_its_position(host: FleetHost) -> None:
     assert found[7].status is MeasureStatus.NOT_LEGAL
 
 
+def test_results_say_how_long_their_full_checks_will_take(host: FleetHost) -> None:
+    by_position = {note.position: note.check_secs for note in told_by(host, order(host))}
+    assert by_position[4] > 0.0
+    assert by_position[7] == 0.0  # it is not legal, so it is never checked
+
+
 def test_the_full_check_runs_there_as_well(host: FleetHost) -> None:
     _, note, _ = told_by(host, order(host, "confirm", (0,)))
     assert note.result is not None

@@ -23,7 +23,7 @@ from tilewright.schedules.workload.workload import Workload
 from ... import timeouts
 from ...process.control import Control, Controllable, MeasurementAborted, OutOfTime
 from ..local_spec import local_factory
-from ..protocol import Measurer
+from ..protocol import Measurer, PredictsCheck
 from .machines import kind
 from .messages import FleetRequest, MachineDescription, Note
 
@@ -98,13 +98,17 @@ class FleetHost:
     ) -> None:
         positions = list(request.requests)
 
+        identity, opened = self._opened(request)
+
         def on_result(i: int, result: MeasureResult) -> None:
             self.measured += 1
-            report(Note(request.task, "result", positions[i], result))
+            check_secs = 0.0
+            if result.ok and isinstance(opened.measurer, PredictsCheck):
+                check_secs = opened.measurer.confirm_secs(result)
+            report(Note(request.task, "result", positions[i], result, check_secs))
             if not is_wanted():
                 raise RequestAbandoned
 
-        identity, opened = self._opened(request)
         try:
             with _watched(opened.control, is_wanted):
                 if request.purpose == "confirm":

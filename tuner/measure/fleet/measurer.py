@@ -87,6 +87,7 @@ class FleetMeasurer:
         """The number of machines that measured for it when it last looked."""
         self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
+        self._check_secs: dict[MeasureResult, float] = {}
         self._names: dict[str, str] = {}
         self._control = Control()
         self._reservations = reservations_of(fleet.address)
@@ -130,6 +131,12 @@ class FleetMeasurer:
         it is available."""
         (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
+
+    def confirm_secs(self, result: MeasureResult) -> float:
+        """Return the seconds that the machine which measured `result` predicts for its full check.
+        For a result of another run, return the longest prediction of this one, 0.0 if there is
+        none."""
+        return self._check_secs.get(result, max(self._check_secs.values(), default=0.0))
 
     def _work(self, run: _Run) -> list[MeasureResult]:
         run.batch.refused = self._refused
@@ -203,6 +210,8 @@ class FleetMeasurer:
                 continue  # the note is from another job, or from an abandoned batch
             if note.kind == "result":
                 self._reservations.answered(note.task)
+                if note.result is not None and note.check_secs:
+                    self._check_secs[note.result] = note.check_secs
             elif note.kind != "begun":
                 line.release(note.task)
                 self._reservations.release(note.task)

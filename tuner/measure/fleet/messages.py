@@ -124,7 +124,8 @@ class FleetRequest:
 class Note:
     """A message from a machine about a request.
 
-    "begun" comes first, then one "result" for each candidate (with `position`), then "ended".
+    "begun" comes first, then one "result" for each candidate (with `position`, and with the seconds
+    that the machine predicts for its full check, 0.0 if unknown), then "ended".
     "refused" ends a request that this machine cannot measure (`error` is "WorkloadError" or
     "TargetError"). "bug" ends a request that failed because of a bug. For both, `detail` has the
     reason.
@@ -134,6 +135,7 @@ class Note:
     kind: Literal["begun", "result", "ended", "refused", "bug"]
     position: int = -1
     result: MeasureResult | None = None
+    check_secs: float = 0.0
     error: str = ""
     code: str = ""
     detail: str = ""
@@ -142,6 +144,8 @@ class Note:
         document: dict[str, Any] = {"version": WIRE_VERSION, "task": self.task, "kind": self.kind}
         if self.result is not None:
             document |= {"position": self.position, "result": self.result.to_json()}
+            if self.check_secs:
+                document["check_secs"] = self.check_secs
         if self.detail:
             document |= {"error": self.error, "code": self.code, "detail": self.detail}
         return canonical_bytes(document)
@@ -157,6 +161,7 @@ class Note:
                 kind=document["kind"],
                 position=int(document.get("position", -1)),
                 result=None if result is None else MeasureResult.from_json(result),
+                check_secs=float(document.get("check_secs", 0.0)),
                 error=str(document.get("error", "")),
                 code=str(document.get("code", "")),
                 detail=str(document.get("detail", "")),
