@@ -33,6 +33,7 @@ from .expr_core import (
     NestedReduction,
     Operand,
     ReduceAxis,
+    Running,
     TensorExpr,
     arithmetic,
     as_index,
@@ -207,6 +208,73 @@ def max(x: Operand, axis: object) -> Expr:
 def min(x: Operand, axis: object) -> Expr:
     """Return the least `x` over `axis`. For the smaller of two values, use `minimum`."""
     return reduction(Reducer.MIN, x, axis)
+
+
+def scan(
+    reducer: Reducer, x: object, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr:
+    """Return the running results of `x` along `axis` by `reducer`, as `cumsum` and the others
+    do."""
+    function = SCANS[reducer]
+    along = _alone(axis)
+    if along is None:
+        raise WorkloadError(
+            f"{function} needs axis=k, an index variable of the tensor, got {shown(axis)}",
+            code="bad_reduction",
+        )
+    value = as_value(x)
+    node = values.reduced(reducer, value.node)
+    free = {**value.vars, along.name: along}
+    running = Running(along, reverse, exclusive)
+    found = NestedReduction(reducer, node, (), free, value.reductions, running)
+    name = f"{function}@{id(found):x}"
+    return Expr(
+        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
+        value.depth,
+    )  # fmt: skip
+
+
+def _alone(axis: object) -> LoopVar | None:
+    """Return the variable of `axis` if it is an index made of one variable only."""
+    if not isinstance(axis, Index) or len(axis.vars) != 1:
+        return None
+    (found,) = axis.vars.values()
+    return found if axis.affine == var(found.name) else None
+
+
+SCANS = {
+    Reducer.SUM: "cumsum",
+    Reducer.PROD: "cumprod",
+    Reducer.MAX: "cummax",
+    Reducer.MIN: "cummin",
+}
+
+
+def cumsum(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the sum of `x` over all positions of the index variable `axis` up to its own: `S[k] =
+    x[0] + ... + x[k]`.
+
+    If `reverse`, the sum is over its own position and all later ones. If `exclusive`, its own
+    position is left out, so that the first result is 0. Floats are added in any grouping. Narrow
+    types are summed in their wide type.
+    """
+    return scan(Reducer.SUM, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cumprod(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the running product of `x` along the index variable `axis`; see `cumsum`."""
+    return scan(Reducer.PROD, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cummax(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the greatest `x` so far along the index variable `axis`; see `cumsum`. A NaN makes all
+    results from its position on NaN."""
+    return scan(Reducer.MAX, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cummin(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the least `x` so far along the index variable `axis`; see `cummax`."""
+    return scan(Reducer.MIN, x, axis, reverse=reverse, exclusive=exclusive)
 
 
 def compute(

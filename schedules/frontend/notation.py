@@ -34,7 +34,7 @@ from ..workload.tensors import Tensor
 from ..workload.workload import Workload
 from . import expr
 from .expr_core import Index, Operand, ReduceAxis, TensorExpr
-from .notation_eval import CONSTANTS, Evaluator
+from .notation_eval import CONSTANTS, SCAN_FUNCTIONS, Evaluator
 from .notation_ranges import TensorUse, infer_extents
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
@@ -254,8 +254,8 @@ class _Program:
                 reads.append(TensorUse(tree, self._tensors[name].shape, indices))
                 for a in args:
                     self._survey(a, target, used, reads)
-            case Call(_, args):
-                for a in args:
+            case Call(name, args):
+                for a in args[:2] if name in SCAN_FUNCTIONS else args:
                     self._survey(a, target, used, reads)
             case Prefix(_, x):
                 self._survey(x, target, used, reads)

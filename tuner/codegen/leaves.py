@@ -13,9 +13,11 @@ from tilewright.schedules.algebra.scalar import (
     Scalar,
     Select,
     loads,
+    substitute,
 )
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
-from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
+from tilewright.schedules.nest.loop_ir import For, PrefetchHint, StoreElement, Update
+from tilewright.schedules.nest.scans import ScanStep, scan_step
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
@@ -119,7 +121,10 @@ class LeafWriter:
         axis = self.scalars.axis
         index = leaf.index
         if isinstance(leaf, StoreElement):
-            value = self.scalars.value(leaf.value, mask)
+            step = self._scan_step(leaf)
+            value = (
+                self.scalars.value(leaf.value, mask) if step is None else self._scanned(step, mask)
+            )
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
             streamed = leaf.buffer in self.streamed
@@ -136,6 +141,26 @@ class LeafWriter:
         if axis is not None:
             value = self.scalars.broadcast(value, axis.lanes)
         self.memory.store(leaf.buffer, index, value, axis, mask)
+
+    def _scan_step(self, leaf: StoreElement) -> ScanStep | None:
+        """Return `leaf` as a step of a scan along the lanes, or None if it is something else."""
+        axis = self.scalars.axis
+        if axis is None or all(load.tensor != leaf.buffer for load in loads(leaf.value)):
+            return None
+        return scan_step(leaf, For(axis.var, axis.lanes, (leaf,)), self.indices.ranges)
+
+    def _scanned(self, step: ScanStep, mask: Val | None) -> Val:
+        """Return the elements of all lanes. Lanes outside the mask follow all others, so that their
+        values do not matter."""
+        axis = self.scalars.axis
+        assert axis is not None
+        value = self.scalars.broadcast(self.scalars.value(step.value, mask), axis.lanes)
+        total = self.scalars.running(step.op, value)
+        self.scalars.axis = None
+        previous = substitute(step.previous, {axis.var: ZERO})
+        before = self.scalars.value(previous, None)
+        self.scalars.axis = axis
+        return self.scalars.binary(step.op, self.scalars.broadcast(before, axis.lanes), total)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
         """Return the combination of all lanes of the leaf's value. A lane outside the mask counts
