@@ -44,9 +44,9 @@ BLOCK_VECTORS = tuple(2**n for n in range(12))
 class ScanSettings(Generic[N]):
     """Knobs of a scan."""
 
-    interleave: N = knob(lambda sketch: sketch.widths, usual=2)
+    interleave: N = knob(lambda sketch: sketch.widths)
     """Rows, or vectors of columns, that one iteration of the innermost loop computes."""
-    block_vectors: N = knob(lambda sketch: sketch.block_widths, usual=4, absent=1)
+    block_vectors: N = knob(lambda sketch: sketch.block_widths, absent=1)
     """Vectors in a block of columns."""
     parallel: N = parallel_knob(lambda sketch: sketch.others > 1)
 
@@ -176,21 +176,39 @@ class ScanSketch(Knobbed[ScanSettings[IntArray], ScanSettings[int]]):
         )
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Yield the leaf of all vectors."""
+        """Yield the leaf of all vectors. In the last iteration along a row of columns, some vectors
+        may have no elements."""
         plan = self.plan(settings)
-        loop = plan.leaf_loops[-1]
-        yield Leaf(loop, self._statement, plan.unroll_factors(), self.last.name, self.lanes)
+        loop, copies = plan.leaf_loops[-1], plan.unroll_factors()
+        filled = 1 if self.is_contiguous else plan.mean_trips[-2] / copies[self.last.name]
+        lanes = (self.last.name, self.lanes)
+        yield Leaf(loop, self._statement, copies, *lanes, active_fraction=filled)
+
+    @property
+    def default_block(self) -> int:
+        """Index of the default in `block_widths`: the widest block of which every thread has
+        one."""
+        rows = prod(x.extent for x in self.outer)
+        shared = [
+            n for n in self.block_widths if rows * -(-self.columns // n) >= self.target.threads
+        ]
+        return max(len(shared) - 1, 0)
 
     def default(self) -> tuple[int, ...]:
-        """Return the default setting: interleaved rows, or blocks of columns that give every thread
-        several."""
-        own = super().default()
-        settings = self.feasible_of({})
-        return own if self.feasible(np.asarray([own]))[0] else tuple(settings[0].tolist())
+        """Return the default setting: several rows at a time, or a block of columns for every
+        thread."""
+        block = self.default_block
+        several = min(2, block) if self.block_widths else 2
+        return self.with_defaults({"interleave": several, "block_vectors": block})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Emit the loops of a setting."""
-        made = writer.arrange(self.plan(np.asarray([setting])).loops())
+        """Emit the loops of a setting. Only the last vector along a contiguous scan is masked."""
+        levels = self.plan(np.asarray([setting])).loops()
+        made = writer.arrange(levels)
         task = writer.fuse_all(called(made, BLOCKS))
+        whole, rest = divmod(self.along.extent, self.lanes)
+        if self.is_contiguous and whole and rest:
+            (steps,) = called(made, STEPS)
+            writer.partition(steps, whole)
         if self.chosen(setting).parallel and task:
             writer.do(Parallel(task))
