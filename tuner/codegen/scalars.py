@@ -451,7 +451,10 @@ class Scalars:
         combined with the lane 2**s before it. Lanes without such a lane are combined with the
         identity.
         """
-        identity = literal(REDUCER_OF[op].identity(vector.dtype), vector.dtype, vector.lanes)
+        neutral = REDUCER_OF[op].identity(vector.dtype)
+        if neutral == 0 and vector.dtype.is_float:
+            neutral = -0.0  # keeps the sign of zero, and is shifted in faster than zeros (x86)
+        identity = literal(neutral, vector.dtype, vector.lanes)
         lanes, current, distance = vector.lanes, vector, 1
         while distance < lanes:
             # Numbers below `lanes` choose lanes of the first operand, the others of the second.
