@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         TilewrightError,
         Workload,
         WorkloadError,
+        argmax,
+        argmin,
         cast,
         compute,
         const,
@@ -56,9 +58,9 @@ _MODULE_OF = {
     **dict.fromkeys(
         (
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-            "WorkloadError", "cast", "compute", "const", "cummax", "cummin", "cumprod", "cumsum",
-            "max", "maximum", "min", "minimum", "operators", "placeholder", "prod", "reduce_axis",
-            "select", "sum",
+            "WorkloadError", "argmax", "argmin", "cast", "compute", "const", "cummax", "cummin",
+            "cumprod", "cumsum", "max", "maximum", "min", "minimum", "operators", "placeholder",
+            "prod", "reduce_axis", "select", "sum",
         ),
         "schedules",
     ),
@@ -73,8 +75,8 @@ _MODULE_OF = {
 __all__ = [
     "AsyncClient", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError", "Target",
     "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__",
-    "aligned", "build", "cast", "compute", "const", "cummax", "cummin", "cumprod", "cumsum",
-    "empty", "max", "maximum", "min", "minimum",
+    "aligned", "argmax", "argmin", "build", "cast", "compute", "const", "cummax", "cummin",
+    "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
     "select", "sum", "tune", "tune_many",
 ]  # fmt: skip

@@ -210,6 +210,54 @@ def min(x: Operand, axis: object) -> Expr:
     return reduction(Reducer.MIN, x, axis)
 
 
+MAX_POSITIONS = 1 << 30
+"""Positions of `argmax` and their sum with the extent are i32."""
+
+
+def argmax(x: Operand, axis: object, *, last: bool = False) -> Expr:
+    """Return the position of the greatest `x` along `axis`, one reduce axis, as i32.
+
+    Of equal values, the first one counts, or if `last`, the last one. A NaN counts as greater than
+    every number: the position is that of the first (or last) NaN.
+    """
+    return _position(Reducer.MAX, x, axis, last=last)
+
+
+def argmin(x: Operand, axis: object, *, last: bool = False) -> Expr:
+    """Return the position of the least `x` along `axis`, one reduce axis, as i32. Equal values and
+    NaN are treated as by `argmax`."""
+    return _position(Reducer.MIN, x, axis, last=last)
+
+
+def _position(reducer: Reducer, x: Operand, axis: object, *, last: bool) -> Expr:
+    """Return the first (or last) position of the result of `reducer` along `axis`.
+
+    Positions are reduced together with the test for NaN: those of NaNs are moved outside
+    `0..extent-1`, so that they precede all others.
+    """
+    if not isinstance(axis, ReduceAxis):
+        raise WorkloadError(
+            f"arg{reducer} needs axis=k, one axis made by reduce_axis, got {shown(axis)}",
+            code="bad_reduction",
+        )
+    value, extent = as_value(x), axis.var.extent
+    if extent > MAX_POSITIONS:
+        raise WorkloadError(
+            f"arg{reducer} takes an axis of at most {MAX_POSITIONS} positions, got {extent}",
+            code="too_large",
+        )
+    best = reduction(reducer, value, axis)
+    here, none = (axis, -1) if last else (axis, extent)
+    found = select(eq(cast(value, str(best.dtype)), best), here, number(none, DType.I32))
+    pick = Reducer.MAX if last else Reducer.MIN
+    if not value.dtype.is_float:
+        return reduction(pick, found, axis)
+    moved = axis + extent if last else axis - extent
+    position = reduction(pick, select(ne(value, value), number(moved, DType.I32), found), axis)
+    is_nan = position >= extent if last else position < 0
+    return select(is_nan, position - extent if last else position + extent, position)
+
+
 def scan(
     reducer: Reducer, x: object, axis: object, *, reverse: bool = False, exclusive: bool = False
 ) -> Expr:

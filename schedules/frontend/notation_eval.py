@@ -138,37 +138,36 @@ class Evaluator:
                 found = combine(found, self.value(other))
             return found
         if name in SCAN_FUNCTIONS:
-            return self._scan(tree)
+            value, axis, words = self._along(tree, ("reverse", "exclusive"))
+            return expr.scan(SCAN_FUNCTIONS[name], value, axis, **dict.fromkeys(words, True))
+        if name in POSITIONS:
+            value, axis, words = self._along(tree, ("last",))
+            return POSITIONS[name](value, axis, last="last" in words)
         if name in _FUNCTIONS:
             self._arity(tree, 1)
             return _FUNCTIONS[name](self.value(args[0]))
         if name in _CASTS:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
-        known = [*_FUNCTIONS, *_CASTS, *SCAN_FUNCTIONS, "min", "max", "where"]
+        known = [*_FUNCTIONS, *_CASTS, *SCAN_FUNCTIONS, *POSITIONS, "min", "max", "where"]
         choices = ", ".join(sorted(known))
         hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
 
-    def _scan(self, tree: Call) -> Expr:
-        """Return the running results of a call such as `cumsum(X[i,k], k, reverse)`."""
+    def _along(self, tree: Call, words: tuple[str, ...]) -> tuple[Operand, Index, list[str]]:
+        """Return the value, the index and the further words of a call such as
+        `cumsum(X[i,k], k, reverse)`."""
         value, *others = tree.args or (Number(0, tree.pos),)
-        words = [other.name if isinstance(other, Name) else "" for other in others]
-        if not words or not words[0] or not set(words[1:]) <= _SCAN_WORDS:
+        names = [other.name if isinstance(other, Name) else "" for other in others]
+        if not names or names[0] not in self._scope or not set(names[1:]) <= set(words):
             raise self._error(
                 tree,
-                f"{tree.name} takes a value and an index name, then reverse or exclusive if wanted:"
-                f" {tree.name}(X[i,k], k, reverse)",
+                f"{tree.name} takes a value and an index name, then {' or '.join(words)} if wanted:"
+                f" {tree.name}(X[i,k], k, {words[0]})",
                 "bad_node",
             )
-        return expr.scan(
-            SCAN_FUNCTIONS[tree.name],
-            self.value(value),
-            self._scope.get(words[0]),
-            reverse="reverse" in words[1:],
-            exclusive="exclusive" in words[1:],
-        )
+        return self.value(value), self._scope[names[0]], names[1:]
 
     def _arity(self, tree: Call, count: int) -> None:
         if len(tree.args) != count:
@@ -182,7 +181,8 @@ def relu(x: Operand) -> Expr:
 
 
 SCAN_FUNCTIONS = {name: reducer for reducer, name in expr.SCANS.items()}
-_SCAN_WORDS = frozenset({"reverse", "exclusive"})
+POSITIONS = {"argmax": expr.argmax, "argmin": expr.argmin}
+"""Functions that reduce over the index in their second argument."""
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
 _CASTS = frozenset(dtype.value for dtype in NUMBERS)
 _VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
