@@ -158,11 +158,12 @@ class Body:
         return self._new(f"call {t} @{name}.{element}.{bits}({arguments})")
 
     def lookup(self, table: tuple[float, ...], index: str) -> str:
-        """Write a lookup in a table of 16 floats by the low four bits of each lane of `index`.
-        AVX-512 has this instruction for vectors of 16 floats only."""
+        """Write a lookup in a table of as many floats as lanes, 8 or 16, by the low three or four
+        bits of each lane of `index`."""
         t = self.floats
         entries = ", ".join(f"float {self._bits(value)}" for value in table)
-        return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
+        permute = x86.PERMUTE[self.lanes]
+        return self._new(f"call {t} @{permute}({t} <{entries}>, {self.ints} {index})")
 
     def part(self, x: str, start: int, width: int) -> str:
         """Write `width` lanes of `x` from `start` on. Lanes beyond the end of `x` are undefined."""

@@ -19,6 +19,7 @@ from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import instruction_set
 from .math_body import FORMATS, Body, bits_of, round_to
+from .piecewise import PIECEWISE
 from .sine import sine
 
 
@@ -54,21 +55,49 @@ def math_function(
             f"math_function({op.value}, {dtype.value}, lanes={lanes}): takes one of "
             f"{', '.join(o.value for o in _EMITTERS)}, f32 or f64, and at least one lane"
         )
-    emit = _EMITTERS[op]
-    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
-        emit = _floor_by_adding
-    if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
-        emit = _exp_scaled
     name = f"tw_{op.value}_{dtype.value}" + (f"x{lanes}" if lanes > 1 else "")
     body = Body(FORMATS[dtype], lanes)
-    if op is UnaryOp.EXP and target is not None and _looks_up(target, dtype):
-        result = _side_by_side(_exp_by_table, body, "%x", len(_SIXTEENTHS))
+    table = _by_table(op, dtype, target)
+    if table is not None:
+        result = _side_by_side(table.emit, body, "%x", table.lanes)
     else:
-        result = emit(body, "%x")
+        result = _emitter(op, dtype, lanes, target)(body, "%x")
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
     return MathFunction(name, "\n".join(lines) + "\n", tuple(body.lines), result)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByTable:
+    """A function that looks up tables in registers. It uses them for every number of lanes, because
+    results must not depend on that number."""
+
+    emit: Callable[[Body, str], str]
+    lanes: int
+    """The number of lanes of the vectors for which `emit` writes code."""
+
+
+def _by_table(op: UnaryOp, dtype: DType, target: Target | None) -> _ByTable | None:
+    """Return how `target` computes `op` with tables in registers, or None if it does not."""
+    if target is None or dtype is not DType.F32:
+        return None
+    floats = instruction_set(target).table_floats
+    if op is UnaryOp.EXP and floats == len(_SIXTEENTHS) and _scales(target, dtype, floats):
+        return _ByTable(_exp_by_table, floats)
+    emit = PIECEWISE.get((op, floats))
+    return None if emit is None else _ByTable(emit, floats)
+
+
+def _emitter(
+    op: UnaryOp, dtype: DType, lanes: int, target: Target | None
+) -> Callable[[Body, str], str]:
+    """Return the function that writes `op` without tables."""
+    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
+        return _floor_by_adding
+    if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
+        return _exp_scaled
+    return _EMITTERS[op]
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
@@ -95,12 +124,6 @@ def _scales(target: Target, dtype: DType, lanes: int) -> bool:
     """Return whether AVX-512 can scale vectors of `lanes` by powers of two and limit their
     magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
-
-
-def _looks_up(target: Target, dtype: DType) -> bool:
-    """Return whether one instruction looks up a table of 16 floats in a register. If so, exp uses
-    the table for every number of lanes, because results must not depend on that number."""
-    return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
