@@ -13,6 +13,7 @@ mpmath is needed here and nowhere else.
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -75,6 +76,8 @@ class Table:
     pieces: list[Piece]
     value: Function
     formula: str
+    first: Any = None
+    """The width of the first octave, if the pieces grow."""
 
 
 def even_pieces(count: int, width: Any) -> list[Piece]:
@@ -84,16 +87,27 @@ def even_pieces(count: int, width: Any) -> list[Piece]:
     return [Piece(max(mpf(0), j * width - half), j * width + half, j * width) for j in range(count)]
 
 
-def growing_pieces(count: int, first: Any, steps: int, high: Any) -> list[Piece]:
-    """Return pieces of 0 <= t <= `high`: t + `first` is `first` 2**e (1 + f), and each 1 / `steps`
-    of f is a piece."""
-    edges = [first * 2 ** (k // steps) * (1 + mpf(k % steps) / steps) - first
-             for k in range(count + 1)]  # fmt: skip
-    edges[-1] = min(edges[-1], high)
-    slack = mpf(2) ** -22  # the sum may be off by a rounding
-    centers = [mpf(0), *((low + high) / 2 for low, high in zip(edges[1:], edges[2:], strict=False))]
-    return [Piece(max(mpf(0), low - slack), high + slack, mpf(float(np.float32(float(center)))))
-            for low, high, center in zip(edges, edges[1:], centers, strict=False)]  # fmt: skip
+def growing_pieces(count: int, first: Any, value: Function) -> list[Piece]:
+    """Return pieces of 0 <= t <= 15 `first`, which divide each octave of 1 + t / `first` evenly."""
+    steps = count // 4
+    octaves = [2 ** (k // steps) * (1 + mpf(k % steps) / steps) for k in range(count + 1)]
+    edges = [first * (octave - 1) for octave in octaves]
+    slack = mpf(2) ** -21  # the sum may be off by a rounding
+    return [Piece(max(mpf(0), low - slack), high + slack, low and good_center(low, high, value))
+            for low, high in itertools.pairwise(edges)]  # fmt: skip
+
+
+def good_center(low: Any, high: Any, value: Function) -> Any:
+    """The number of few bits near the middle whose value is closest to a float."""
+    unit = mpf(2) ** -12
+    middle = mp.nint((low + high) / 2 / unit)
+    near = [(middle + k) * unit for k in range(-24, 25)]
+
+    def rounding(center: Any) -> Any:
+        exact = value(center)
+        return abs(mpf(float(np.float32(float(exact)))) - exact) / exact
+
+    return min(near, key=rounding)
 
 
 def tables() -> list[Table]:
@@ -104,11 +118,21 @@ def tables() -> list[Table]:
     Elementary Mathematical Library for the IEEE Floating Point Standard, 1991). They have so few
     bits that j width is exact.
     """
-    erf_formula = "erf(t) = sum of c[i][j] r^i, j = round(t / width), r = t - j width"
+    erf_formula = "erf(t) = sum of c[i][j] r^i, j = round(t / width), r = t - center[j]"
+    tanh_formula = "tanh(t) = sum of c[i][j] r^i, j by the leading bits of 1 + t / first, r = t - center[j]"
+    octave = mpf("0.625")
     return [
         Table("ERF_16_F32", "float32", 5, even_pieces(16, mpf(535) / 2048), mp.erf, erf_formula),
         Table("ERF_8_F32", "float32", 6, even_pieces(8, mpf(17) / 32), mp.erf, erf_formula),
-    ]
+        Table(
+            "TANH_16_F32", "float32", 5, growing_pieces(16, octave, mp.tanh), mp.tanh,
+            tanh_formula, octave,
+        ),
+        Table(
+            "TANH_8_F32", "float32", 7, growing_pieces(8, octave, mp.tanh), mp.tanh,
+            tanh_formula, octave,
+        ),
+    ]  # fmt: skip
 
 
 def fits() -> list[Fit]:
@@ -330,6 +354,8 @@ def main() -> None:
         rows, error = fit_table(table)
         print(f"{table.name}: {error:.1f}", file=sys.stderr)
         print(f"\n# {table.formula}; 2^{error:.1f}")
+        if table.first is not None:
+            print(f"{table.name}_FIRST = {float(table.first)!r}")
         _print_tuple(f"{table.name}_CENTERS = ", [float(p.center) for p in table.pieces])
         print(f"{table.name} = (")
         for row in rows:

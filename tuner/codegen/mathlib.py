@@ -19,7 +19,7 @@ from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import instruction_set
 from .math_body import FORMATS, Body, bits_of, round_to
-from .piecewise import PIECEWISE
+from .piecewise import piecewise
 from .sine import sine
 
 
@@ -85,7 +85,7 @@ def _by_table(op: UnaryOp, dtype: DType, target: Target | None) -> _ByTable | No
     floats = instruction_set(target).table_floats
     if op is UnaryOp.EXP and floats == len(_SIXTEENTHS) and _scales(target, dtype, floats):
         return _ByTable(_exp_by_table, floats)
-    emit = PIECEWISE.get((op, floats))
+    emit = piecewise(op, floats)
     return None if emit is None else _ByTable(emit, floats)
 
 
