@@ -342,14 +342,70 @@ def piece_fit(task: Table, piece: Piece) -> Fit:
     return Fit("", task.dtype, task.degree - 1, low, high, rest, lambda r: 1 / (rest(r) + 1), "")
 
 
+def log_pieces() -> list[tuple[float, float]]:
+    """Return the pieces of 3/4 <= m < 3/2, from 1 on: sixteenths above 1, then halves of them."""
+    above = [(1 + j / 16, 1 + (j + 1) / 16) for j in range(8)]
+    below = [(0.75 + j / 32, 0.75 + (j + 1) / 32) for j in range(8)]
+    return above + below
+
+
+def log_table() -> tuple[list[float], list[float], list[float]]:
+    """Return `center`, `inverse` and `log` per piece: 1 / center[j] and log(center[j]), nearly.
+
+    center[j] is near the middle of the piece, or 1 if the piece ends at 1. log[j] is a multiple of
+    2^-15, so that its sum with multiples of the upper part of ln 2 is exact.
+    """
+    found = [(1.0, 1.0, 0.0) if 1.0 in piece else log_center(*piece) for piece in log_pieces()]
+    centers, inverses, logs = zip(*found, strict=True)
+    return list(centers), list(inverses), list(logs)
+
+
+def log_center(low: float, high: float) -> tuple[float, float, float]:
+    """The center with the least bound of the error of the sum, where k = 0 (S. Gal, 1991)."""
+    middle = round(2**22 * (low + high))
+    centers = np.arange(middle - 2**17, middle + 2**17) / 2.0**23
+    inverses = (1 / centers).astype(np.float32).astype(np.float64)
+    logs = np.rint(np.log(centers) * 2.0**15) / 2.0**15
+    worst = np.zeros(centers.size)
+    for m in np.linspace(low, high, 65):
+        r = m - centers
+        rounding = np.spacing(np.abs(r * inverses).astype(np.float32)) / 2
+        residual = np.abs(np.log(centers) - logs) + np.abs(r * (1 / centers - inverses))
+        unit = np.spacing(np.abs(np.log(m)).astype(np.float32))
+        worst = np.maximum(worst, (rounding + residual) / unit)
+    best = int(np.argmin(worst))
+    return float(centers[best]), float(inverses[best]), float(logs[best])
+
+
+def log_fit(centers: Sequence[float]) -> Fit:
+    """The fit of log(1+r) for r = (m - center[j]) / center[j] in all pieces."""
+    ends = [end / center - 1 for piece, center in zip(log_pieces(), centers, strict=True)
+            for end in piece]  # fmt: skip
+
+    def log_q(r: Any) -> Any:
+        return -mpf(1) / 2 if r == 0 else (mp.log1p(r) - r) / r**2
+
+    def log_weight(r: Any) -> Any:
+        return mpf(0) if r == 0 else abs(r**2 / mp.log1p(r))
+
+    low, high = mpf(min(ends)), mpf(max(ends))
+    formula = "log(1+r) = r + r^2 q(r), r = (m - center[j]) inverse[j]"
+    return Fit("LOG_16_F32", "float32", 3, low, high, log_q, log_weight, formula)
+
+
 def main() -> None:
     mp.dps = 40
     print(HEAD)
-    for task in fits():
+    centers, inverses, logs = log_table()
+    for task in [*fits(), log_fit(centers)]:
         coefficients, error = fit(task)
         print(f"{task.name}: {error:.1f}", file=sys.stderr)
         print(f"\n# {task.formula}; 2^{error:.1f}")
         _print_tuple(f"{task.name} = ", coefficients)
+    print("\n# log(m) = log[j] + log(1+r), j by the leading bits of m, 3/4 <= m < 3/2")
+    _print_tuple("LOG_16_F32_CENTERS = ", centers)
+    _print_tuple("LOG_16_F32_INVERSES = ", inverses)
+    _print_tuple("LOG_16_F32_LOGS = ", logs)
     for table in tables():
         rows, error = fit_table(table)
         print(f"{table.name}: {error:.1f}", file=sys.stderr)

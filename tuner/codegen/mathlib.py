@@ -18,6 +18,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import instruction_set
+from . import math_polynomials as fitted
 from .math_body import FORMATS, Body, bits_of, round_to
 from .piecewise import piecewise
 from .sine import sine
@@ -85,6 +86,8 @@ def _by_table(op: UnaryOp, dtype: DType, target: Target | None) -> _ByTable | No
     floats = instruction_set(target).table_floats
     if op is UnaryOp.EXP and floats == len(_SIXTEENTHS) and _scales(target, dtype, floats):
         return _ByTable(_exp_by_table, floats)
+    if op is UnaryOp.LOG and floats == len(fitted.LOG_16_F32_LOGS):
+        return _ByTable(_log_by_table, floats)
     emit = piecewise(op, floats)
     return None if emit is None else _ByTable(emit, floats)
 
@@ -298,6 +301,26 @@ def _log(b: Body, x: str) -> str:
     kept = b.select(b.compare("olt", x, infinity), finite, x)
     outside = b.select(b.compare("oeq", x, zero), b.const(-math.inf), b.const(math.nan))
     return b.select(b.compare("ole", x, zero), outside, kept)
+
+
+def _log_by_table(b: Body, x: str) -> str:
+    """Write log of f32 with the instructions that split x into 2**k m, and a table of 16 entries.
+
+    log(x) = k ln 2 + log[j] + log(1 + r), r = (m - center[j]) * inverse[j]. The sum of the upper
+    part of k ln 2 and log[j] is exact, and so is m - center[j]. The instructions give the results
+    of zero, negative, infinite and NaN arguments.
+    """
+    m = b.mantissa(x)
+    k = b.sub(b.exponent(x), b.exponent(m))
+    leading = b.fmt.mantissa - 4
+    j = b.int_op("lshr", b.to_bits(m), b.int_const(leading))
+    high = b.muladd(k, b.const(b.fmt.ln2_high), b.lookup(fitted.LOG_16_F32_LOGS, j))
+    difference = b.sub(m, b.lookup(fitted.LOG_16_F32_CENTERS, j))
+    inverse = b.lookup(fitted.LOG_16_F32_INVERSES, j)
+    r = b.mul(difference, inverse)
+    low = b.mul(k, b.const(b.fmt.ln2_low))
+    low = b.muladd(b.mul(r, r), b.polynomial(fitted.LOG_16_F32, r), low)
+    return b.add(high, b.muladd(difference, inverse, low))
 
 
 def _log_of_parts_f32(b: Body, k: str, f: str) -> str:

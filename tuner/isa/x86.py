@@ -32,6 +32,10 @@ SCALE, RANGE = "llvm.x86.avx512.mask.scalef", "llvm.x86.avx512.mask.range"
 """Intrinsics of AVX-512. SCALE computes `x * 2**floor(n)` with one rounding. RANGE selects the
 value of smaller magnitude (AVX-512DQ)."""
 
+MANTISSA, EXPONENT = "llvm.x86.avx512.mask.getmant", "llvm.x86.avx512.mask.getexp"
+"""Intrinsics of AVX-512F. MANTISSA scales `x` by a power of two to within an interval. EXPONENT is
+floor(log2(abs(x))) as a float: -inf for zeros, inf for infinities. Both accept denormal numbers."""
+
 PERMUTE = {16: "llvm.x86.avx512.permvar.sf.512", 8: "llvm.x86.avx2.permps"}
 """The intrinsics that look up a table of floats in a register, by the number of floats. The index
 is an integer per lane, of which only the low bits count. The first needs AVX-512F, the second
