@@ -113,13 +113,14 @@ def good_center(low: Any, high: Any, value: Function) -> Any:
 def tables() -> list[Table]:
     """Return every table: 16 and 8 entries, as many floats as registers have.
 
-    Of the widths that suffice, those of erf have values erf(j width) that are nearly floats, because
-    the roundings of these values are the largest errors of the table (S. Gal, An Accurate
-    Elementary Mathematical Library for the IEEE Floating Point Standard, 1991). They have so few
-    bits that j width is exact.
+    The roundings of the values at the centers are the largest errors of a table. The widths of erf
+    are those for which they are smallest (S. Gal and B. Bachelis, ACM TOMS 17(1), 1991). They have
+    so few bits that j width is exact.
     """
-    erf_formula = "erf(t) = sum of c[i][j] r^i, j = round(t / width), r = t - center[j]"
-    tanh_formula = "tanh(t) = sum of c[i][j] r^i, j by the leading bits of 1 + t / first, r = t - center[j]"
+    erf_formula = (
+        "erf(t) = sum of c[i][j] r^i (+ t if j = 0), j = round(t / width), r = t - center[j]"
+    )
+    tanh_formula = "tanh(t) = the same, but j by the leading bits of 1 + t / first"
     octave = mpf("0.625")
     return [
         Table("ERF_16_F32", "float32", 5, even_pieces(16, mpf(535) / 2048), mp.erf, erf_formula),
@@ -353,7 +354,7 @@ def log_table() -> tuple[list[float], list[float], list[float]]:
     """Return `center`, `inverse` and `log` per piece: 1 / center[j] and log(center[j]), nearly.
 
     center[j] is near the middle of the piece, or 1 if the piece ends at 1. log[j] is a multiple of
-    2^-15, so that its sum with multiples of the upper part of ln 2 is exact.
+    2^-15, so that its sum with multiples of the upper part of ln 2 is exact (Gal and Bachelis).
     """
     found = [(1.0, 1.0, 0.0) if 1.0 in piece else log_center(*piece) for piece in log_pieces()]
     centers, inverses, logs = zip(*found, strict=True)
@@ -361,7 +362,7 @@ def log_table() -> tuple[list[float], list[float], list[float]]:
 
 
 def log_center(low: float, high: float) -> tuple[float, float, float]:
-    """The center with the least bound of the error of the sum, where k = 0 (S. Gal, 1991)."""
+    """The center with the least bound of the error of the sum, where k = 0."""
     middle = round(2**22 * (low + high))
     centers = np.arange(middle - 2**17, middle + 2**17) / 2.0**23
     inverses = (1 / centers).astype(np.float32).astype(np.float64)

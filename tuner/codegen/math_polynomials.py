@@ -190,7 +190,7 @@ LOG_16_F32_LOGS = (
     0.0,
 )
 
-# erf(t) = sum of c[i][j] r^i, j = round(t / width), r = t - center[j]; 2^-24.3
+# erf(t) = sum of c[i][j] r^i (+ t if j = 0), j = round(t / width), r = t - center[j]; 2^-24.3
 ERF_16_F32_CENTERS = (
     0.0,
     0.26123046875,
@@ -320,7 +320,7 @@ ERF_16_F32 = (
     ),
 )
 
-# erf(t) = sum of c[i][j] r^i, j = round(t / width), r = t - center[j]; 2^-25.0
+# erf(t) = sum of c[i][j] r^i (+ t if j = 0), j = round(t / width), r = t - center[j]; 2^-25.0
 ERF_8_F32_CENTERS = (
     0.0,
     0.53125,
@@ -404,7 +404,7 @@ ERF_8_F32 = (
     ),
 )
 
-# tanh(t) = sum of c[i][j] r^i, j by the leading bits of 1 + t / first, r = t - center[j]; 2^-24.2
+# tanh(t) = the same, but j by the leading bits of 1 + t / first; 2^-24.2
 TANH_16_F32_FIRST = 0.625
 TANH_16_F32_CENTERS = (
     0.0,
@@ -535,7 +535,7 @@ TANH_16_F32 = (
     ),
 )
 
-# tanh(t) = sum of c[i][j] r^i, j by the leading bits of 1 + t / first, r = t - center[j]; 2^-24.0
+# tanh(t) = the same, but j by the leading bits of 1 + t / first; 2^-24.0
 TANH_8_F32_FIRST = 0.625
 TANH_8_F32_CENTERS = (
     0.0,

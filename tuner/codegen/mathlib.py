@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
 The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
-reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
-measures the errors. Results are the same for every lane count of a target. Targets with and without
-fused multiply-add may differ in the last bit.
+reduction, a polynomial, and bit operations that every target has. With AVX2 or AVX-512, some look
+up coefficients in registers. `docs/math.md` states and measures the errors. Results are the same
+for every lane count of a target. Targets with different instructions may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def math_function(
     """Return the function that computes `op` for `lanes` values of f32 or f64. Its argument is a
     vector `<lanes x float>`, or a `float` if there is one lane.
 
-    `target` selects the instructions. Without it, they fit every target that rounds to integers and
-    has no AVX-512. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for
-    types other than f32 and f64: narrow floats are computed in f32.
+    `target` selects the instructions. Without it, they fit every target that rounds to integers.
+    Raise ValueError for operations that are one LLVM instruction (neg, abs) and for types other
+    than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
