@@ -20,7 +20,12 @@ from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Binary operations. `div` is for floats only; integers add and multiply modulo 2**n."""
+    """Binary operations. `div` is for floats only, and the operations of `ON_INTEGERS_ONLY` for
+    integers; integers add and multiply modulo 2**n.
+
+    Every operation is defined for all operands, as in NumPy: `floor_div` and `floor_mod` by 0 give
+    0; a shift by a negative number or by the number of bits or more shifts out all bits.
+    """
 
     ADD = "add"
     SUB = "sub"
@@ -28,6 +33,19 @@ class BinaryOp(StrEnum):
     DIV = "div"
     MIN = "min"
     MAX = "max"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+    SHIFT_LEFT = "shift_left"
+    SHIFT_RIGHT = "shift_right"
+    FLOOR_DIV = "floor_div"
+    FLOOR_MOD = "floor_mod"
+
+
+ON_INTEGERS_ONLY = frozenset({
+    BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHIFT_LEFT,
+    BinaryOp.SHIFT_RIGHT, BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD,
+})  # fmt: skip
 
 
 class CompareOp(StrEnum):
@@ -37,7 +55,10 @@ class CompareOp(StrEnum):
     NE = "ne"
 
 
-COMMUTATIVE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX})
+COMMUTATIVE = frozenset({
+    BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX,
+    BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR,
+})  # fmt: skip
 
 
 class Reducer(StrEnum):
@@ -200,11 +221,13 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
 def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
     """Return whether `op` is defined for operands of `dtype`.
 
-    There is no arithmetic on bool or narrow floats, and integers have neither division nor most
-    functions.
+    There is no arithmetic on bool or narrow floats, integers have neither `div` nor most functions,
+    and only integers have bits and remainders.
     """
     if dtype is DType.BOOL or dtype.is_narrow_float:
         return False
+    if op in ON_INTEGERS_ONLY:
+        return not dtype.is_float
     integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
     return dtype.is_float or integers
 

@@ -28,20 +28,13 @@ _TOKEN = re.compile(
 _WORDS = {"and": "&&", "or": "||", "not": "!"}
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _PRECEDENCE = {
-    "||": 1, "&&": 2, **dict.fromkeys(_COMPARISONS, 3),
-    "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5,
+    "||": 1, "&&": 2, **dict.fromkeys(_COMPARISONS, 3), "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7,
+    "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9,
 }  # fmt: skip
-_AFTER_NOT, _AFTER_MINUS = 3, 6
+"""The precedences of Python."""
+
+_AFTER_NOT, _AFTER_MINUS = 3, 10
 _SIGNS = {"+": 1, "-": -1}
-_BIT_OPERATIONS = {
-    "<<": "x << n is x * 2**n, with 2**n written as a number",
-    ">>": "x >> n is i32(floor(f64(x) / 2**n)), with 2**n written as a number",
-    "&": "x & (2**n - 1) is x - 2**n*i32(floor(f64(x) / 2**n)); conditions are joined by &&",
-    "|": "conditions are joined by ||; bits that do not overlap by +",
-    "^": "a power is a product: x*x",
-    "~": "~x is -x - 1; a condition is negated by !",
-}
-"""Unsupported bit operations, each with the expression to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A prefix operation: `-x` or `!x`."""
+    """A prefix operation: `-x`, `!x` or `~x`."""
 
     op: str
     x: Tree
@@ -253,7 +246,6 @@ class _Parser:
                 self._text, self._token.pos, f"nested more than {MAX_BODY_DEPTH} levels", "too_deep"
             )
         tree = self._operand()
-        self._refuse_bit_operation()
         while (precedence := self._precedence()) >= lowest:
             token = self._token
             self._next += 1
@@ -261,17 +253,6 @@ class _Parser:
             tree = self._infix(token, tree, right)
         self._nesting -= 1
         return tree
-
-    def _refuse_bit_operation(self) -> None:
-        token = self._token
-        instead = _BIT_OPERATIONS.get(token.text) if token.kind == "symbol" else None
-        if instead is not None:
-            raise syntax_error(
-                self._text,
-                token.pos,
-                f"values have no bit operations, got '{token.text}'; {instead}",
-                "unknown_function",
-            )
 
     def _precedence(self) -> int:
         token = self._token
@@ -297,7 +278,6 @@ class _Parser:
 
     def _operand(self) -> Tree:
         token = self._token
-        self._refuse_bit_operation()
         if self.take("-"):
             x = self.expression(_AFTER_MINUS)
             if isinstance(x, Number):
@@ -306,6 +286,11 @@ class _Parser:
         if self.take("!"):
             x = self.expression(_AFTER_NOT)
             return Prefix("!", x, token.pos, self._depth(token.pos, x))
+        if self.take("~"):
+            x = self.expression(_AFTER_MINUS)
+            if isinstance(x, Number) and isinstance(x.value, int):
+                return Number(~x.value, token.pos)
+            return Prefix("~", x, token.pos, self._depth(token.pos, x))
         if self.take("+"):
             return self.expression(_AFTER_MINUS)
         if self.take("("):

@@ -13,6 +13,7 @@ import math
 from ..dtypes import NUMBERS, DType
 from ..errors import WorkloadError
 from .scalar import (
+    ON_INTEGERS_ONLY,
     Binary,
     BinaryOp,
     Cast,
@@ -25,7 +26,12 @@ from .scalar import (
     UnaryOp,
 )  # fmt: skip
 
-_KEEPS_INTEGERS = frozenset({BinaryOp.MIN, BinaryOp.MAX})
+_KEEPS_INTEGERS = frozenset({
+    BinaryOp.MIN, BinaryOp.MAX, BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR,
+    BinaryOp.SHIFT_RIGHT, BinaryOp.FLOOR_MOD,
+})  # fmt: skip
+"""Operations whose result is a value of the type of the operands, so that narrow integers need no
+wide type."""
 
 
 def dtype_named(name: str) -> DType:
@@ -104,7 +110,7 @@ def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[S
 
 
 def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
-    """Return `op(a, b)`; division is defined for floats only."""
+    """Return `op(a, b)`. Raise WorkloadError if the types differ or have no such operation."""
     keep = op in _KEEPS_INTEGERS and not a.dtype.is_float
     a, b = same_type(a, b, op, keep=keep)
     if op is BinaryOp.DIV and not a.dtype.is_float:
@@ -112,7 +118,18 @@ def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
             f"div of {a.dtype}: only floats divide; cast first, as in i32(floor(f64(x) / f64(y)))",
             code="bad_dtype",
         )
+    if op in ON_INTEGERS_ONLY and a.dtype.is_float:
+        hint = ", and a power is a product: x*x" if op is BinaryOp.BIT_XOR else ""
+        raise WorkloadError(
+            f'{op} of {a.dtype}: only integers have it; cast first: cast(x, "i32"){hint}',
+            code="bad_dtype",
+        )
     return Binary(op, a, b)
+
+
+def keeps_integers(op: BinaryOp) -> bool:
+    """Return whether the result of `op` on narrow integers of one type has this type."""
+    return op in _KEEPS_INTEGERS
 
 
 def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:

@@ -92,10 +92,14 @@ class Index:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: object) -> Index:
+    def __floordiv__(self, divisor: Index | int) -> Index:
+        if isinstance(divisor, Expr):  # the index is used as a number
+            return NotImplemented
         return Index(self.affine // _divisor(divisor, "//"), self.vars)
 
-    def __mod__(self, divisor: object) -> Index:
+    def __mod__(self, divisor: Index | int) -> Index:
+        if isinstance(divisor, Expr):
+            return NotImplemented
         return Index(self.affine % _divisor(divisor, "%"), self.vars)
 
     def __lt__(self, other: Operand) -> Condition:
@@ -252,6 +256,51 @@ class Expr:
     def __rtruediv__(self, other: Operand) -> Expr:
         return arithmetic(BinaryOp.DIV, other, self)
 
+    def __floordiv__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.FLOOR_DIV, self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.FLOOR_DIV, other, self)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.FLOOR_MOD, self, other)
+
+    def __rmod__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.FLOOR_MOD, other, self)
+
+    def __and__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_AND, self, other)
+
+    def __rand__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_AND, other, self)
+
+    def __or__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_OR, self, other)
+
+    def __ror__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_OR, other, self)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_XOR, self, other)
+
+    def __rxor__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.BIT_XOR, other, self)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SHIFT_LEFT, self, other)
+
+    def __rlshift__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SHIFT_LEFT, other, self)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SHIFT_RIGHT, self, other)
+
+    def __rrshift__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SHIFT_RIGHT, other, self)
+
+    def __invert__(self) -> Expr:
+        return complement(self)
+
     def __neg__(self) -> Expr:
         return function(UnaryOp.NEG, self)
 
@@ -365,7 +414,7 @@ def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
 
 def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
     """Return `op(a, b)` by the type rules of `values`."""
-    left, right = typed_pair(a, b, keep_narrow=op in (BinaryOp.MIN, BinaryOp.MAX))
+    left, right = typed_pair(a, b, keep_narrow=values.keeps_integers(op))
     node = values.binary(op, left.node, right.node)
     is_sum = op in (BinaryOp.ADD, BinaryOp.SUB)
     if is_sum and max(left.depth, right.depth) >= MAX_BODY_DEPTH:
@@ -376,6 +425,13 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
         )
         return derived(node, left, right, depth=depth_of(node))
     return derived(node, left, right)
+
+
+def complement(x: object) -> Expr:
+    """Return `x` with every bit inverted."""
+    value = as_value(x)
+    ones = -1 if value.dtype.is_signed else value.dtype.integer_range[1]
+    return arithmetic(BinaryOp.BIT_XOR, value, number(ones, value.dtype))
 
 
 def function(op: UnaryOp, x: object) -> Expr:

@@ -11,11 +11,12 @@ from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, 
 from ..dtypes import NUMBERS
 from ..errors import WorkloadError
 from . import expr
-from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic
+from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic, complement
 from .functions import FUNCTIONS
 
 CONSTANTS = {"inf": math.inf, "pi": math.pi}
 _MAX_INTEGER = 1 << 64
+_MAX_SHIFT = 64
 
 _Value: TypeAlias = Operand | Condition
 
@@ -60,6 +61,8 @@ class Evaluator:
                 return self._located(tree, lambda: self._call(tree))
             case Prefix("!", x):
                 return expr.not_(self._condition(x))
+            case Prefix("~", x):
+                return self._located(tree, lambda: complement(self.value(x)))
             case Prefix(_, x):
                 inner = self.value(x)
                 return self._located(tree, lambda: -inner)
@@ -88,6 +91,8 @@ class Evaluator:
             return expr.all_of(self._condition(tree.a), self._condition(tree.b))
         if op == "||":
             return expr.any_of(self._condition(tree.a), self._condition(tree.b))
+        if op in _BITS:
+            self._refuse_conditions(tree)
         a, b = self.value(tree.a), self.value(tree.b)
         plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
         if op in _COMPARE:
@@ -97,26 +102,32 @@ class Evaluator:
         if plain:
             return self._number(tree, a, b)
         if op in ("//", "%"):
-            if isinstance(a, Index):
+            if isinstance(a, Index) and isinstance(b, Index | int):
                 return a // b if op == "//" else a % b
-            raise self._error(
-                tree,
-                f"{op} is for indices, not for values: x // n is i32(floor(f64(x) / n)),"
-                " x % n is x - n*i32(floor(f64(x) / n))",
-                "bad_node",
-            )
+            return arithmetic(_VALUE[op], a, b)
+        if op in _BITS:
+            return arithmetic(_BITS[op], a, b)
         if op == "/" and isinstance(a, Index | int) and isinstance(b, Index | int):
             raise self._error(tree, "/ divides values; // divides indices", "bad_node")
         affine_op = isinstance(a, Index | int) and isinstance(b, Index | int)
         return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
+
+    def _refuse_conditions(self, tree: Infix) -> None:
+        for side in (tree.a, tree.b):
+            if isinstance(side, Infix) and side.op in _COMPARE:
+                message = f"{tree.op} is for integers; conditions are joined by && and ||"
+                raise self._error(tree, message, "bad_node")
 
     def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
         assert isinstance(a, int | float)
         assert isinstance(b, int | float)
         if tree.op in ("/", "//", "%") and b == 0:
             raise self._error(tree, "division by zero", "bad_constant")
-        if tree.op in ("//", "%") and not (isinstance(a, int) and isinstance(b, int)):
+        whole = isinstance(a, int) and isinstance(b, int)
+        if tree.op in ("//", "%", *_BITS) and not whole:
             raise self._error(tree, f"{tree.op} needs integers", "bad_constant")
+        if tree.op in ("<<", ">>") and not 0 <= b < _MAX_SHIFT:
+            raise self._error(tree, f"shift by 0 to {_MAX_SHIFT - 1} bits", "bad_constant")
         found: int | float = _NUMBER[tree.op](a, b)
         infinite = isinstance(found, float) and math.isinf(found) and math.inf not in (a, b, -a, -b)
         if infinite or (isinstance(found, int) and abs(found) > _MAX_INTEGER):
@@ -185,7 +196,14 @@ POSITIONS = {"argmax": expr.argmax, "argmin": expr.argmin}
 """Functions that reduce over the index in their second argument."""
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
 _CASTS = frozenset(dtype.value for dtype in NUMBERS)
-_VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
+_VALUE = {
+    "+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV,
+    "//": BinaryOp.FLOOR_DIV, "%": BinaryOp.FLOOR_MOD,
+}  # fmt: skip
+_BITS = {
+    "&": BinaryOp.BIT_AND, "|": BinaryOp.BIT_OR, "^": BinaryOp.BIT_XOR,
+    "<<": BinaryOp.SHIFT_LEFT, ">>": BinaryOp.SHIFT_RIGHT,
+}  # fmt: skip
 _INDEX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -196,6 +214,11 @@ _NUMBER: dict[str, Callable[[Any, Any], Any]] = {
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
 }
 _COMPARE: dict[str, Callable[[Any, Any], Condition]] = {
     "<": lambda a, b: a < b,

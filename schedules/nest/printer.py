@@ -210,13 +210,22 @@ _REDUCER_SIGN = {
 }
 
 # Precedences; an operand of lower precedence is put in parentheses.
-_CHOICE, _AND, _RELATION, _SUM, _PRODUCT, _SIGN, _ATOM = range(7)
+(
+    _CHOICE, _AND, _RELATION, _BITS_OR, _BITS_XOR, _BITS_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _ATOM,
+) = range(11)  # fmt: skip
 
 _INFIX = {
     BinaryOp.ADD: ("+", _SUM),
     BinaryOp.SUB: ("-", _SUM),
     BinaryOp.MUL: ("*", _PRODUCT),
     BinaryOp.DIV: ("/", _PRODUCT),
+    BinaryOp.FLOOR_DIV: ("//", _PRODUCT),
+    BinaryOp.FLOOR_MOD: ("%", _PRODUCT),
+    BinaryOp.SHIFT_LEFT: ("<<", _SHIFT),
+    BinaryOp.SHIFT_RIGHT: (">>", _SHIFT),
+    BinaryOp.BIT_AND: ("&", _BITS_AND),
+    BinaryOp.BIT_XOR: ("^", _BITS_XOR),
+    BinaryOp.BIT_OR: ("|", _BITS_OR),
 }
 _RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", CompareOp.NE: "!="}
 
@@ -244,7 +253,7 @@ def _scalar(node: Scalar) -> tuple[str, int]:
             return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):
             sign = _RELATION_SIGN[op]
-            return f"{_operand(a, _SUM)} {sign}{_KEPT}{_operand(b, _SUM)}", _RELATION
+            return f"{_operand(a, _BITS_OR)} {sign}{_KEPT}{_operand(b, _BITS_OR)}", _RELATION
         case All(conds):
             return _conds(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
         case Select(cond, on_true, on_false):

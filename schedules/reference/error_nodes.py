@@ -14,6 +14,7 @@ import numpy as np
 
 from ..algebra.narrow import round_to
 from ..algebra.scalar import (
+    ON_INTEGERS_ONLY,
     All,
     Binary,
     BinaryOp,
@@ -112,6 +113,8 @@ def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bound
             signed = keeps_zero_sign(b, env.signed)
             operands = bounded_value(a, box, env), bounded_value(b, box, env)
             return _quotient(*operands, node.dtype, signed_zeros=signed)
+        case Binary(op, a, b) if op in ON_INTEGERS_ONLY:
+            return _of_integers(op, bounded_value(a, box, env), bounded_value(b, box, env))
         case Binary(_, a, b):
             return _product(bounded_value(a, box, env), bounded_value(b, box, env), node.dtype)
         case Compare(op, a, b):
@@ -127,6 +130,16 @@ def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bound
             return _select(chosen, *(bounded_value(x, box, env) for x in (on_true, on_false)))
         case _:
             assert_never(node)
+
+
+def _of_integers(op: BinaryOp, a: Bounded, b: Bounded) -> Bounded:
+    """Return `op(a, b)` of integers. Where an operand is not certain, every result is accepted,
+    because a difference of one may change all bits."""
+    values = binary(op, a[0], b[0])
+    if a[1] is None and b[1] is None:
+        return values, None
+    doubt = (as_array(a[1]) > 0) | (as_array(b[1]) > 0)
+    return values, np.where(doubt, np.inf, 0.0)
 
 
 def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:

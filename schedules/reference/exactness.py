@@ -233,6 +233,11 @@ class _Analysis:
                 exact = ValueRange(low, max(ends), both)
             case BinaryOp.DIV:
                 exact = self._quotient(a, b)
+            case (
+                BinaryOp.BIT_AND | BinaryOp.BIT_OR | BinaryOp.BIT_XOR | BinaryOp.SHIFT_LEFT
+                | BinaryOp.SHIFT_RIGHT | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD
+            ):  # fmt: skip
+                exact = _of_integers(op, a, b) or ValueRange(*node.dtype.integer_range, 0)
             case _:
                 assert_never(op)
         return self._result(exact, node.dtype)
@@ -269,6 +274,28 @@ def fits(span: ValueRange, dtype: DType) -> bool:
     return span.step >= dtype.binary.step_exponent and span.magnitude <= math.ldexp(
         1.0, min(span.step + dtype.binary.precision, 1023)
     )
+
+
+def _of_integers(op: BinaryOp, a: ValueRange, b: ValueRange) -> ValueRange | None:
+    """Return the range of `op` on integers before wrapping, or None if any integer may result."""
+    low, high, least, most = int(a.lo), int(a.hi), int(b.lo), int(b.hi)
+    bits = 64
+    match op:
+        case BinaryOp.BIT_AND if low >= 0 or least >= 0:
+            return ValueRange(0, min(n for n, m in ((high, low), (most, least)) if m >= 0), 0)
+        case BinaryOp.BIT_OR | BinaryOp.BIT_XOR if low >= 0 and least >= 0:
+            return ValueRange(0, (1 << max(high, most).bit_length()) - 1, 0)
+        case BinaryOp.FLOOR_MOD if least > 0:
+            return ValueRange(0, most - 1, 0)
+        case BinaryOp.FLOOR_DIV if least > 0:
+            ends = [x // y for x in (low, high) for y in (least, most)]
+            return ValueRange(min(ends), max(ends), 0)
+        case BinaryOp.SHIFT_RIGHT if 0 <= least == most < bits:
+            return ValueRange(low >> least, high >> least, 0)
+        case BinaryOp.SHIFT_LEFT if 0 <= least == most < bits:
+            return ValueRange(low << least, high << least, 0)
+        case _:
+            return None
 
 
 def _const_span(value: float) -> ValueRange:

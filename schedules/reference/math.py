@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..algebra.narrow import nearest, round_to, to_odd
-from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
+from ..algebra.scalar import ON_INTEGERS_ONLY, BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -50,6 +50,13 @@ _BINARY: dict[BinaryOp, np.ufunc] = {
     BinaryOp.DIV: np.divide,
     BinaryOp.MIN: np.minimum,
     BinaryOp.MAX: np.maximum,
+    BinaryOp.BIT_AND: np.bitwise_and,
+    BinaryOp.BIT_OR: np.bitwise_or,
+    BinaryOp.BIT_XOR: np.bitwise_xor,
+    BinaryOp.SHIFT_LEFT: np.left_shift,
+    BinaryOp.SHIFT_RIGHT: np.right_shift,
+    BinaryOp.FLOOR_DIV: np.floor_divide,
+    BinaryOp.FLOOR_MOD: np.remainder,
 }
 
 
@@ -61,9 +68,11 @@ def combiner(op: BinaryOp, dtype: np.dtype[Any]) -> np.ufunc:
 
 
 def binary(op: BinaryOp, a: Array, b: Array) -> Array:
-    """Return `op(a, b)` with broadcasting. Raise ValueError for a division of integers."""
+    """Return `op(a, b)` with broadcasting. Raise ValueError if the type has no such operation."""
     if op is BinaryOp.DIV and a.dtype.kind != "f":
         raise ValueError(f"div is defined for floats, got values of type {a.dtype}")
+    if op in ON_INTEGERS_ONLY and a.dtype.kind not in "iu":
+        raise ValueError(f"{op} is defined for integers, got values of type {a.dtype}")
     return np.asarray(combiner(op, a.dtype)(a, b))
 
 

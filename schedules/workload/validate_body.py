@@ -8,6 +8,7 @@ from typing import assert_never
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
 from ..algebra.scalar import (
+    ON_INTEGERS_ONLY,
     All,
     Binary,
     BinaryOp,
@@ -225,6 +226,10 @@ class _NodeChecker:
             )
         if node.op is BinaryOp.DIV and not a.is_float:
             raise self._error(f"div of {a}: only floats divide, cast first", "bad_dtype", pointer)
+        if node.op in ON_INTEGERS_ONLY and a.is_float:
+            raise self._error(
+                f"{node.op} of {a}: only integers have it, cast first", "bad_dtype", pointer
+            )
 
     def _check_select(self, node: Select, pointer: str) -> None:
         self.check(node.cond, f"{pointer}/cond")

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from tilewright.schedules.algebra.affine import Affine, Var, simplify
 from tilewright.schedules.algebra.scalar import (
+    ON_INTEGERS_ONLY,
     All,
     Binary,
     BinaryOp,
@@ -236,8 +237,71 @@ class Scalars:
                 test = f"icmp {sign}{'gt' if op is BinaryOp.MAX else 'lt'}"
             cond = Val(name(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, lanes)
             return self.select(cond, a, b)
+        if op in ON_INTEGERS_ONLY:
+            return self._of_integers(op, a, b)
         instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
         return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
+
+    def _of_integers(self, op: BinaryOp, a: Val, b: Val) -> Val:
+        """Return `op(a, b)` of integers with as many lanes each. LLVM's shifts and divisions are
+        undefined for some operands, which are replaced."""
+        match op:
+            case BinaryOp.BIT_AND | BinaryOp.BIT_OR | BinaryOp.BIT_XOR:
+                name = op.value.removeprefix("bit_")
+                return self._instruction(name, a, b)
+            case BinaryOp.SHIFT_LEFT:
+                fits, count = self._shift_count(b)
+                return self.select(fits, self._instruction("shl", a, count), self._like(a, 0))
+            case BinaryOp.SHIFT_RIGHT:
+                fits, count = self._shift_count(b)
+                if not a.dtype.is_signed:
+                    return self.select(fits, self._instruction("lshr", a, count), self._like(a, 0))
+                most = self.select(fits, count, self._like(a, a.dtype.bits - 1))
+                return self._instruction("ashr", a, most)
+            case _:
+                return self._floor_divided(op, a, b)
+
+    def _instruction(self, name: str, a: Val, b: Val) -> Val:
+        return Val(self.text.assign(f"{name} {a.typed}, {b.name}"), a.dtype, a.lanes)
+
+    def _like(self, a: Val, value: int) -> Val:
+        return literal(value, a.dtype, a.lanes)
+
+    def _shift_count(self, b: Val) -> tuple[Val, Val]:
+        """Return whether a shift by `b` leaves any bits, and `b` where it does, else 0."""
+        text = f"icmp ult {b.typed}, {self._like(b, b.dtype.bits).name}"
+        fits = Val(self.text.assign(text, "c"), DType.BOOL, b.lanes)
+        return fits, self.select(fits, b, self._like(b, 0))
+
+    def _floor_divided(self, op: BinaryOp, a: Val, b: Val) -> Val:
+        """Return the quotient rounded down, or the remainder with the sign of `b`; 0 for `b` = 0.
+
+        The hardware rounds towards zero and traps for `b` = 0, and if the quotient of the least
+        number and -1 overflows. Both divisors are replaced by 1, which leaves the remainder 0.
+        """
+        zero, one = self._like(a, 0), self._like(a, 1)
+
+        def test(condition: str, x: Val, y: Val) -> Val:
+            name = self.text.assign(f"icmp {condition} {x.typed}, {y.name}", "c")
+            return Val(name, DType.BOOL, a.lanes)
+
+        is_zero_divisor = test("eq", b, zero)
+        if not a.dtype.is_signed:
+            safe = self.select(is_zero_divisor, one, b)
+            name = "udiv" if op is BinaryOp.FLOOR_DIV else "urem"
+            return self.select(is_zero_divisor, zero, self._instruction(name, a, safe))
+        negates = test("eq", b, self._like(a, -1))
+        safe = self.select(negates, one, self.select(is_zero_divisor, one, b))
+        rest = self._instruction("srem", a, safe)
+        differ = test("slt", self._instruction("xor", rest, safe), zero)
+        is_low = self.both(test("ne", rest, zero), differ)
+        if op is BinaryOp.FLOOR_MOD:
+            return self.select(is_low, self._instruction("add", rest, safe), rest)
+        quotient = self._instruction("sdiv", a, safe)
+        lower = self._instruction("sub", quotient, one)
+        found = self.select(is_low, lower, quotient)
+        found = self.select(negates, self._instruction("sub", zero, a), found)
+        return self.select(is_zero_divisor, zero, found)
 
     def _quotient(self, node: Binary, where: Val | None) -> Val:
         a = self.value(node.a, where)

@@ -94,9 +94,10 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
 
 def binary(op: BinaryOp, dtype: DType) -> Callable[[Value, Value], Value]:
     """`op` on two values of `dtype`. UndefinedOperationError if it has no meaning there."""
-    if dtype not in _NUMBERS or (op is BinaryOp.DIV and not dtype.is_float):
+    is_other = op in _ON_INTEGERS if dtype.is_float else op is BinaryOp.DIV
+    if dtype not in _NUMBERS or is_other:
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
-    return _ON_NUMBERS[op]
+    return _ON_INTEGERS[op] if op in _ON_INTEGERS else _ON_NUMBERS[op]
 
 
 def compare(op: CompareOp) -> Callable[[Value, Value], Value]:
@@ -105,6 +106,8 @@ def compare(op: CompareOp) -> Callable[[Value, Value], Value]:
 
 
 def _choices(op: UnaryOp | BinaryOp) -> str:
+    if op in _ON_INTEGERS:
+        return "integers"
     integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
     return "f32, f64 and integers" if integers else "f32 and f64"
 
@@ -144,6 +147,29 @@ _ON_NUMBERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.DIV: operator.truediv,
     BinaryOp.MIN: _min,
     BinaryOp.MAX: _max,
+}
+
+
+def _whole(compute: Callable[[int, int, int], int]) -> Callable[[Value, Value], Value]:
+    """`compute(a, b, bits)` on Python's integers, wrapped to the type of `a`."""
+
+    def apply(a: Value, b: Value) -> Value:
+        bits, kind = 8 * a.itemsize, type(a)
+        found = compute(int(a), int(b), bits) % (1 << bits)
+        signed = np.issubdtype(kind, np.signedinteger) and found >> (bits - 1)
+        return kind(found - (1 << bits) if signed else found)
+
+    return apply
+
+
+_ON_INTEGERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
+    BinaryOp.BIT_AND: _whole(lambda a, b, bits: a & b),
+    BinaryOp.BIT_OR: _whole(lambda a, b, bits: a | b),
+    BinaryOp.BIT_XOR: _whole(lambda a, b, bits: a ^ b),
+    BinaryOp.SHIFT_LEFT: _whole(lambda a, b, bits: a << b if 0 <= b < bits else 0),
+    BinaryOp.SHIFT_RIGHT: _whole(lambda a, b, bits: a >> (b if 0 <= b < bits else bits)),
+    BinaryOp.FLOOR_DIV: _whole(lambda a, b, bits: a // b if b else 0),
+    BinaryOp.FLOOR_MOD: _whole(lambda a, b, bits: a % b if b else 0),
 }
 _COMPARE: dict[CompareOp, Callable[[Value, Value], Value]] = {
     CompareOp.LT: operator.lt,

@@ -149,6 +149,9 @@ class _Expressions:
             text = f"where({reads[0]} > {reads[-1]}, {text}, 2)"
         elif form < 0.6 and self.dtype in ("f32", "i32"):
             text = f"{text} + {rng.choice(axes)}"
+        if self.dtype in ("i8", "u8", "i32", "i64") and rng.random() < 0.4:
+            sign = rng.choice(("&", "|", "^", "<<", ">>", "//", "%"))
+            text = f"({text}) {sign} {rng.choice((reads[-1], '3', '5', str(rng.choice(axes))))}"
         if reduces and rng.random() < 0.15:
             text = f"where({self._congruence(axes, reduces)}, {reads[0]}, 0) * ({text})"
         if rng.random() < 0.15:

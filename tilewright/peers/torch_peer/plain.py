@@ -39,7 +39,10 @@ from .reads import is_strided, is_zero_padding, reader
 Value = Callable[[], Any]
 BINARY = {
     BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul", BinaryOp.DIV: "div",
-    BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum",
+    BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum", BinaryOp.BIT_AND: "bitwise_and",
+    BinaryOp.BIT_OR: "bitwise_or", BinaryOp.BIT_XOR: "bitwise_xor",
+    BinaryOp.SHIFT_LEFT: "bitwise_left_shift", BinaryOp.SHIFT_RIGHT: "bitwise_right_shift",
+    BinaryOp.FLOOR_DIV: "floor_divide", BinaryOp.FLOOR_MOD: "remainder",
 }  # fmt: skip
 REDUCE = {
     Reducer.SUM: "sum", Reducer.MAX: "amax", Reducer.MIN: "amin",
