@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from math import prod
 from typing import Any
 
@@ -22,9 +23,10 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Ar
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
-    memory = np.empty(size + ALIGN_BYTES, np.uint8)
-    start = -memory.ctypes.data % ALIGN_BYTES
-    return memory[start : start + size].view(kind).reshape(shape)
+    memory: Any = np.empty(size + ALIGN_BYTES, np.uint8)
+    # The address by the buffer protocol, which every call of a kernel that allocates waits for.
+    start = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % ALIGN_BYTES
+    return np.ndarray(shape, kind, memory, start)
 
 
 def aligned(array: npt.ArrayLike) -> Array:

@@ -8,25 +8,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .arrays import address_of
 from .backend.protocol import Launch, Loaded, LoadError
 from .backend.registry import backend_for
+from .calling import (
+    Array,
+    ArrayLaunch,
+    BoundCall,
+    CallError,
+    aligned_bytes,
+    check_array,
+    raise_status,
+)
 from .emit.kernel import CompiledKernel
 
+__all__ = ["BoundCall", "CallError", "Kernel", "PrepackedKernel", "compile", "signature"]
+
 # Start-up: with an explicit trace and target, the modules that choose them are not loaded.
-
-WORKSPACE_ALIGN = 64
-
-Array = npt.NDArray[np.generic]
-
-
-class CallError(TilewrightError, TypeError):
-    """A kernel was called with arrays that do not match its signature."""
 
 
 class Kernel:
@@ -42,7 +45,7 @@ class Kernel:
         self.workload = workload
         self.compiled = compiled
         self._loaded = loaded
-        self._workspaces = _Workspaces(compiled.workspace_bytes)
+        self._arrays = ArrayLaunch(loaded.whole, workload)
 
     def __repr__(self) -> str:
         name = self.workload.name or self.workload.key
@@ -53,7 +56,16 @@ class Kernel:
     ) -> Array | tuple[Array, ...]:
         """Run the kernel once; raise CallError, with the argument's name, for a wrong type or
         shape."""
-        return _run(self._loaded.whole, self.workload, inputs, out, None, self._workspaces)
+        return self._arrays.run(inputs, out)
+
+    def bind(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> BoundCall:
+        """Return the call on these arrays, which checks nothing: `call = kernel.bind(a, b, out=c)`,
+        then `call()`.
+
+        Without `out`, the outputs are new arrays, which every call overwrites and returns. Raise
+        CallError as a call does.
+        """
+        return self._arrays.bind(inputs, out)
 
     def prepack(self, *constants: Array) -> PrepackedKernel:
         """Return the kernel for these values of its constant inputs, in declared order.
@@ -68,15 +80,15 @@ class Kernel:
             names = ", ".join(t.name for t in wanted)
             raise CallError(f"packs {len(wanted)} inputs ({names}), got {len(constants)}")
         for tensor, array in zip(wanted, constants, strict=True):
-            _check(tensor, array, is_output=False)
+            check_array(tensor, array, is_output=False)
         launch = self._loaded.timed
         given = dict(zip(self.compiled.constants, constants, strict=True))
         arguments = [
-            given[n].ctypes.data if n in given else 0 for n in range(len(self.workload.inputs))
+            address_of(given[n]) if n in given else 0 for n in range(len(self.workload.inputs))
         ]
-        packed = _aligned_bytes(launch.packed_bytes)
-        status = launch.pack(arguments, packed.ctypes.data)
-        _require_success(status)
+        packed = aligned_bytes(launch.packed_bytes)
+        if status := launch.pack(arguments, address_of(packed)):
+            raise_status(status)
         return PrepackedKernel(self, launch, packed)
 
 
@@ -88,9 +100,7 @@ class PrepackedKernel:
 
     def __init__(self, kernel: Kernel, launch: Launch, packed: npt.NDArray[np.uint8]) -> None:
         self.kernel = kernel
-        self._launch = launch
-        self._packed = packed
-        self._workspaces = _Workspaces(launch.workspace_bytes)
+        self._arrays = ArrayLaunch(launch, kernel.workload, packed)
 
     def __repr__(self) -> str:
         return f"<PrepackedKernel of {self.kernel!r}>"
@@ -100,7 +110,11 @@ class PrepackedKernel:
     ) -> Array | tuple[Array, ...]:
         """Run the kernel once on the inputs that are not constant; raise CallError as `Kernel`
         does."""
-        return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
+        return self._arrays.run(inputs, out)
+
+    def bind(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> BoundCall:
+        """Return the call on these arrays, as `Kernel.bind` does."""
+        return self._arrays.bind(inputs, out)
 
 
 def signature(workload: Workload) -> str:
@@ -113,82 +127,6 @@ def _typed(tensor: Tensor) -> str:
     extents = ",".join(map(str, tensor.shape))
     constant = "const " if tensor.constant else ""
     return f"{tensor.name}: {constant}{tensor.dtype}[{extents}]"
-
-
-class _Workspaces:
-    """Workspaces for concurrent calls, cached for later calls.
-
-    They need no lock, because `pop` and `append` of a list are atomic.
-    """
-
-    def __init__(self, size_bytes: int) -> None:
-        self._size_bytes = size_bytes
-        self._free = [_aligned_bytes(size_bytes)]
-
-    def acquire(self) -> npt.NDArray[np.uint8]:
-        try:
-            return self._free.pop()
-        except IndexError:
-            return _aligned_bytes(self._size_bytes)
-
-    def give_back(self, workspace: npt.NDArray[np.uint8]) -> None:
-        self._free.append(workspace)
-
-
-def _run(
-    launch: Launch,
-    workload: Workload,
-    inputs: Sequence[Array],
-    out: Array | Sequence[Array] | None,
-    packed: npt.NDArray[np.uint8] | None,
-    workspaces: _Workspaces,
-) -> Array | tuple[Array, ...]:
-    arguments = workload.arguments
-    expected = [arguments[n] for n in launch.argument_positions]
-    tensors = workload.output_tensors
-    count = len(expected) - len(tensors)
-    if len(inputs) != count:
-        raise CallError(f"takes {count} inputs, got {len(inputs)}")
-    if out is None:
-        outputs = tuple(np.empty(t.shape, t.dtype.numpy) for t in tensors)
-    else:
-        outputs = _given_outputs(out, len(tensors))
-    if len(outputs) != len(tensors):
-        raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
-    for tensor, array in zip(expected, (*inputs, *outputs), strict=True):
-        _check(tensor, array, is_output=any(array is o for o in outputs))
-    _check_apart(inputs, outputs)
-    addresses = [0] * len(arguments)
-    for n, array in zip(launch.argument_positions, (*inputs, *outputs), strict=True):
-        addresses[n] = array.ctypes.data
-    packed_address = 0 if packed is None else packed.ctypes.data
-    workspace = workspaces.acquire()
-    status = launch.call(*launch.pointers(addresses, packed_address, workspace.ctypes.data))
-    workspaces.give_back(workspace)
-    _require_success(status)
-    return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _given_outputs(out: object, count: int) -> tuple[Array, ...]:
-    """Return the arrays of `out`. Their types and shapes are checked together with the inputs."""
-    if isinstance(out, np.ndarray):
-        return (out,)
-    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
-        wanted = "a NumPy array" if count == 1 else f"a sequence of {count} NumPy arrays"
-        raise CallError(f"out: takes {wanted}, got {type(out).__name__}")
-    return tuple(out)
-
-
-def _require_success(status: int) -> None:
-    if status:
-        raise AssertionError(f"the kernel returned {status} for arguments that were checked")
-
-
-def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed memory with the alignment of workspaces."""
-    memory = np.zeros(size + WORKSPACE_ALIGN, np.uint8)
-    start = -memory.ctypes.data % WORKSPACE_ALIGN
-    return memory[start : start + size]
 
 
 def compile(  # the name the documentation promises
@@ -222,27 +160,3 @@ def compile(  # the name the documentation promises
     arguments = len(workload.arguments)
     loaded = backend.load(compiled.object_bytes, compiled.symbol, compiled.needs, arguments)
     return Kernel(workload, compiled, loaded)
-
-
-def _check(tensor: Tensor, array: object, *, is_output: bool) -> None:
-    wanted = f"{tensor.dtype.numpy}{list(tensor.shape)}"
-    if not isinstance(array, np.ndarray):
-        raise CallError(f"{tensor.name}: takes a NumPy array {wanted}, got {type(array).__name__}")
-    if isinstance(array, np.ma.MaskedArray):
-        raise CallError(
-            f"{tensor.name}: is a masked array, which kernels do not support: pass .filled(value), "
-            "or .data to use the values under the mask"
-        )
-    if array.dtype != tensor.dtype.numpy or array.shape != tensor.shape:
-        found = f"{array.dtype}{list(array.shape)}"
-        raise CallError(f"{tensor.name}: takes {wanted}, got {found}")
-    if not array.flags.c_contiguous or not array.flags.aligned:
-        raise CallError(f"{tensor.name}: must be C-contiguous and aligned")
-    if is_output and not array.flags.writeable:
-        raise CallError(f"{tensor.name}: an output must be writable")
-
-
-def _check_apart(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-    for n, output in enumerate(outputs):
-        if any(np.may_share_memory(output, other) for other in (*inputs, *outputs[:n])):
-            raise CallError("an output may not overlap another argument")

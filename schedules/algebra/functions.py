@@ -83,6 +83,9 @@ class ScalarFunction:
     may_leave_range: bool = False
     """Whether the function overflows or underflows for finite arguments of modest size."""
     on_integers: bool = False
+    rounds_to_integer: bool = False
+    """Whether f(x) is an integer next to x, and x itself if x is an integer. Such an f jumps, so
+    its argument must be exact to a rounding, and its result has no error of its own."""
     slots: int = 0
     """The least number of multiply-add operations per lane."""
     calls: int = 0
@@ -105,7 +108,13 @@ class UnaryOp(StrEnum):
     ERF = "erf"
     SIGMOID = "sigmoid"
     FLOOR = "floor"
+    CEIL = "ceil"
+    TRUNC = "trunc"
+    ROUND = "round"
     SIN = "sin"
+    COS = "cos"
+    EXPM1 = "expm1"
+    LOG1P = "log1p"
 
     @property
     def function(self) -> ScalarFunction:
@@ -154,13 +163,25 @@ def _exp(x: float) -> float:
         return math.inf
 
 
+def _expm1(x: float) -> float:
+    try:
+        return math.expm1(x)
+    except OverflowError:
+        return math.inf
+
+
 def _abs_image(low: float, high: float) -> Ends:
     ends = sorted((abs(low), abs(high)))
     return (0.0 if low <= 0 <= high else ends[0]), ends[1]
 
 
-def _sin_image(low: float, high: float) -> Ends:
-    """Return the image of sin. An end is 1 or -1 if a maximum or minimum may be in the interval."""
+def _wave_image(wave: Callable[[float], float], maximum: float) -> Callable[[float, float], Ends]:
+    """Return the field `image` of sin or cos, which has a maximum at `maximum`. An end is 1 or -1
+    if a maximum or minimum may be in the interval."""
+    return lambda low, high: _ends_of_wave(wave, maximum, low, high)
+
+
+def _ends_of_wave(wave: Callable[[float], float], maximum: float, low: float, high: float) -> Ends:
     if not (max(abs(low), abs(high)) <= 2.0**20 and high - low < math.tau):
         return -1.0, 1.0
 
@@ -170,20 +191,21 @@ def _sin_image(low: float, high: float) -> Ends:
         last = math.floor((high - at) / math.tau + 1e-9)
         return last >= (low - at) / math.tau - 1e-9
 
-    ends = sorted((math.sin(low), math.sin(high)))
-    peak, trough = is_passed(math.pi / 2), is_passed(-math.pi / 2)
+    ends = sorted((wave(low), wave(high)))
+    peak, trough = is_passed(maximum), is_passed(maximum - math.pi)
     return (-1.0 if trough else ends[0]), (1.0 if peak else ends[1])
 
 
-def _sin_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
-    """Return the smaller of the error and 2, because the slope of sin is at most 1 and its range is
-    -1..1."""
+def _wave_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
+    """Return the smaller of the error and 2, because the slopes of sin and cos are at most 1 and
+    their range is -1..1."""
     found: Array = np.where(np.isfinite(error), np.minimum(error, 2.0), error)
     return found
 
 
-def _floor(x: float) -> float:
-    return float(math.floor(x)) if math.isfinite(x) else x
+def _whole(function: Callable[[float], int]) -> Callable[[float, float], Ends]:
+    """Return the field `image` of a function that rounds to an integer, from Python's function."""
+    return rising(lambda x: float(function(x)) if math.isfinite(x) else x)
 
 
 def _erf(np: Numpy, x: Array) -> Array:
@@ -320,21 +342,63 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
     UnaryOp.FLOOR: ScalarFunction(
         summary="The greatest whole number not above `x`, still a float.",
         values=lambda np, x: np.floor(x),
-        image=rising(_floor),
+        image=_whole(math.floor),
         stated_ulps=(0.0, 0.0),
         allowed_ulps=0.0,
         special=(
             (0.0, 0.0), (-0.0, -0.0), (-0.5, -1.0), (2.5, 2.0), (_INF, _INF), (-_INF, -_INF),
         ),
         keeps_zero_sign=True,
+        rounds_to_integer=True,
         numpy="floor",
+    ),
+    UnaryOp.CEIL: ScalarFunction(
+        summary="The least whole number not below `x`, still a float.",
+        values=lambda np, x: np.ceil(x),
+        image=_whole(math.ceil),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        special=(
+            (0.0, 0.0), (-0.0, -0.0), (-0.5, -0.0), (2.5, 3.0), (_INF, _INF), (-_INF, -_INF),
+        ),
+        keeps_zero_sign=True,
+        rounds_to_integer=True,
+        numpy="ceil",
+    ),
+    UnaryOp.TRUNC: ScalarFunction(
+        summary="The whole number next to `x` towards zero, still a float.",
+        values=lambda np, x: np.trunc(x),
+        image=_whole(math.trunc),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        special=(
+            (0.0, 0.0), (-0.0, -0.0), (-0.5, -0.0), (2.5, 2.0), (-2.5, -2.0),
+            (_INF, _INF), (-_INF, -_INF),
+        ),
+        keeps_zero_sign=True,
+        rounds_to_integer=True,
+        numpy="trunc",
+    ),
+    UnaryOp.ROUND: ScalarFunction(
+        summary="The whole number nearest to `x`, the even one of two, still a float.",
+        values=lambda np, x: np.rint(x),
+        image=_whole(round),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        special=(
+            (0.0, 0.0), (-0.0, -0.0), (0.5, 0.0), (-0.5, -0.0), (1.5, 2.0), (2.5, 2.0),
+            (-2.5, -2.0), (_INF, _INF), (-_INF, -_INF),
+        ),
+        keeps_zero_sign=True,
+        rounds_to_integer=True,
+        numpy="rint",
     ),
     UnaryOp.SIN: ScalarFunction(
         summary="The sine of `x`, in radians.",
         values=lambda np, x: np.sin(x),
-        image=_sin_image,
+        image=_wave_image(math.sin, math.pi / 2),
         defined=lambda low, high: math.isfinite(low) and math.isfinite(high),
-        change=_sin_change,
+        change=_wave_change,
         exact=lambda np, x, y, _: x == 0,
         stated_ulps=(0.6, 3.0),
         special=((0.0, 0.0), (-0.0, -0.0), (_INF, _NAN), (-_INF, _NAN), (1e-30, 1e-30)),
@@ -347,6 +411,58 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         slots=POLYNOMIAL_SLOTS,
         calls=3,
         numpy="sin",
+    ),
+    UnaryOp.COS: ScalarFunction(
+        summary="The cosine of `x`, in radians.",
+        values=lambda np, x: np.cos(x),
+        image=_wave_image(math.cos, 0.0),
+        defined=lambda low, high: math.isfinite(low) and math.isfinite(high),
+        change=_wave_change,
+        exact=lambda np, x, y, _: x == 0,
+        stated_ulps=(0.6, 3.5),
+        special=((0.0, 1.0), (-0.0, 1.0), (_INF, _NAN), (-_INF, _NAN), (1e-30, 1.0)),
+        hard=(  # the f32 and f64 numbers nearest to odd multiples of pi/2, and large arguments
+            math.pi / 2, 252.89820861816406, 21999384576.0, 7.729178919452902e28,
+            45.553093477052, 14461176.67027838, 5.319372648326541e255, 3.924293714572882e298,
+            1e22, 2.0**20, 2.0**127, 2.0**1023,
+        ),
+        slots=POLYNOMIAL_SLOTS,
+        calls=3,
+        numpy="cos",
+    ),
+    UnaryOp.EXPM1: ScalarFunction(
+        summary="`exp(x) - 1`, accurate also for small `x`.",
+        values=lambda np, x: np.expm1(x),
+        image=rising(_expm1),
+        exact=lambda np, x, y, _: (x == 0) | ((y == -1) & (x <= -SATURATED)),
+        stated_ulps=(2.0, 2.5),
+        special=(
+            (-_INF, -1.0), (_INF, _INF), (0.0, 0.0), (-0.0, -0.0), (1e4, _INF), (-1e4, -1.0),
+            (1e-30, 1e-30),
+        ),
+        sweep=(-45.0, 712.0),
+        keeps_zero_sign=True,
+        may_leave_range=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+        numpy="expm1",
+    ),
+    UnaryOp.LOG1P: ScalarFunction(
+        summary="`log(1 + x)`, accurate also for small `x`.",
+        values=lambda np, x: np.log1p(x),
+        image=rising(lambda x: math.log1p(x) if x > -1 else -_INF),
+        defined=lambda low, high: low > -1,
+        exact=lambda np, x, y, _: x == 0,
+        stated_ulps=(1.0, 1.0),
+        special=(
+            (0.0, 0.0), (-0.0, -0.0), (-1.0, -_INF), (-2.0, _NAN), (-_INF, _NAN), (_INF, _INF),
+            (1e-30, 1e-30),
+        ),
+        sweep=(-1.0, 3.0),
+        keeps_zero_sign=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+        numpy="log1p",
     ),
 }  # fmt: skip
 

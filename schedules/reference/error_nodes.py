@@ -322,7 +322,7 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
         ends = _neighbourhood(x[0], as_array(x[1]))
         return sure_function(op, x, *ends, signed_zero=signed_zero)
 
-    if op is UnaryOp.FLOOR:
+    if op.function.rounds_to_integer:
         return values, at_specials(values, change, sure, x)
     # 1 ulp is at most 2 u |result|, and the float64 function has an error of up to 2 ulps. Below
     # the smallest normal number a kernel may also return zero.

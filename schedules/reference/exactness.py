@@ -200,7 +200,7 @@ class _Analysis:
                 return self._result(ValueRange(-x.hi, -x.lo, x.step), dtype)
             case UnaryOp.ABS:
                 return self._result(ValueRange(*op.function.image(x.lo, x.hi), x.step), dtype)
-            case UnaryOp.FLOOR:
+            case _ if op.function.rounds_to_integer:
                 if not dtype.is_float:
                     return x
                 step = None if x.step is None else max(x.step, 0)

@@ -37,7 +37,7 @@ def constant(value: int | float, dtype: DType) -> Array:
 
 def unary(op: UnaryOp, x: Array) -> Array:
     """Return `op(x)`. Raise ValueError if `op` is for floats only and `x` is not a float array."""
-    whole = op is UnaryOp.FLOOR and x.dtype.kind in "iu"
+    whole = op.function.rounds_to_integer and x.dtype.kind in "iu"
     if x.dtype.kind == "b" or not (x.dtype.kind == "f" or whole or op.function.on_integers):
         raise ValueError(f"{op} is defined for floats, got values of type {x.dtype}")
     return x if whole else np.asarray(op.function.values(np, x))

@@ -255,6 +255,13 @@ def test_a_floor_is_bounded_by_its_jump_next_to_an_integer_only() -> None:
     assert (near, far) == (pytest.approx(1.0), 0.0)
 
 
+@pytest.mark.parametrize("op", [UnaryOp.CEIL, UnaryOp.TRUNC, UnaryOp.ROUND])
+def test_every_rounding_is_bounded_by_its_jump_where_it_jumps_only(op: UnaryOp) -> None:
+    jump = 2.499 if op is UnaryOp.ROUND else 2.999
+    near, far = bound_of(Unary(op, SUMMED), jump, 2.25)
+    assert (near, far) == (pytest.approx(1.0), 0.0)
+
+
 def test_a_truncation_is_bounded_by_its_jump_and_saturates() -> None:
     bound = bound_of(Cast(SUMMED, DType.I8), 2.999, 1e6)
     assert bound.tolist() == [pytest.approx(1.0), 0.0]

@@ -22,6 +22,7 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "sigmoid": _sigmoid,
     "floor": lambda x: float(math.floor(x)),
+    "round": lambda x: float(round(x)),
 }
 _ARRAYS: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative,

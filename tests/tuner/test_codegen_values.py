@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tests.support.schedules.workloads import bias_relu, matmul, notation
+from tilewright.schedules.algebra.functions import NAMED
 from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -143,9 +144,7 @@ def test_only_the_side_a_select_takes_is_read(condition: str) -> None:
         agree(chosen, *steps)
 
 
-@pytest.mark.parametrize(
-    "function", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "abs", "floor"]
-)
+@pytest.mark.parametrize("function", NAMED)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_functions_in_scalars_vectors_and_tails(function: str, dtype: str) -> None:
     mapped = notation(f"Y[i] = {function}(A[i])", A=f"{dtype}[37]")

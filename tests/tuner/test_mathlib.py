@@ -18,16 +18,25 @@ from numpy.typing import NDArray
 
 from tests.support import scalar_oracles
 from tests.support.paths import ROOT, TARGET_FILES, example_target
+from tests.support.schedules.workloads import notation
 from tests.support.tuner.targets import CALL
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_exact import exact_function
 from tilewright.schedules.reference.math import unary
 from tilewright.schedules.target import Target
-from tilewright.tuner.codegen.mathlib import MathFunction, is_math_function, math_function
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.codegen.mathlib import (
+    ROUNDINGS,
+    MathFunction,
+    is_math_function,
+    math_function,
+)
+from tilewright.tuner.emit.kernel import assembly_text
 from tilewright.tuner.emit.object_code import emit_assembly, optimised
 from tilewright.tuner.isa.instruction_set import instruction_set
 from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.x86_levels import level_target
 
 Array = NDArray[Any]
 OPS = [op for op in UnaryOp if is_math_function(op)]
@@ -263,6 +272,17 @@ def test_exact_points(op: UnaryOp, dtype: DType, cpu: str) -> None:
         np.testing.assert_array_equal(got[exact], want[exact])
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("op", [UnaryOp.EXPM1, UnaryOp.LOG1P])
+def test_small_arguments_keep_their_bits(op: UnaryOp, dtype: DType) -> None:
+    """Denormal arguments too: what subtracts 1 or adds it would lose them."""
+    limits = np.finfo(np.float32 if dtype is DType.F32 else np.float64)
+    tiny, normal = float(limits.smallest_subnormal), float(limits.tiny)
+    x = np.array([tiny, -tiny, 5 * tiny, normal, -1e-30, 1e-20], dtype.numpy)
+    x = whole_vectors(x)
+    np.testing.assert_array_equal(compiled(op, dtype, 2)(x), x)
+
+
 def test_results_become_denormal_gradually() -> None:
     x = np.array([-87.5, -95.0, -100.0, -103.0], np.float32)
     for op in (UnaryOp.EXP, UnaryOp.SIGMOID):
@@ -298,6 +318,8 @@ INSTRUCTIONS = {
     UnaryOp.TANH: 27,
     UnaryOp.ERF: 24,
     UnaryOp.SIGMOID: 19,
+    UnaryOp.EXPM1: 22,
+    UnaryOp.LOG1P: 44,
 }
 
 
@@ -338,11 +360,39 @@ def test_tables_need_the_instructions_that_read_them() -> None:
     assert instruction_set(example_target("neoverse-n1")).table_floats == 0
 
 
-def test_a_plain_x86_floor_needs_no_instruction_it_lacks() -> None:
+@pytest.mark.parametrize("op", ROUNDINGS)
+def test_a_plain_x86_rounding_needs_no_instruction_it_lacks(op: UnaryOp) -> None:
     native = detect()
     old = Target("x86_64-unknown-linux-gnu", "x86-64", (), 128, 16, native.caches, 1)
-    assert "llvm.floor" not in math_function(UnaryOp.FLOOR, DType.F32, 4, old).text
-    assert "llvm.floor" in math_function(UnaryOp.FLOOR, DType.F32, 4).text
+    name = f"llvm.{ROUNDINGS[op]}."
+    assert name not in math_function(op, DType.F32, 4, old).text
+    assert name in math_function(op, DType.F32, 4).text
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("op", OPS)
+def test_no_kernel_for_plain_x86_calls_a_library(op: UnaryOp, dtype: str) -> None:
+    workload = notation(f"Y[i] = {op}(X[i])", X=f"{dtype}[19]")
+    assembly = assembly_text(workload, Trace(()), level_target("x86-64"))
+    assert CALL.findall(assembly) == []
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("cpu", ["", "x86-64"])
+@pytest.mark.parametrize("op", ROUNDINGS)
+def test_roundings_are_numpys_at_halves_and_near_the_largest_fraction(
+    op: UnaryOp, cpu: str, dtype: DType
+) -> None:
+    if cpu and not detect().triple.startswith(cpu.replace("-", "_")):
+        pytest.skip("needs an x86-64 machine")
+    last = 2.0 ** (23 if dtype is DType.F32 else 52)
+    halves = np.arange(-40, 40) / 2
+    ends = np.array([last, last / 2, last - 1, last / 2 - 0.5, 2 * last + 2, 1e30, 0.49999997])
+    x = np.concatenate([halves, ends, -ends]).astype(dtype.numpy)
+    x = whole_vectors(np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf)]))
+    found, wanted = compiled(op, dtype, 4, cpu)(x), unary(op, x)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
 
 
 def test_all_functions_live_in_one_module() -> None:

@@ -215,7 +215,8 @@ FUNCTIONS = [
     "min(max(X[i], 0.0), 6.0)", "where(X[i] < Z[i], X[i], Z[i])", "where(X[i] == Z[i], 1.0, X[i])",
     "where(X[i] != X[i], 5.0, X[i])", "where(X[i] <= 0.0, X[i] * 0.1, X[i])",
     "exp(X[i])", "log(X[i])", "sqrt(X[i])", "rsqrt(X[i])", "tanh(X[i])", "erf(X[i])",
-    "sigmoid(X[i])", "floor(X[i])", "X[i] * sigmoid(X[i])", "f64(X[i])", "bf16(X[i])",
+    "sigmoid(X[i])", "floor(X[i])", "ceil(X[i])", "trunc(X[i])", "round(X[i])", "expm1(X[i])",
+    "log1p(X[i])", "cos(X[i])", "X[i] * sigmoid(X[i])", "f64(X[i])", "bf16(X[i])",
     "i32(X[i])", "i8(X[i])", "u8(X[i])",
 ]  # fmt: skip
 

@@ -74,7 +74,9 @@ class Launch(Protocol):
         ...
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """Return the arguments of `call`. Memory of zero bytes is passed as NULL."""
+        """Return the arguments of `call`: the arguments at `argument_positions`, in this order,
+        then memory, which does not depend on the arguments. Memory of zero bytes is passed as NULL.
+        """
         ...
 
     @property

@@ -21,7 +21,7 @@ from ..isa.instruction_set import instruction_set
 from . import math_polynomials as fitted
 from .math_body import FORMATS, Body, bits_of, round_to
 from .piecewise import piecewise
-from .sine import sine
+from .sine import cosine, sine, two_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def _emitter(
     op: UnaryOp, dtype: DType, lanes: int, target: Target | None
 ) -> Callable[[Body, str], str]:
     """Return the function that writes `op` without tables."""
-    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
-        return _floor_by_adding
+    if op in ROUNDINGS and target is not None and not instruction_set(target).rounding:
+        return _ROUNDED_BY_ADDING[op]
     if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
         return _exp_scaled
     return _EMITTERS[op]
@@ -323,16 +323,23 @@ def _log_by_table(b: Body, x: str) -> str:
     return b.add(high, b.muladd(difference, inverse, low))
 
 
-def _log_of_parts_f32(b: Body, k: str, f: str) -> str:
+def _log_of_parts_f32(b: Body, k: str, f: str, rest: str = "") -> str:
+    """Write k ln 2 + log(1+f) + `rest`, a number below the last place of 1+f."""
     square = b.mul(f, f)
     q = b.polynomial(b.fmt.log, f)
-    y = b.muladd(b.mul(q, f), square, b.mul(k, b.const(b.fmt.ln2_low)))
+    y = b.muladd(b.mul(q, f), square, _low_part(b, k, rest))
     y = b.muladd(square, b.const(-0.5), y)
     return b.muladd(k, b.const(b.fmt.ln2_high), b.add(y, f))
 
 
-def _log_of_parts_f64(b: Body, k: str, f: str) -> str:
+def _low_part(b: Body, k: str, rest: str) -> str:
+    low = b.const(b.fmt.ln2_low)
+    return b.muladd(k, low, rest) if rest else b.mul(k, low)
+
+
+def _log_of_parts_f64(b: Body, k: str, f: str, rest: str = "") -> str:
     """Write log by s = f / (2+f), as 2 atanh(s) = log(1+f): one division saves ten multiply-adds.
+    `rest` is added, a number below the last place of 1+f.
 
     Source for the order of the sum: K. C. Ng, `e_log.c` of FDLIBM (Sun Microsystems, 1993).
     """
@@ -340,7 +347,7 @@ def _log_of_parts_f64(b: Body, k: str, f: str) -> str:
     z = b.mul(s, s)
     r = b.mul(z, b.polynomial(b.fmt.log, z))
     half_square = b.mul(b.mul(f, f), b.const(0.5))
-    low = b.muladd(s, b.add(half_square, r), b.mul(k, b.const(b.fmt.ln2_low)))
+    low = b.muladd(s, b.add(half_square, r), _low_part(b, k, rest))
     return b.muladd(k, b.const(b.fmt.ln2_high), b.add(b.sub(low, half_square), f))
 
 
@@ -353,8 +360,50 @@ def _rsqrt(b: Body, x: str) -> str:
     return b.div(b.const(1.0), b.intrinsic("sqrt", x))
 
 
-def _floor(b: Body, x: str) -> str:
-    return b.intrinsic("floor", x)
+def _expm1(b: Body, x: str) -> str:
+    """Write 2 (2**(n-1) p + (2**(n-1) - 1/2)), where exp(x) = 2**n (1 + p).
+
+    The difference is exact or far from zero, so nothing cancels. With half of 2**n, which is a
+    normal number for all x, the result overflows only if expm1 does. Below `low`, expm1 rounds to
+    -1. If |x| is below half the last place of 1, the result is x, so that zeros keep their sign and
+    denormals keep their bits.
+    """
+    f = b.fmt
+    low = b.const(round_to(f, -(f.mantissa + 3) * math.log(2)))
+    clamped = b.at_most(b.at_least(x, low), b.const(f.exp_high))
+    p, z = _reduce(b, clamped, f.bias - 1)
+    scale = _power_of_two(b, z)
+    half = b.muladd(p, scale, b.sub(scale, b.const(0.5)))
+    return _or_itself(b, x, b.add(half, half))
+
+
+def _log1p(b: Body, x: str) -> str:
+    """Write log(u) + (1 + x - u) / u, where u is 1 + x rounded, then select the results of -1,
+    smaller, infinite and NaN arguments."""
+    u, rest = two_sum(b, b.const(1.0), x)
+    k, f = _log_parts(b, u)
+    rest = b.div(rest, u)
+    of_parts = _log_of_parts_f32 if b.fmt.bits == 32 else _log_of_parts_f64
+    pole = b.const(-1.0)
+    kept = b.select(b.compare("olt", x, b.const(math.inf)), of_parts(b, k, f, rest), x)
+    outside = b.select(b.compare("oeq", x, pole), b.const(-math.inf), b.const(math.nan))
+    return _or_itself(b, x, b.select(b.compare("ole", x, pole), outside, kept))
+
+
+def _or_itself(b: Body, x: str, y: str) -> str:
+    """Write `x` if |x| is below half the last place of 1, otherwise `y`. This is the nearest number
+    to every f(x) = x + c x^2 + ... with |c| <= 1/2."""
+    small = b.const(2.0 ** -(b.fmt.mantissa + 1))
+    return b.select(b.compare("olt", b.intrinsic("fabs", x), small), x, y)
+
+
+ROUNDINGS = {
+    UnaryOp.FLOOR: "floor",
+    UnaryOp.CEIL: "ceil",
+    UnaryOp.TRUNC: "trunc",
+    UnaryOp.ROUND: "roundeven",
+}
+"""LLVM's names of the functions that round to integers."""
 
 
 def _floor_by_adding(b: Body, x: str) -> str:
@@ -363,12 +412,45 @@ def _floor_by_adding(b: Body, x: str) -> str:
     Adding and subtracting 2**mantissa rounds to an integer, which is corrected if it is too high.
     Larger magnitudes, infinities and NaN are returned unchanged.
     """
-    large = b.const(2.0**b.fmt.mantissa)
-    magnitude = b.intrinsic("fabs", x)
-    rounded = b.copysign(b.sub(b.add(magnitude, large), large), x)
+    magnitude, large, rounded = _nearest(b, x)
     lower = b.sub(rounded, b.const(1.0))
     floor = b.select(b.compare("ogt", rounded, x), lower, rounded)
     return b.select(b.compare("olt", magnitude, large), floor, x)
+
+
+def _nearest(b: Body, x: str) -> tuple[str, str, str]:
+    """Return |x|, 2**mantissa, and the integer nearest to x (the even one of two) for smaller
+    |x|."""
+    large = b.const(2.0**b.fmt.mantissa)
+    magnitude = b.intrinsic("fabs", x)
+    return magnitude, large, b.copysign(b.sub(b.add(magnitude, large), large), x)
+
+
+def _ceil_by_adding(b: Body, x: str) -> str:
+    """Write -floor(-x), also for signs of zeros."""
+    return _negated(b, _floor_by_adding(b, _negated(b, x)))
+
+
+def _trunc_by_adding(b: Body, x: str) -> str:
+    return b.copysign(_floor_by_adding(b, b.intrinsic("fabs", x)), x)
+
+
+def _round_by_adding(b: Body, x: str) -> str:
+    magnitude, large, rounded = _nearest(b, x)
+    return b.select(b.compare("olt", magnitude, large), rounded, x)
+
+
+def _negated(b: Body, x: str) -> str:
+    sign = 1 << (b.fmt.bits - 1)
+    return b.from_bits(b.int_op("xor", b.to_bits(x), b.int_const(sign)))
+
+
+_ROUNDED_BY_ADDING: dict[UnaryOp, Callable[[Body, str], str]] = {
+    UnaryOp.FLOOR: _floor_by_adding,
+    UnaryOp.CEIL: _ceil_by_adding,
+    UnaryOp.TRUNC: _trunc_by_adding,
+    UnaryOp.ROUND: _round_by_adding,
+}
 
 
 _EMITTERS: dict[UnaryOp, Callable[[Body, str], str]] = {
@@ -379,6 +461,12 @@ _EMITTERS: dict[UnaryOp, Callable[[Body, str], str]] = {
     UnaryOp.TANH: _tanh,
     UnaryOp.ERF: _erf,
     UnaryOp.SIGMOID: _sigmoid,
-    UnaryOp.FLOOR: _floor,
+    UnaryOp.FLOOR: lambda b, x: b.intrinsic("floor", x),
+    UnaryOp.CEIL: lambda b, x: b.intrinsic("ceil", x),
+    UnaryOp.TRUNC: lambda b, x: b.intrinsic("trunc", x),
+    UnaryOp.ROUND: lambda b, x: b.intrinsic("roundeven", x),
     UnaryOp.SIN: sine,
+    UnaryOp.COS: cosine,
+    UnaryOp.EXPM1: _expm1,
+    UnaryOp.LOG1P: _log1p,
 }

@@ -34,7 +34,9 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS
 from tilewright.schedules.nest.scans import REDUCER_OF
 
+from ..isa.instruction_set import instruction_set
 from .indices import Indices, VectorAxis
+from .mathlib import ROUNDINGS
 from .memory import BufferAddresses
 from .module import ModuleText
 from .narrow_floats import NARROWED, WIDENED, before_narrowing
@@ -69,7 +71,7 @@ class Scalars:
             case Unary(op, x):
                 if op in _SLOW and (not self._is_moving(x) or self._is_invariant(x)):
                     return self._once(node, where)
-                with self._before_jump(op is UnaryOp.FLOOR):
+                with self._before_jump(op.function.rounds_to_integer):
                     return self._unary(op, self.value(x, where))
             case Binary(BinaryOp.DIV):
                 return self._quotient(node, where)
@@ -413,6 +415,9 @@ class Scalars:
             )
             name = self.text.assign(f"call {x.type} {function}({x.typed}, i1 false)")
             return Val(name, x.dtype, x.lanes)
+        if op in ROUNDINGS and not instruction_set(self.module.target).rounding:
+            function = self.module.math_function(op, x.dtype, x.lanes)
+            return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
         if op in _FLOAT_INTRINSICS:
             function = self.module.intrinsic(
                 f"llvm.{_FLOAT_INTRINSICS[op]}.{suffix(x.dtype, x.lanes)}", x.type, (x.type,)
@@ -541,12 +546,12 @@ def _zero(x: Val) -> str:
     return literal(0, x.dtype, x.lanes).name
 
 
-_SLOW = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR}
+_SLOW = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.ABS, *ROUNDINGS}
 _FLOAT_OPS = {
     BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv",
 }  # fmt: skip
 _INTEGER_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
-_FLOAT_INTRINSICS = {UnaryOp.SQRT: "sqrt", UnaryOp.ABS: "fabs", UnaryOp.FLOOR: "floor"}
+_FLOAT_INTRINSICS = {UnaryOp.SQRT: "sqrt", UnaryOp.ABS: "fabs", **ROUNDINGS}
 _FLOAT_TESTS = {
     CompareOp.LT: "olt", CompareOp.LE: "ole", CompareOp.EQ: "oeq", CompareOp.NE: "une",
 }  # fmt: skip

@@ -1,11 +1,11 @@
-"""sin of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
+"""sin and cos of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
 
 The argument is reduced to f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R.
 Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x, the products with the first digits are
 multiples of two, which do not change the result. Therefore a few selects by the exponent of x
 choose the significant digits. Digits have so few bits that their products are exact. Then sin(x) =
 (-1)**n sin(pi f) is computed by a Taylor polynomial. It has two terms more than the best fit, but
-needs no fitting.
+needs no fitting. cos(x) is the same with f = x / pi + 1/2 - n.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class _Window:
 
 _NARROW = _Window(bits=27, first=24, steps=(2, 1), count=4, tops=(51,), scale=0)
 _WIDE = _Window(bits=24, first=29, steps=(21, 10, 5, 3, 1, 1), count=8, tops=(51, 53), scale=600)
+_QUARTER = 0.5
+"""A quarter of a turn, in half turns: cos(x) = sin(x + pi/2)."""
 _LEAST_SUMMED = -60
 """The binary exponent below which products are summed separately, because they are below the last
 place of f."""
@@ -60,21 +62,32 @@ def sine(b: Body, x: str) -> str:
     return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), x, y)
 
 
-def _of_f32(b: Body, x: str) -> str:
+def cosine(b: Body, x: str) -> str:
+    """Write cos of `x`, an f32 or f64. It is NaN for infinities."""
+    y = _of_f32(b, x, _QUARTER) if b.fmt.bits == 32 else _of_f64(b, x, _QUARTER)
+    # If half the square is below half the last place, the result is 1.
+    small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
+    one = b.const(1.0)
+    return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), one, y)
+
+
+def _of_f32(b: Body, x: str, shift: float = 0.0) -> str:
+    """Write sin(x + pi `shift`) of an f32."""
     wide = Body(FORMATS[DType.F64], b.lanes)
     wide.lines = b.lines
-    turns, _, sign = _half_turns(wide, (_converted(b, "fpext", x, wide),), _NARROW)
+    parts = (_converted(b, "fpext", x, wide),)
+    turns, _, sign = _half_turns(wide, parts, _NARROW, shift)
     r = wide.mul(turns, wide.const(math.pi))
     z = wide.mul(r, r)
     y = wide.mul(r, wide.polynomial((1.0, *_taylor(6)), z))
     return _converted(wide, "fptrunc", _with_sign(wide, y, sign), b)
 
 
-def _of_f64(b: Body, x: str) -> str:
-    """Write sin of an f64. pi f is represented by two numbers, because rounding to one number would
-    be the largest error."""
+def _of_f64(b: Body, x: str, shift: float = 0.0) -> str:
+    """Write sin(x + pi `shift`) of an f64. pi f is represented by two numbers, because rounding to
+    one number would be the largest error."""
     high = _without_low_half(b, x)
-    turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
+    turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE, shift)
     turns_high = _without_low_half(b, turns)
     turns_low = b.add(b.sub(turns, turns_high), rest)
     r_high = b.mul(turns_high, b.const(_PI_HIGH))
@@ -85,8 +98,8 @@ def _of_f64(b: Body, x: str) -> str:
     return _with_sign(b, y, sign)
 
 
-def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, str]:
-    """Return `(f, rest, sign)` with x / pi = n + f + rest for some integer n.
+def _half_turns(b: Body, parts: tuple[str, ...], w: _Window, shift: float) -> tuple[str, str, str]:
+    """Return `(f, rest, sign)` with x / pi + `shift` = n + f + rest for some integer n.
 
     x is the sum of `parts`, the smallest first. The lowest bit of `sign` is the lowest bit of n.
     `rest` is below the last place of f. Sums are exact near zero. Each is reduced to within 1/2
@@ -99,7 +112,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
                 for n, (top, part) in enumerate(zip(w.tops, parts, strict=True))
                 for i in range(w.count)]  # fmt: skip
     is_double = len(parts) > 1
-    total, rest, signs = "", b.const(0.0), list[str]()
+    total, rest, signs = b.const(shift) if shift else "", b.const(0.0), list[str]()
     for top, part, digit in sorted(products, key=lambda product: -product[0]):
         if top < _LEAST_SUMMED and is_double:
             rest = b.muladd(part, digit, rest)
@@ -114,7 +127,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
         else:
             term = b.mul(part, digit)
         if total and is_double:
-            total, error = _two_sum(b, total, term)
+            total, error = two_sum(b, total, term)
             rest = b.add(rest, error)
         else:
             total = b.add(total, term) if total else term
@@ -178,7 +191,7 @@ def _rounded(b: Body, x: str) -> tuple[str, str]:
     return b.to_bits(t), b.sub(magic, t)
 
 
-def _two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
+def two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
     """Return x + y rounded, and the rounding error (D. Knuth, The Art of Computer Programming 2,
     4.2.2)."""
     total = b.add(x, y)

@@ -23,8 +23,8 @@ class InstructionSet:
 
     multiply_add: bool
     """`a * b + c` with one rounding."""
-    floor: bool
-    """`llvm.floor` of every lane."""
+    rounding: bool
+    """LLVM's roundings of every lane to integers: `floor`, `ceil`, `trunc` and `roundeven`."""
     halves: bool = False
     """LLVM's conversions between half and float."""
     masked_load_bits: int | None = None
@@ -58,7 +58,7 @@ def _instruction_set(
     # This is right for AArch64, and a safe assumption for every other vector unit.
     has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
     fma = FMA_F32.has_form_on(names)
-    return InstructionSet(multiply_add=fma, floor=True, halves=has_floats)
+    return InstructionSet(multiply_add=fma, rounding=True, halves=has_floats)
 
 
 def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> InstructionSet:
@@ -66,7 +66,7 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
         # Wider vectors imply SSE 4.1, which is then not necessarily listed.
-        floor=vector_bits > 128 or "sse4.1" in features,
+        rounding=vector_bits > 128 or "sse4.1" in features,
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),

@@ -404,7 +404,7 @@ class NumpyPeer:
 
     def _unary(self, node: Unary, x: Value) -> Value:
         result = self._empty(x().shape, node.dtype)
-        if node.op is UnaryOp.FLOOR and not node.dtype.is_float:
+        if node.op.function.rounds_to_integer and not node.dtype.is_float:
             return x
         if node.op in _SEQUENCES:
             return partial(_SEQUENCES[node.op], x, result)
