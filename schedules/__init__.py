@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from . import operators
     from .dtypes import DType
     from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+    from .frontend.array.arrays import (
+        concat,
+        einsum,
+        flip,
+        one_hot,
+        pad,
+        roll,
+        split,
+        stack,
+        tile,
+        where,
+    )
     from .frontend.expr import (
         all_of,
         any_of,
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
         placeholder,
         prod,
         reduce_axis,
+        relu,
         select,
         sum,
     )  # fmt: skip
@@ -47,7 +60,12 @@ _EXPR = (
     "all_of", "any_of", "cast", "compute", "const", "eq", "max", "maximum", "min", "minimum", "ne",
     "not_", "padded", "placeholder", "prod", "reduce_axis", "select", "sum",
 )  # fmt: skip
+_ARRAYS = (
+    "concat", "einsum", "flip", "one_hot", "pad", "roll", "split", "stack", "tile", "where",
+)  # fmt: skip
 _HOME = {
+    **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
+    "relu": "frontend.expr",
     **dict.fromkeys(_EXPR, "frontend.expr"),
     **dict.fromkeys(NAMED, "frontend.functions"),
     "DType": "dtypes",
@@ -90,5 +108,8 @@ __all__ = [
     "WorkloadError", "all_of", "any_of", "cast", "check_limits", "compute", "const", "eq",
     "from_notation", "max", "maximum", "min", "minimum", "ne", "not_", "operators", "padded",
     "parse_tensor_spec", "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum",
+]  # fmt: skip
+__all__ += [
+    "concat", "einsum", "flip", "one_hot", "pad", "relu", "roll", "split", "stack", "tile", "where",
 ]  # fmt: skip
 __all__ += list(NAMED)
