@@ -41,7 +41,7 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
 from tilewright.schedules.workload.workload import Workload
 
 SEED = 0
@@ -87,6 +87,8 @@ class Translation:
                     return value
                 case Reduction(reducer):
                     return _reducer(te, reducer)(value, axis=list(reduced.values()))
+                case Scan():
+                    raise NotImplementedError("no translation of scans to TVM")
                 case _:
                     assert_never(stage.kind)
 

@@ -31,9 +31,15 @@ if TYPE_CHECKING:
     from .frontend.expr import (
         all_of,
         any_of,
+        argmax,
+        argmin,
         cast,
         compute,
         const,
+        cummax,
+        cummin,
+        cumprod,
+        cumsum,
         eq,
         max,
         maximum,
@@ -57,8 +63,9 @@ if TYPE_CHECKING:
     from .workload.workload import Workload
 
 _EXPR = (
-    "all_of", "any_of", "cast", "compute", "const", "eq", "max", "maximum", "min", "minimum", "ne",
-    "not_", "padded", "placeholder", "prod", "reduce_axis", "select", "sum",
+    "all_of", "any_of", "argmax", "argmin", "cast", "compute", "const", "cummax", "cummin",
+    "cumprod", "cumsum", "eq", "max", "maximum", "min", "minimum", "ne", "not_", "padded",
+    "placeholder", "prod", "reduce_axis", "select", "sum",
 )  # fmt: skip
 _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "roll", "split", "stack", "tile", "where",
@@ -105,9 +112,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DType", "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-    "WorkloadError", "all_of", "any_of", "cast", "check_limits", "compute", "const", "eq",
-    "from_notation", "max", "maximum", "min", "minimum", "ne", "not_", "operators", "padded",
-    "parse_tensor_spec", "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum",
+    "WorkloadError", "all_of", "any_of", "argmax", "argmin", "cast", "check_limits", "compute",
+    "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation", "max", "maximum",
+    "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec", "parse_workload",
+    "placeholder", "prod", "reduce_axis", "select", "sum",
 ]  # fmt: skip
 __all__ += [
     "concat", "einsum", "flip", "one_hot", "pad", "relu", "roll", "split", "stack", "tile", "where",

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
         Workload,
         WorkloadError,
         abs,
+        argmax,
+        argmin,
         cast,
         compute,
         concat,
         const,
+        cummax,
+        cummin,
+        cumprod,
+        cumsum,
         einsum,
         eq,
         erf,
@@ -80,8 +86,9 @@ _MODULE_OF = {
     **dict.fromkeys(
         (
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-            "WorkloadError", "cast", "compute", "const", "max", "maximum", "min", "minimum",
-            "operators", "placeholder", "prod", "reduce_axis", "select", "sum",
+            "WorkloadError", "argmax", "argmin", "cast", "compute", "const", "cummax", "cummin",
+            "cumprod", "cumsum", "max", "maximum", "min", "minimum", "operators", "placeholder",
+            "prod", "reduce_axis", "select", "sum",
         ),
         "schedules",
     ),
@@ -96,7 +103,8 @@ _MODULE_OF = {
 __all__ = [
     "AsyncClient", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError", "Target",
     "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__",
-    "aligned", "build", "cast", "compute", "const", "empty", "max", "maximum", "min", "minimum",
+    "aligned", "argmax", "argmin", "build", "cast", "compute", "const", "cummax", "cummin",
+    "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
     "select", "sum", "tune", "tune_many",
 ]  # fmt: skip

@@ -43,8 +43,10 @@ from .expr_core import (
     Expr,
     Index,
     LoopVar,
+    NestedReduction,
     Operand,
     ReduceAxis,
+    Running,
     TensorExpr,
     arithmetic,
     as_index,
@@ -287,6 +289,121 @@ def min(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> 
     if is_array(x):
         return reduced(Reducer.MIN, x, axis, keepdims)
     return reduction(Reducer.MIN, x, axis)
+
+
+MAX_POSITIONS = 1 << 30
+"""Positions of `argmax` and their sum with the extent are i32."""
+
+
+def argmax(x: Operand, axis: object, *, last: bool = False) -> Expr:
+    """Return the position of the greatest `x` along `axis`, one reduce axis, as i32.
+
+    Of equal values, the first one counts, or if `last`, the last one. A NaN counts as greater than
+    every number: the position is that of the first (or last) NaN.
+    """
+    return _position(Reducer.MAX, x, axis, last=last)
+
+
+def argmin(x: Operand, axis: object, *, last: bool = False) -> Expr:
+    """Return the position of the least `x` along `axis`, one reduce axis, as i32. Equal values and
+    NaN are treated as by `argmax`."""
+    return _position(Reducer.MIN, x, axis, last=last)
+
+
+def _position(reducer: Reducer, x: Operand, axis: object, *, last: bool) -> Expr:
+    """Return the first (or last) position of the result of `reducer` along `axis`.
+
+    Positions are reduced together with the test for NaN: those of NaNs are moved outside
+    `0..extent-1`, so that they precede all others.
+    """
+    if not isinstance(axis, ReduceAxis):
+        raise WorkloadError(
+            f"arg{reducer} needs axis=k, one axis made by reduce_axis, got {shown(axis)}",
+            code="bad_reduction",
+        )
+    value, extent = as_value(x), axis.var.extent
+    if extent > MAX_POSITIONS:
+        raise WorkloadError(
+            f"arg{reducer} takes an axis of at most {MAX_POSITIONS} positions, got {extent}",
+            code="too_large",
+        )
+    best = reduction(reducer, value, axis)
+    here, none = (axis, -1) if last else (axis, extent)
+    found = select(eq(cast(value, str(best.dtype)), best), here, number(none, DType.I32))
+    pick = Reducer.MAX if last else Reducer.MIN
+    if not value.dtype.is_float:
+        return reduction(pick, found, axis)
+    moved = axis + extent if last else axis - extent
+    position = reduction(pick, select(ne(value, value), number(moved, DType.I32), found), axis)
+    is_nan = position >= extent if last else position < 0
+    return select(is_nan, position - extent if last else position + extent, position)
+
+
+def scan(
+    reducer: Reducer, x: object, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr:
+    """Return the running results of `x` along `axis` by `reducer`, as `cumsum` and the others
+    do."""
+    function = SCANS[reducer]
+    along = _alone(axis)
+    if along is None:
+        raise WorkloadError(
+            f"{function} needs axis=k, an index variable of the tensor, got {shown(axis)}",
+            code="bad_reduction",
+        )
+    value = as_value(x)
+    node = values.reduced(reducer, value.node)
+    free = {**value.vars, along.name: along}
+    running = Running(along, reverse, exclusive)
+    found = NestedReduction(reducer, node, (), free, value.reductions, running)
+    name = f"{function}@{id(found):x}"
+    return Expr(
+        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
+        value.depth,
+    )  # fmt: skip
+
+
+def _alone(axis: object) -> LoopVar | None:
+    """Return the variable of `axis` if it is an index made of one variable only."""
+    if not isinstance(axis, Index) or len(axis.vars) != 1:
+        return None
+    (found,) = axis.vars.values()
+    return found if axis.affine == var(found.name) else None
+
+
+SCANS = {
+    Reducer.SUM: "cumsum",
+    Reducer.PROD: "cumprod",
+    Reducer.MAX: "cummax",
+    Reducer.MIN: "cummin",
+}
+
+
+def cumsum(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the sum of `x` over all positions of the index variable `axis` up to its own: `S[k] =
+    x[0] + ... + x[k]`.
+
+    If `reverse`, the sum is over its own position and all later ones. If `exclusive`, its own
+    position is left out, so that the first result is 0. Floats are added in any grouping. Narrow
+    types are summed in their wide type.
+    """
+    return scan(Reducer.SUM, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cumprod(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the running product of `x` along the index variable `axis`; see `cumsum`."""
+    return scan(Reducer.PROD, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cummax(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the greatest `x` so far along the index variable `axis`; see `cumsum`. A NaN makes all
+    results from its position on NaN."""
+    return scan(Reducer.MAX, x, axis, reverse=reverse, exclusive=exclusive)
+
+
+def cummin(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
+    """Return the least `x` so far along the index variable `axis`; see `cummax`."""
+    return scan(Reducer.MIN, x, axis, reverse=reverse, exclusive=exclusive)
 
 
 def compute(

@@ -177,20 +177,35 @@ def _divisor(value: object, what: str) -> int:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The axis of a scan: running results over the index variable `along`, which remains free. If
+    `reverse`, they run from the last position down. If `exclusive`, they end before the own
+    position."""
+
+    along: LoopVar
+    reverse: bool = False
+    exclusive: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedReduction:
-    """A reduction inside an expression, before it becomes a separate stage."""
+    """A reduction or scan inside an expression, before it becomes a separate stage."""
 
     reducer: Reducer
     node: Scalar
     axes: tuple[LoopVar, ...]
+    """The reduction axes, none for a scan."""
     free: Vars
     """The index variables of the reduction except `axes`."""
     inner: Mapping[str, NestedReduction]
     """The reductions inside `node`."""
+    running: Running | None = None
+    """The axis of a scan, or None for a reduction."""
 
     def same_as(self, other: NestedReduction) -> bool:
-        return (self.reducer, self.node, self.axes) == (other.reducer, other.node, other.axes)
+        mine = (self.reducer, self.node, self.axes, self.running)
+        return mine == (other.reducer, other.node, other.axes, other.running)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from ..algebra import values
@@ -34,7 +35,7 @@ from ..workload.tensors import Tensor
 from ..workload.workload import Workload
 from . import expr
 from .expr_core import Index, Operand, ReduceAxis, TensorExpr
-from .notation_eval import CONSTANTS, Evaluator
+from .notation_eval import CONSTANTS, POSITIONS, SCAN_FUNCTIONS, Evaluator
 from .notation_ranges import TensorUse, infer_extents
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
@@ -99,6 +100,22 @@ def _declared(tensors: TensorSpecs) -> dict[str, Tensor]:
             raise WorkloadError(f"tensor {tensor.name!r} is declared twice", code="duplicate")
         declared[tensor.name] = tensor
     return declared
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The index names of a right side, with their first uses: `free` ones, and ones `bound` by a
+    function that reduces over them. `inside` are the names that are bound at this place."""
+
+    free: dict[str, Tree]
+    bound: dict[str, Tree]
+    inside: frozenset[str] = frozenset()
+
+    def add(self, name: str, tree: Tree) -> None:
+        (self.bound if name in self.inside else self.free).setdefault(name, tree)
+
+    def binding(self, name: str) -> _Names:
+        return replace(self, inside=self.inside | {name})
 
 
 class _Program:
@@ -170,19 +187,23 @@ class _Program:
             )  # fmt: skip
         left = self._left_names(target)
         used: dict[str, Tree] = {}
+        bound: dict[str, Tree] = {}
         reads: list[TensorUse] = []
-        self._survey(statement.value, target, used, reads)
-        extents = self._extents(statement, left, used, reads)
+        self._survey(statement.value, target, _Names(used, bound), reads)
+        for name in bound.keys() & set(left):
+            message = f"{name!r} is an index of {target.name}, argmax and argmin reduce over it"
+            raise self._error(bound[name], message, "bad_reduction")
+        extents = self._extents(statement, left, bound | used, reads)
         inner = [n for n in used if n not in left]
         self._check_inner(statement, {n: used[n] for n in inner})
         axes = [(n or "one", extents[n] if n else 1) for n in left]
         reduced = {n: expr.reduce_axis(extents[n], n) for n in inner}
+        within = {n: expr.reduce_axis(extents[n], n) for n in bound if n not in reduced}
 
         def element(*indices: Index) -> Operand:
             scope: dict[str, Index] = dict(zip((n for n, _ in axes), indices, strict=True))
-            value = Evaluator(self._text, self._tensors, {**scope, **reduced}).value(
-                statement.value
-            )
+            names = {**scope, **within, **reduced}
+            value = Evaluator(self._text, self._tensors, names).value(statement.value)
             return _combined(statement.operator, value, tuple(reduced.values()))
 
         stated = self._stated.get(target.name)
@@ -234,10 +255,8 @@ class _Program:
             raise self._error(target, "only one index may be 0", "bad_index")
         return names
 
-    def _survey(
-        self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[TensorUse]
-    ) -> None:
-        """Add each index name of `tree` to `used` in order of appearance, and each read to
+    def _survey(self, tree: Tree, target: Ref, names: _Names, reads: list[TensorUse]) -> None:
+        """Add each index name of `tree` to `names` in order of appearance, and each read to
         `reads`."""
         match tree:
             case Number():
@@ -246,22 +265,24 @@ class _Program:
                 if name in self._tensors:
                     raise self._error(tree, f"tensor {name} needs indices: {name}[...]", "bad_rank")
                 if name not in CONSTANTS:
-                    used.setdefault(name, tree)
+                    names.add(name, tree)
             case Ref(name, args):
                 self._check_read(tree, target)
                 self._read.add(name)
                 indices = tuple(affine_of(a, self._text) for a in args)
                 reads.append(TensorUse(tree, self._tensors[name].shape, indices))
                 for a in args:
-                    self._survey(a, target, used, reads)
-            case Call(_, args):
-                for a in args:
-                    self._survey(a, target, used, reads)
+                    self._survey(a, target, names, reads)
+            case Call(name, args):
+                if name in POSITIONS and len(args) > 1 and isinstance(args[1], Name):
+                    names = names.binding(args[1].name)
+                for a in args[:2] if name in (*SCAN_FUNCTIONS, *POSITIONS) else args:
+                    self._survey(a, target, names, reads)
             case Prefix(_, x):
-                self._survey(x, target, used, reads)
+                self._survey(x, target, names, reads)
             case Infix(_, a, b):
-                self._survey(a, target, used, reads)
-                self._survey(b, target, used, reads)
+                self._survey(a, target, names, reads)
+                self._survey(b, target, names, reads)
 
     def _check_read(self, tree: Ref, target: Ref) -> None:
         if tree.name == target.name:

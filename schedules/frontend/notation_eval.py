@@ -137,16 +137,37 @@ class Evaluator:
             for other in args[1:]:
                 found = combine(found, self.value(other))
             return found
+        if name in SCAN_FUNCTIONS:
+            value, axis, words = self._along(tree, ("reverse", "exclusive"))
+            return expr.scan(SCAN_FUNCTIONS[name], value, axis, **dict.fromkeys(words, True))
+        if name in POSITIONS:
+            value, axis, words = self._along(tree, ("last",))
+            return POSITIONS[name](value, axis, last="last" in words)
         if name in _FUNCTIONS:
             self._arity(tree, 1)
             return _FUNCTIONS[name](self.value(args[0]))
         if name in _CASTS:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
-        choices = ", ".join(sorted([*_FUNCTIONS, *_CASTS, "min", "max", "where"]))
+        known = [*_FUNCTIONS, *_CASTS, *SCAN_FUNCTIONS, *POSITIONS, "min", "max", "where"]
+        choices = ", ".join(sorted(known))
         hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
+
+    def _along(self, tree: Call, words: tuple[str, ...]) -> tuple[Operand, Index, list[str]]:
+        """Return the value, the index and the further words of a call such as
+        `cumsum(X[i,k], k, reverse)`."""
+        value, *others = tree.args or (Number(0, tree.pos),)
+        names = [other.name if isinstance(other, Name) else "" for other in others]
+        if not names or names[0] not in self._scope or not set(names[1:]) <= set(words):
+            raise self._error(
+                tree,
+                f"{tree.name} takes a value and an index name, then {' or '.join(words)} if wanted:"
+                f" {tree.name}(X[i,k], k, {words[0]})",
+                "bad_node",
+            )
+        return self.value(value), self._scope[names[0]], names[1:]
 
     def _arity(self, tree: Call, count: int) -> None:
         if len(tree.args) != count:
@@ -159,6 +180,9 @@ def relu(x: Operand) -> Expr:
     return expr.maximum(x, 0)
 
 
+SCAN_FUNCTIONS = {name: reducer for reducer, name in expr.SCANS.items()}
+POSITIONS = {"argmax": expr.argmax, "argmin": expr.argmin}
+"""Functions that reduce over the index in their second argument."""
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
 _CASTS = frozenset(dtype.value for dtype in NUMBERS)
 _VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}

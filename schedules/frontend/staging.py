@@ -1,15 +1,16 @@
-"""Split expressions into stages: each reduction inside an expression becomes a stage."""
+"""Split expressions into stages: each reduction or scan inside an expression becomes a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..algebra.affine import affine, fresh, var
-from ..algebra.scalar import Load, Scalar, rewrite, substitute
+from ..algebra.affine import Ge0, affine, fresh, var
+from ..algebra.neutral import only_where
+from ..algebra.scalar import Load, Reducer, Scalar, rewrite, substitute
 from ..errors import WorkloadError
-from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
+from ..workload.tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
 from ..workload.validate import settled_stage
-from .expr_core import Expr, LoopVar, NestedReduction, TensorExpr
+from .expr_core import Expr, LoopVar, NestedReduction, Running, TensorExpr
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
@@ -85,6 +86,9 @@ class _Splitter:
         body: Scalar,
         reduction: NestedReduction | None = None,
     ) -> Tensor:
+        running = None if reduction is None else reduction.running
+        if reduction is not None and running is not None and running.exclusive:
+            body = _of_position_before(body, reduction.reducer, running)
         names: dict[str, str] = {}
         for v in (*axes, *(reduction.axes if reduction else ())):
             names[v.name] = fresh(v.label, set(names.values()))
@@ -92,7 +96,10 @@ class _Splitter:
         tensor = Tensor(name, tuple(v.extent for v in axes), body.dtype)
         spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
         kind: StageKind = Elementwise()
-        if reduction is not None:
+        if reduction is not None and running is not None:
+            dim = [v.name for v in axes].index(running.along.name)
+            kind = Scan(reduction.reducer, dim, running.reverse)
+        elif reduction is not None:
             reduced = tuple(Axis(names[v.name], v.extent) for v in reduction.axes)
             kind = Reduction(reduction.reducer, reduced)
         if name in self._known:
@@ -101,3 +108,13 @@ class _Splitter:
         self._known[name] = tensor
         self.stages.append(stage)
         return tensor
+
+
+def _of_position_before(body: Scalar, reducer: Reducer, running: Running) -> Scalar:
+    """Return the value that the position before this one adds to an exclusive scan: `body` at that
+    position, or the identity at the first position."""
+    name, last = running.along.name, running.along.extent - 1
+    position = var(name)
+    moved = substitute(body, {name: position + (1 if running.reverse else -1)})
+    exists = Ge0(last - 1 - position) if running.reverse else Ge0(position - 1)
+    return only_where((exists,), moved, reducer)

@@ -3,7 +3,8 @@
     workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the unscheduled program: stages in order, loops in the order of the axes,
-reductions innermost. Loops are named `stage.axis`. Cleaning simplifies guards, bounds and extents.
+reductions innermost. A scan is a store that reads the element of the iteration before. Loops are
+named `stage.axis`. Cleaning simplifies guards, bounds and extents.
 """
 
 from __future__ import annotations
@@ -12,8 +13,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
-from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
+from ..algebra.affine import (
+    Affine,
+    Cond,
+    Eq0,
+    Ge0,
+    Index,
+    Interval,
+    affine,
+    interval,
+    simplify,
+    var,
+)
+from ..algebra.neutral import identity_of
+from ..algebra.scalar import All, Binary, Load, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError, require
 from ..limits import MAX_COPIES
@@ -43,7 +56,7 @@ from ..primitives.marks import written_out
 from ..primitives.tensorize import check_instructions
 from ..rewrites import Rewrite
 from ..trace import Trace
-from ..workload.tensors import Elementwise, Reduction, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
@@ -119,6 +132,9 @@ def loop_name(stage: str, axis: str) -> str:
 
 def _stage_nest(stage: Stage) -> Stmt:
     renamed = {a.name: var(loop_name(stage.name, a.name)) for a in stage.all_axes}
+    if isinstance(stage.kind, Scan) and stage.kind.reverse:
+        last = stage.axes[stage.kind.dim]
+        renamed[last.name] = affine(last.extent - 1) - renamed[last.name]
     index = tuple(renamed[a.name] for a in stage.axes)
     value = substitute(stage.body, renamed)
     stmt: Stmt
@@ -130,11 +146,25 @@ def _stage_nest(stage: Stage) -> Stmt:
             stmt = Update(stage.name, index, value, reducer, first)
             for axis in reversed(reduce_axes):
                 stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+        case Scan():
+            stmt = StoreElement(stage.name, index, _scanned(stage, stage.kind, index, value))
         case _:
             assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
     return stmt
+
+
+def _scanned(stage: Stage, kind: Scan, index: Index, value: Scalar) -> Scalar:
+    """Return the element of a scan at `index`: `value` combined with the previous element, or with
+    the identity in the first iteration of the loop."""
+    dtype, iteration = stage.tensor.dtype, var(loop_name(stage.name, stage.axes[kind.dim].name))
+    before = [*index]
+    before[kind.dim] = before[kind.dim] + (1 if kind.reverse else -1)
+    previous = Load(stage.name, tuple(before), dtype)
+    is_later = All((Ge0(iteration - 1),))
+    combined = Select(is_later, previous, identity_of(kind.reducer, value))
+    return Binary(kind.reducer.op, combined, value)
 
 
 def clean(nest: Nest) -> Nest:

@@ -32,6 +32,7 @@ from ..nest.loop_ir import (
     leaves,
     loops,
 )
+from ..nest.scans import scan_step
 
 
 def check_reorderable(
@@ -160,12 +161,14 @@ def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
 
     A reduction loop is legal if every leaf combines all lanes into one element (a horizontal
     reduction). A spatial loop is legal if its lanes write different elements, and no lane reads an
-    element that another lane writes. `around` has the ranges of the enclosing loops."""
+    element that another lane writes, or if its body is one step of a scan. `around` has the ranges
+    of the enclosing loops."""
     innermost = all(isinstance(stmt, StoreElement | Update | PrefetchHint) for stmt in loop.body)
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
     require(innermost, source, problem)
     if not loop.reduce:
-        check_disjoint(loop, source, around)
+        if len(loop.body) > 1 or scan_step(loop.inside.leaves[0], loop, around) is None:
+            check_disjoint(loop, source, around)
         return
     for leaf in leaves(loop.body):
         if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):

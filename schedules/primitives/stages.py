@@ -115,6 +115,8 @@ def _producer(nest: Nest, buffer: str, source: object) -> Producer:
     spatial = {str(var(loop.var)): loop for loop in chain if not loop.reduce}
     names = [str(i) for i in leaf.index]
     require(plain and sorted(names) == sorted(spatial), source, problem)
+    problem = f"elements of {buffer!r} are computed from each other"
+    require(all(load.tensor != buffer for load in loads(leaf.value)), source, problem)
     ordered = tuple(spatial[name] for name in names)
     return Producer(roots[0], ordered, tuple(loop for loop in chain if loop.reduce), leaf)
 

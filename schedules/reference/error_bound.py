@@ -35,7 +35,7 @@ import numpy as np
 
 from ..algebra.scalar import Reducer, loads, walk
 from ..dtypes import DType
-from ..workload.tensors import Elementwise, Reduction, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
 from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
@@ -75,9 +75,9 @@ from .error_sums import (
 from .evaluate import are_finite, evaluate_stage, load_inputs, masks_over, stored_sample
 from .exactness import exact_inputs_range
 from .extended import FactorValues, contract_sides
-from .math import Array, combiner, constant, reduce, value_dtype
+from .math import Array, accumulate, combiner, constant, reduce, value_dtype
 from .reads import AxisCoordinates, IterationBox, Stored, full_box, leading_tiles
-from .sample import Sample, grid_of, sampled_stage
+from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
@@ -124,7 +124,7 @@ def bounded_outputs(
             values, errors = (
                 (evaluate_stage(stage, env.tensors, grid), None)
                 if known
-                else _stage(*sampled_stage(stage, grid), env, continuous)
+                else _sampled(stage, grid, env, continuous)
             )
             found[stage.name] = values, errors
             env.tensors[stage.name] = stored_sample(values, stage, grid)
@@ -132,6 +132,12 @@ def bounded_outputs(
             if stage_keeps_zero_sign(stage, env.signed):
                 env.signed |= {stage.name}
     return [found[n] for n in workload.outputs]
+
+
+def _sampled(stage: Stage, grid: Grid, env: BoundedTensors, continuous: bool) -> Bounded:
+    values, errors = _stage(*sampled_stage(stage, grid), env, continuous)
+    unapplied = left_out(stage, grid)
+    return taken(values, unapplied), None if errors is None else taken(errors, unapplied)
 
 
 def _stage(
@@ -178,6 +184,8 @@ def _by_boxes(
             largest = max(active.boxes, key=lambda box: box.points, default=whole)
             wanted = terms_to_look_for(stage, reducer, largest, env)
             return _reduced(stage, reducer, active, env, wanted, measured)
+        case Scan():
+            return _scanned(stage, stage.kind, active, env)
         case _:
             assert_never(stage.kind)
 
@@ -238,6 +246,31 @@ def _reduced(
             combine(box.slices[:outer], total, rest.astype(total.dtype))
     step = None if None in steps else min((s for s in steps if s is not None), default=NO_STEP)
     errors = _given(combined_errors(stage, reducer, values, parts, wanted, step, measured))
+    return values, errors if errors.any() else None
+
+
+def _scanned(stage: Stage, kind: Scan, active: Active, env: BoundedTensors) -> Bounded:
+    """Return the elements of a scan and their errors. The element at position p is bounded like a
+    reduction of p + 1 terms: any grouping of a running result adds each term once."""
+    dtype, shape = stage.tensor.dtype, stage.tensor.shape
+    wanted = Terms(steps=dtype.is_float, counts=True)
+    values = np.empty(shape, value_dtype(dtype))
+    parts = [np.zeros(shape) for _ in range(PARTS[kind.reducer])]
+
+    def fill(box: IterationBox) -> int | None:
+        values[box.slices], found, step = box_parts(stage, kind.reducer, box, env, wanted)
+        for part, some in zip(parts, found, strict=True):
+            if some is not None:
+                part[box.slices] = some
+        return step
+
+    steps = over_boxes(fill, active.boxes, disjoint=active.disjoint)
+    step = None if None in steps else min((s for s in steps if s is not None), default=NO_STEP)
+    values, *parts = (
+        accumulate(kind.reducer, x, kind.dim, reverse=kind.reverse) for x in (values, *parts)
+    )
+    errors = combined_errors(stage, kind.reducer, values, parts, wanted, step, None)
+    errors = _given(errors)
     return values, errors if errors.any() else None
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from ..algebra.scalar import Reducer, chain_terms
 from ..arrays import distinct
 from ..dtypes import DType
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from .error_exact import common_step, exact_sums, sample
 from .error_nodes import BoundedTensors, bounded_value, joint_step, signed_sum, term_of_sum
 from .error_rounding import (
@@ -33,7 +33,6 @@ from .error_rounding import (
     as_array,
     or_overflow,
     plus,
-    rounding_growth,
     smallest_step,
     sum_errors,
     unit_roundoff,
@@ -152,17 +151,17 @@ def combined_errors(
     measured: float | None,
 ) -> Array:
     """Return the errors of a stage's elements `values`. `parts` are the arrays of `box_parts`,
-    reduced over all boxes. All terms are multiples of 2**step, unless `step` is None. `measured` is
-    the result of `measured_growth`."""
+    reduced over all boxes, or accumulated along the axis of a scan. All terms are multiples of
+    2**step, unless `step` is None. `measured` is the result of `measured_growth`."""
     dtype = stage.tensor.dtype
-    count = prod(a.extent for a in stage.reduce_axes)
+    count = terms_combined(stage)
     match reducer:
         case Reducer.SUM:
             magnitude, errors, nonzero, special = parts
             roundings = count * len(chain_terms(stage.body))
-            growth: float | Array = rounding_growth(dtype, roundings)
+            growth: float | Array = growth_of(dtype, roundings)
             if measured is not None:
-                growth = min(growth, measured)
+                growth = np.minimum(growth, measured)
             if wanted.counts:
                 growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
             exact = exact_sums(step, magnitude, errors, dtype)
@@ -186,10 +185,25 @@ def combined_errors(
             assert_never(reducer)
 
 
-def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array]) -> Array:
+def terms_combined(stage: Stage) -> Array:
+    """Return the number of body values that are combined for each element, in a shape that
+    broadcasts to that of the tensor: a scan combines one more at each position."""
+    match stage.kind:
+        case Elementwise() | Reduction():
+            return np.asarray(prod(a.extent for a in stage.reduce_axes))
+        case Scan(_, dim, reverse):
+            extent = stage.axes[dim].extent
+            number = np.arange(1, extent + 1)
+            others = len(stage.axes) - dim - 1
+            return (number[::-1] if reverse else number).reshape(extent, *(1,) * others)
+        case _:
+            assert_never(stage.kind)
+
+
+def _product_errors(dtype: DType, count: Array, values: Array, parts: list[Array]) -> Array:
     """Return the bound of products of `count` factors from the reduced arrays of `box_parts`."""
     exact_size, reach, partial, special, clear = parts
-    growth = rounding_growth(dtype, count)
+    growth = growth_of(dtype, count)
     errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
     # Further factors may multiply a partial product that underflowed or overflowed.
     errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)

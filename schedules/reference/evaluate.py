@@ -27,7 +27,7 @@ from ..algebra.scalar import (
     loads,
 )
 from ..errors import WorkloadError
-from ..workload.tensors import Elementwise, Reduction, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
 from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
@@ -43,6 +43,7 @@ from .contract import (
 from .extended import FactorValues, Mask, contract_sides
 from .math import (
     Array,
+    accumulate,
     binary,
     cast,
     combiner,
@@ -63,7 +64,7 @@ from .reads import (
     leading_tiles,
     read,
 )
-from .sample import Grid, Sample, grid_of, sampled_stage
+from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken
 
 
 def evaluate(
@@ -120,12 +121,15 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
 
 def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | None = None) -> Array:
     """Return the elements `grid` of `stage`, or all elements if `grid` is None."""
-    stage, places = sampled_stage(stage, grid or (None,) * len(stage.axes))
+    wanted = grid or (None,) * len(stage.axes)
+    unapplied = left_out(stage, wanted)
+    stage, places = sampled_stage(stage, wanted)
     plan = recognise(stage, whole=places)
     if plan is None:
         values = _by_boxes(stage, tensors, places)
     else:
         values = _contracted(stage, plan, tensors, places)
+    values = taken(values, unapplied)
     dtype = stage.tensor.dtype
     return round_to(values, dtype) if dtype.is_narrow_float else values
 
@@ -145,6 +149,8 @@ def _by_boxes(
             return _stored(stage, active, tensors)
         case Reduction(reducer):
             return _reduced(stage, reducer, active, tensors)
+        case Scan(reducer, dim, reverse):
+            return accumulate(reducer, _stored(stage, active, tensors), dim, reverse=reverse)
         case _:
             assert_never(stage.kind)
 

@@ -32,7 +32,7 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.tensors import Elementwise, Reduction, Stage, Tensor
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor
 from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant
@@ -126,6 +126,10 @@ class _Analysis:
             case Reduction(reducer, reduced):
                 terms = prod(a.extent for a in reduced)
                 value = self._reduced(value, reducer, terms, stage.tensor.dtype)
+            case Scan(reducer, dim):
+                extent = stage.axes[dim].extent
+                ends = (self._reduced(value, reducer, n, stage.tensor.dtype) for n in (1, extent))
+                value = _hull(*ends)
             case _:
                 assert_never(stage.kind)
         self.tensors[stage.name] = value

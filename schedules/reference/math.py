@@ -80,6 +80,17 @@ def reduce(reducer: Reducer, values: Array, dims: tuple[int, ...]) -> Array:
     return np.asarray(ufunc.reduce(values, axis=dims, dtype=values.dtype))
 
 
+def accumulate(reducer: Reducer, values: Array, dim: int, *, reverse: bool = False) -> Array:
+    """Return the running results of `reducer` along dimension `dim`, in the type of `values`: from
+    the first position up to each one, or if `reverse`, from the last one down to it. The result is
+    contiguous, as readers of stored tensors assume."""
+    if reverse:
+        turned = accumulate(reducer, np.flip(values, dim), dim)
+        return np.ascontiguousarray(np.flip(turned, dim))
+    ufunc = combiner(reducer.op, values.dtype)
+    return np.asarray(ufunc.accumulate(values, axis=dim, dtype=values.dtype))
+
+
 _COMPARE: dict[CompareOp, np.ufunc] = {
     CompareOp.LT: np.less,
     CompareOp.LE: np.less_equal,

@@ -16,7 +16,7 @@ import numpy as np
 from ..algebra.affine import Affine
 from ..algebra.scalar import loads
 from ..arrays import distinct
-from ..workload.tensors import Axis, Elementwise, Reduction, Stage
+from ..workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
 from .math import Array
 from .reads import AxisCoordinates, full_box, index_values
@@ -86,15 +86,32 @@ def _values_of(
 
 
 def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:
-    """Return `stage` restricted to the elements `grid`, and the coordinates of its sampled axes."""
-    places = {a.name: p for a, p in zip(stage.axes, grid, strict=True) if p is not None}
+    """Return `stage` restricted to the elements that must be evaluated for `grid`, and the
+    coordinates of its sampled axes.
+
+    They are the elements `grid`, and for a scan all positions along its axis (see `left_out`).
+    """
+    whole = stage.kind.dim if isinstance(stage.kind, Scan) else -1
+    places = {
+        axis.name: some
+        for dim, (axis, some) in enumerate(zip(stage.axes, grid, strict=True))
+        if some is not None and dim != whole
+    }
     if not places:
         return stage, places
     axes = tuple(Axis(a.name, len(places[a.name])) if a.name in places else a for a in stage.axes)
     tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
+    return replace(stage, tensor=tensor, axes=axes), places
+
+
+def left_out(stage: Stage, grid: Grid) -> Grid:
+    """Return the coordinates of `grid` that `sampled_stage` does not apply, because the elements of
+    a scan depend on each other along its axis."""
     match stage.kind:
-        case Elementwise() | Reduction():  # no element depends on another element of the same stage
-            return replace(stage, tensor=tensor, axes=axes), places
+        case Elementwise() | Reduction():
+            return (None,) * len(grid)
+        case Scan(dim=scanned):
+            return tuple(p if dim == scanned else None for dim, p in enumerate(grid))
         case _:
             assert_never(stage.kind)
 

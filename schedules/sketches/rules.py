@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from ..target import Target
+from ..workload.tensors import Scan
 from ..workload.workload import Workload
 from .analysis.reductions import is_along_columns
 from .analysis.stages import StageView, view_stage
@@ -26,6 +27,7 @@ from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
+from .scan import ScanSketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -151,6 +153,11 @@ def row(view: StageView, stages: Stages) -> RuleMatch | None:
     return RuleMatch((kind(stages.workload, alone, stages.target),))
 
 
+def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
+    """Match a scan."""
+    return RuleMatch((ScanSketch(stages.workload, view, scan, stages.target),))
+
+
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
@@ -176,12 +183,17 @@ def covers(stages: Stages) -> list[Cover]:
 
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
-    """Return the groups of one cover. Fusions with the alternative `doubt` are not used."""
+    """Return the groups of one cover. Fusions with the alternative `doubt` are not used. A scan is
+    always a group of its own."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
         view = stages.views[left.pop()]
-        fit = _group(stages.before(left), view, doubt)
+        if view.scan is not None:
+            found.insert(0, scanned(view, view.scan, stages))
+            continue
+        fusible = [name for name in left if stages.views[name].scan is None]
+        fit = _group(stages.before(fusible), view, doubt)
         for name in fit.fused_stages:
             left.remove(name)
         found.insert(0, fit)

@@ -54,6 +54,8 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "prefetch": KnobWords("software prefetch", _SWITCH),
     "split_reduction": KnobWords("parts of a split reduction"),
     "interleave_rows": KnobWords("rows computed together"),
+    "interleave": KnobWords("rows or vectors scanned together"),
+    "block_vectors": KnobWords("vectors per block of columns"),
     "reduction_chunk": KnobWords("rows summed at a time", {0: "all"}),
     "software_pipelining": KnobWords("software pipelining", _SWITCH),
     "fuse_loops": KnobWords("shared loop of a reduction and the stage before it", _SWITCH),

@@ -21,7 +21,7 @@ from ..algebra.scalar import (
     Unary,
 )  # fmt: skip
 from .computation import Computation
-from .tensors import Axis, Elementwise, Reduction, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor
 
 FORMAT_VERSION = 1
 
@@ -66,6 +66,9 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
             return found
         case Reduction(reducer, axes):
             return {**found, "reducer": str(reducer), "reduce_axes": _axes_json(axes)}
+        case Scan(reducer, dim, reverse):
+            found |= {"reducer": str(reducer), "scan_axis": stage.axes[dim].name}
+            return {**found, "reverse": True} if reverse else found
         case _:
             assert_never(stage.kind)
 

@@ -27,7 +27,7 @@ from .json_fields import (
     wrong,
 )
 from .strict_json import parse_json_text
-from .tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
 from .validate import settled
 
 _MAX_NAME = 200
@@ -136,23 +136,26 @@ def _axes(value: object, pointer: str) -> tuple[Axis, ...]:
 
 
 def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
-    fields = json_fields(
-        value, pointer, ("name", "dtype", "axes", "body"), ("reducer", "reduce_axes")
-    )
+    optional = ("reducer", "reduce_axes", "scan_axis", "reverse")
+    fields = json_fields(value, pointer, ("name", "dtype", "axes", "body"), optional)
     name = json_name(fields["name"], "a tensor", f"{pointer}/name")
     dtype = json_dtype(fields["dtype"], f"{pointer}/dtype")
     axes = _axes(fields["axes"], f"{pointer}/axes")
-    kind = _kind(fields, name, pointer)
+    kind = _kind(fields, name, axes, pointer)
     body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
     tensor = Tensor(name, tuple(a.extent for a in axes), dtype)
     return Stage(tensor, axes, body, kind)
 
 
-def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
+def _kind(
+    fields: Mapping[str, object], stage: str, spatial: tuple[Axis, ...], pointer: str
+) -> StageKind:
     reducer = None
     if "reducer" in fields:
         reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")
     axes = _axes(fields.get("reduce_axes", []), f"{pointer}/reduce_axes")
+    if "scan_axis" in fields or "reverse" in fields:
+        return _scan(fields, stage, reducer, spatial, pointer)
     if reducer is not None and axes:
         return Reduction(reducer, axes)
     if reducer is not None or axes:
@@ -162,6 +165,33 @@ def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
             pointer=f"{pointer}/reduce_axes",
         )
     return Elementwise()
+
+
+def _scan(
+    fields: Mapping[str, object],
+    stage: str,
+    reducer: Reducer | None,
+    spatial: tuple[Axis, ...],
+    pointer: str,
+) -> Scan:
+    if reducer is None or "scan_axis" not in fields or fields.get("reduce_axes"):
+        raise WorkloadError(
+            f"stage {stage!r}: a scan has a reducer and a scan_axis, and no reduction axes",
+            code="bad_reduction",
+            pointer=f"{pointer}/scan_axis",
+        )
+    name = json_name(fields["scan_axis"], "an axis", f"{pointer}/scan_axis")
+    names = [axis.name for axis in spatial]
+    if name not in names:
+        raise WorkloadError(
+            f"stage {stage!r} scans along {name!r}, which is none of its axes {', '.join(names)}",
+            code="unknown_axis",
+            pointer=f"{pointer}/scan_axis",
+        )
+    reverse = fields.get("reverse", False)
+    if not isinstance(reverse, bool):
+        raise wrong(f"needs true or false, got {shown(reverse)}", f"{pointer}/reverse")
+    return Scan(reducer, names.index(name), reverse)
 
 
 def _member(kind: type[Reducer], value: object, pointer: str) -> Reducer:

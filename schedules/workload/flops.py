@@ -1,8 +1,9 @@
 """Count arithmetic operations: the published flops of a workload, and the useful flops.
 
 Every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) is one operation per point of
-the iteration space. A reduction adds one operation per point that it combines, so a sum of products
-has 2 operations per point. Casts, comparisons, selections and index arithmetic are not counted.
+the iteration space. A reduction or scan adds one operation per point that it combines, so a sum of
+products has 2 operations per point. Casts, comparisons, selections and index arithmetic are not
+counted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
 from .computation import Computation
-from .tensors import Elementwise, Reduction, Stage
+from .tensors import Elementwise, Reduction, Scan, Stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +60,7 @@ def _per_point(stage: Stage) -> int:
     match stage.kind:
         case Elementwise():
             return operations
-        case Reduction():
+        case Reduction() | Scan():
             return operations + 1
         case _:
             assert_never(stage.kind)
@@ -69,7 +70,7 @@ def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """Return the number of iteration points at which no guard makes a factor of the body zero.
     `stages` are in program order."""
     match stage.kind:
-        case Elementwise():
+        case Elementwise() | Scan():
             return _points(stage)
         case Reduction():
             return _useful_points(stage, _zero_guards_of(stages)[stage.name])
@@ -79,7 +80,7 @@ def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
 
 def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
     match stage.kind:
-        case Elementwise():
+        case Elementwise() | Scan():
             return _points(stage)
         case Reduction():
             return points_where({a.name: a.extent for a in stage.all_axes}, conds)

@@ -3,7 +3,7 @@
 Names and orders in the normal form do not depend on the names in the source:
 
 1. Stages are normalised in topological order. The spatial axes of a stage are named d0, d1, ... by
-position.
+position. A scan along an axis of one position is an elementwise stage.
 
 2. Operands of commutative operations are sorted by their text. In this text, inputs are named i0,
 i1, ..., and a stage is named by the digest of its own canonical text.
@@ -49,7 +49,7 @@ from ..algebra.scalar import (
 )  # fmt: skip
 from .computation import C, Computation
 from .settle import settled_body
-from .tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
 from .validate import stage_ranges
 
 _MAX_ORDERS = 24
@@ -122,6 +122,7 @@ class _Canonical:
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     """Return `stage` with canonical axes and operand order. Its reads use the canonical `names` of
     tensors."""
+    stage = _without_trivial_scan(stage)
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
@@ -142,6 +143,13 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     return best
 
 
+def _without_trivial_scan(stage: Stage) -> Stage:
+    """Return `stage`, as an elementwise stage if it scans along an axis of one position."""
+    if isinstance(stage.kind, Scan) and stage.axes[stage.kind.dim].extent == 1:
+        return replace(stage, kind=Elementwise())
+    return stage
+
+
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
     """Return a name derived from the content of a stage. The content of an output includes its
     position, so that two outputs are never merged."""
@@ -160,6 +168,8 @@ def _kind_text(kind: StageKind) -> str:
             return "None"
         case Reduction(reducer):
             return str(reducer)
+        case Scan(reducer, dim, reverse):
+            return f"scan {reducer} {dim} {reverse}"
         case _:
             assert_never(kind)
 

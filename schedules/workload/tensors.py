@@ -50,7 +50,21 @@ class Reduction:
     axes: tuple[Axis, ...]
 
 
-StageKind: TypeAlias = Elementwise | Reduction
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The kind of a stage whose elements are running results along dimension `dim` of the tensor:
+    each one combines, by `reducer`, the values of the body from the first position up to its own,
+    or if `reverse`, from the last position down to its own, in any grouping.
+
+    Other names: cumulative sum (product, ...), inclusive prefix sum.
+    """
+
+    reducer: Reducer
+    dim: int
+    reverse: bool = False
+
+
+StageKind: TypeAlias = Elementwise | Reduction | Scan
 """The rule that computes the elements of a stage from its body.
 
 Code that depends on the kind matches every member and ends in `assert_never`, so that mypy finds it
@@ -77,9 +91,9 @@ class Stage:
 
     @property
     def reduce_axes(self) -> tuple[Axis, ...]:
-        """The reduction axes, empty for an elementwise stage."""
+        """The reduction axes, empty for a stage that is no reduction."""
         match self.kind:
-            case Elementwise():
+            case Elementwise() | Scan():
                 return ()
             case Reduction(_, axes):
                 return axes
@@ -91,11 +105,26 @@ class Stage:
         """The axes of the body: the axes of the tensor, then the reduction axes."""
         return (*self.axes, *self.reduce_axes)
 
-    def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
-        """Return the stage with the reduction axes `axes`, empty for an elementwise stage."""
+    @property
+    def combined_axes(self) -> tuple[Axis, ...]:
+        """The axes along which values of the body are combined: the reduction axes, or the axis of
+        a scan."""
         match self.kind:
             case Elementwise():
-                assert not axes, "an elementwise stage reduces over nothing"
+                return ()
+            case Reduction(_, axes):
+                return axes
+            case Scan(_, dim):
+                return (self.axes[dim],)
+            case _:
+                assert_never(self.kind)
+
+    def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
+        """Return the stage with the reduction axes `axes`, empty for a stage that is no
+        reduction."""
+        match self.kind:
+            case Elementwise() | Scan():
+                assert not axes, "this stage reduces over nothing"
                 return self
             case Reduction(reducer):
                 return replace(self, kind=Reduction(reducer, axes))

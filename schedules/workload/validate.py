@@ -31,7 +31,7 @@ from .checks import check_extent, check_name, check_shape
 from .computation import C, Computation
 from .settle import settled_body
 from .size import check_limits, json_nodes
-from .tensors import Axis, Elementwise, Reduction, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor
 from .validate_body import check_nodes, check_reads
 
 
@@ -204,6 +204,20 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                 raise WorkloadError(
                     f"stage {stage.name!r} reduces in {stage.tensor.dtype};"
                     " reduce in f32 and cast the result",
+                    code="bad_dtype",
+                    pointer=pointer,
+                )
+        case Scan(_, dim):
+            if not 0 <= dim < len(stage.axes):
+                raise WorkloadError(
+                    f"stage {stage.name!r} scans along dimension {dim}, it has {len(stage.axes)}",
+                    code="bad_reduction",
+                    pointer=f"{pointer}/scan_axis",
+                )
+            if stage.tensor.dtype.is_narrow_float:
+                raise WorkloadError(
+                    f"stage {stage.name!r} scans in {stage.tensor.dtype};"
+                    " scan in f32 and cast the result",
                     code="bad_dtype",
                     pointer=pointer,
                 )

@@ -47,6 +47,27 @@ def test_numpy_computes_the_workload_again_and_again(name: str) -> None:
         assert case.check(peer.outputs) is None
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "S[i,k] = cumsum(X[i,k], k)",
+        "S[i,k] = cumprod(X[i,k], i, reverse)",
+        "S[i,k] = cummax(X[i,k] * 2, k, exclusive)",
+        "A[i] = argmin(X[i,k], k, last)",
+    ],
+)
+def test_numpy_accumulates_scans(text: str, dtype: str) -> None:
+    workload = parse_workload(text, tensors=[f"X={dtype}[5,9]"]).normalised()
+    case = Oracle(workload, 3).quick
+    peer = NumpyPeer(workload, case.inputs)
+    for _ in range(2):
+        for output in peer.outputs:
+            output.fill(7)
+        peer.call()
+        assert case.check(peer.outputs) is None
+
+
 def test_a_plain_product_is_written_in_place_by_the_fastest_way() -> None:
     workload = operators.build("matmul", M=7, N=5, K=6)
     case = Oracle(workload, 0).quick

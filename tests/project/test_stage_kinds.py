@@ -23,6 +23,7 @@ PACKAGES = (
 READERS = {
     "schedules/lowering/lower.py",
     "schedules/reference/error_bound.py",
+    "schedules/reference/error_sums.py",
     "schedules/reference/evaluate.py",
     "schedules/reference/exactness.py",
     "schedules/reference/sample.py",
@@ -39,10 +40,10 @@ READERS = {
 
 
 def test_a_new_kind_is_a_type_error_in_every_reader(tmp_path: Path) -> None:
-    declared = "StageKind: TypeAlias = Elementwise | Reduction\n"
+    declared = "StageKind: TypeAlias = Elementwise | Reduction | Scan\n"
     text = UNION.read_text(encoding="utf-8")
     assert declared in text
-    extended = f"class Scan:\n    pass\n\n\n{declared.rstrip()} | Scan\n"
+    extended = f"class Gather:\n    pass\n\n\n{declared.rstrip()} | Gather\n"
     shadow = tmp_path / "tensors.py"
     shadow.write_text(text.replace(declared, extended), encoding="utf-8")
     checked = ("schedules", "tuner/judge", "tuner/machine")

@@ -70,6 +70,17 @@ EXPRESSIONS: dict[str, tuple[str, str, str]] = {
         "Y[i,j] = 0.25*(X[i,j+1]+X[i+2,j+1]+X[i+1,j]+X[i+1,j+2])", "X=f32[9,21]", "i=7 j=19"),
     "middle axis": ("Y[i,k] += X[i,j,k]", "X=f32[5,9,3]", ""),
     "first and last axis": ("Y[j] += X[i,j,k]", "X=f32[5,9,19]", ""),
+    "scan of rows": ("S[i,k] = cumsum(X[i,k], k)", "X=f32[13,133]", ""),
+    "scan of one row backwards": ("S[k] = cumsum(X[k], k, reverse)", "X=f64[1003]", ""),
+    "scan down columns": ("S[k,j] = cumprod(X[k,j], k)", "X=f32[9,77]", ""),
+    "exclusive scan of bytes": ("S[i,k] = cumsum(X[i,k], k, exclusive)", "X=u8[6,133]", ""),
+    "greatest so far, read across": ("S[i,k] = cummax(X[k,i], k)", "X=f32[40,19]", ""),
+    "scan of a narrow last axis": ("S[i,k,c] = cumsum(X[i,k,c], k)", "X=f32[5,31,3]", ""),
+    "scans of a product and its use": (
+        "T[i,j] += A[i,k]*B[k,j]; Y[i,j] = exp(T[i,j] - cummax(T[i,j], j))"
+        " / cumsum(T[i,j]*T[i,j], j)",
+        "A=f32[17,9] B=f32[9,35]", ""),
+    "sum over a scan": ("Y[i] += cumsum(X[i,k], k) * W[k]", "X=f32[9,65] W=f32[65]", ""),
     "running sums": ("Y[i,j] += where(k<=j, X[i,k], 0)", "X=f32[5,21]", "j=21"),
     "running largest": ("Y[i,j] max= where(k<=j, X[i,k], -inf)", "X=f32[5,37]", "j=37"),
     "running sums of few": ("Y[i,j] += where(k<=j, X[i,k], 0)", "X=f64[9,5]", "j=5"),

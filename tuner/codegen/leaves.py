@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.schedules.algebra.affine import ZERO, Affine
+from tilewright.schedules.algebra.affine import ZERO, Affine, Eq0, affine, var
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
@@ -13,9 +13,12 @@ from tilewright.schedules.algebra.scalar import (
     Scalar,
     Select,
     loads,
+    substitute,
 )
+from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
-from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
+from tilewright.schedules.nest.loop_ir import For, PrefetchHint, StoreElement, Update
+from tilewright.schedules.nest.scans import ScanStep, scan_step
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
@@ -44,6 +47,8 @@ class LeafWriter:
         self.scalars = scalars
         self.module = module
         self.streamed = streamed
+        self.serial: list[str] = []
+        """The variables of the serial loops around the current statement, outermost first."""
 
     def leaf(self, leaf: StoreElement | Update) -> None:
         """Write one store or update under its guards."""
@@ -119,7 +124,12 @@ class LeafWriter:
         axis = self.scalars.axis
         index = leaf.index
         if isinstance(leaf, StoreElement):
-            value = self.scalars.value(leaf.value, mask)
+            step = self._scan_step(leaf)
+            value = (
+                self.scalars.value(leaf.value, mask)
+                if step is None
+                else self._scanned(leaf, step, mask)
+            )
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
             streamed = leaf.buffer in self.streamed
@@ -136,6 +146,50 @@ class LeafWriter:
         if axis is not None:
             value = self.scalars.broadcast(value, axis.lanes)
         self.memory.store(leaf.buffer, index, value, axis, mask)
+
+    def _scan_step(self, leaf: StoreElement) -> ScanStep | None:
+        """Return `leaf` as a step of a scan along the lanes, or None if it is something else."""
+        axis = self.scalars.axis
+        if axis is None or all(load.tensor != leaf.buffer for load in loads(leaf.value)):
+            return None
+        return scan_step(leaf, For(axis.var, axis.lanes, (leaf,)), self.indices.ranges)
+
+    def _scanned(self, leaf: StoreElement, step: ScanStep, mask: Val | None) -> Val:
+        """Return the elements of all lanes. Lanes outside the mask follow all others, so that their
+        values do not matter.
+
+        The element before the first lane is carried in a register if it is the last lane of the
+        vector before: loading it would wait until that vector is stored.
+        """
+        axis, scalars = self.scalars.axis, self.scalars
+        assert axis is not None
+        value = scalars.broadcast(scalars.value(step.value, mask), axis.lanes)
+        total = scalars.running(step.op, value)
+        previous = substitute(step.previous, {axis.var: ZERO})
+        carrier = self.serial[-1] if self.serial else ""
+        if not carrier or not _follows(leaf, axis, carrier):
+            before = scalars.broadcast(self._alone(previous, None), axis.lanes)
+            return scalars.binary(step.op, before, total)
+        is_first = self.indices.cond(Eq0(self.indices.resolve(var(carrier))), None)
+        assert isinstance(is_first, Val), "a serial loop has several iterations"
+        slot = self.text.alloca(total.type, ALIGN_BYTES)
+        first = scalars.broadcast(self._alone(previous, is_first), axis.lanes)
+        loaded = self.text.assign(f"load {total.type}, ptr {slot}", "c")
+        before = scalars.select(is_first, first, Val(loaded, total.dtype, axis.lanes))
+        # The next vector waits for this operation only, not for the lanes of this one.
+        mask_of_last = lane_choice([axis.lanes - 1] * axis.lanes)
+        text = f"shufflevector {total.typed}, {total.type} poison, {mask_of_last}"
+        last = Val(self.text.assign(text, "c"), total.dtype, axis.lanes)
+        kept = scalars.binary(step.op, before, last)
+        self.text.add(f"  store {kept.typed}, ptr {slot}")
+        return scalars.binary(step.op, before, total)
+
+    def _alone(self, node: Scalar, where: Val | None) -> Val:
+        """Return the value of `node`, which is equal for all lanes."""
+        axis, self.scalars.axis = self.scalars.axis, None
+        value = self.scalars.value(node, where)
+        self.scalars.axis = axis
+        return value
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
         """Return the combination of all lanes of the leaf's value. A lane outside the mask counts
@@ -203,6 +257,14 @@ class LeafWriter:
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
+
+
+def _follows(leaf: StoreElement, axis: VectorAxis, loop: str) -> bool:
+    """Return whether the element before the first lane is the last lane of the iteration of `loop`
+    before."""
+    last = {axis.var: affine(axis.lanes - 1), loop: var(loop) - 1}
+    before = {axis.var: affine(-1)}
+    return all(i.substitute(last) == i.substitute(before) for i in leaf.index)
 
 
 def _is_sum_of_products(leaf: Update) -> bool:

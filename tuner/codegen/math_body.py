@@ -141,28 +141,43 @@ class Body:
 
     def scalef(self, x: str, n: str) -> str:
         """Write `x * 2**floor(n)` with one rounding, by an instruction of AVX-512."""
-        return self._avx512(x86.SCALE, x, n)
+        return self._avx512(x86.SCALE, f"{self.floats} {x}, {self.floats} {n}")
 
     def limited(self, x: str, limit: float) -> str:
         """Write `x` clamped to -`limit`..`limit`, by an instruction of AVX-512DQ. NaN becomes
         `limit`."""
-        smaller_magnitude = "i32 2, "
-        return self._avx512(x86.RANGE, x, self.const(limit), smaller_magnitude)
+        smaller_magnitude = 2
+        operands = f"{self.floats} {x}, {self.floats} {self.const(limit)}, i32 {smaller_magnitude}"
+        return self._avx512(x86.RANGE, operands)
 
-    def _avx512(self, name: str, x: str, y: str, control: str = "") -> str:
-        """Write an instruction of two operands, without masking and with the current rounding."""
+    def mantissa(self, x: str) -> str:
+        """Write `x` scaled by a power of two to within 3/4 <= m < 3/2, by an instruction of
+        AVX-512. It is finite for zeros, 1 for infinity, and NaN for NaN and below 0."""
+        from_three_quarters, nan_if_negative = 3, 8
+        return self._avx512(
+            x86.MANTISSA, f"{self.floats} {x}, i32 {from_three_quarters | nan_if_negative}"
+        )
+
+    def exponent(self, x: str) -> str:
+        """Write floor(log2(abs(`x`))) as a float, by an instruction of AVX-512. It is -inf for
+        zeros."""
+        return self._avx512(x86.EXPONENT, f"{self.floats} {x}")
+
+    def _avx512(self, name: str, operands: str) -> str:
+        """Write an instruction without masking and with the current rounding."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self.lanes * self.fmt.bits
         end = f"i{max(self.lanes, 8)} -1" + (", i32 4" if bits == 512 else "")
-        arguments = f"{t} {x}, {t} {y}, {control}{t} zeroinitializer, {end}"
+        arguments = f"{operands}, {t} zeroinitializer, {end}"
         return self._new(f"call {t} @{name}.{element}.{bits}({arguments})")
 
     def lookup(self, table: tuple[float, ...], index: str) -> str:
-        """Write a lookup in a table of 16 floats by the low four bits of each lane of `index`.
-        AVX-512 has this instruction for vectors of 16 floats only."""
+        """Write a lookup in a table of as many floats as lanes, 8 or 16, by the low three or four
+        bits of each lane of `index`."""
         t = self.floats
         entries = ", ".join(f"float {self._bits(value)}" for value in table)
-        return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
+        permute = x86.PERMUTE[self.lanes]
+        return self._new(f"call {t} @{permute}({t} <{entries}>, {self.ints} {index})")
 
     def part(self, x: str, start: int, width: int) -> str:
         """Write `width` lanes of `x` from `start` on. Lanes beyond the end of `x` are undefined."""

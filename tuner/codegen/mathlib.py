@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
 The functions have no branches, tables in memory, gathers or calls of libm. They consist of a range
-reduction, a polynomial, and bit operations that every target has. `docs/math.md` states and
-measures the errors. Results are the same for every lane count of a target. Targets with and without
-fused multiply-add may differ in the last bit.
+reduction, a polynomial, and bit operations that every target has. With AVX2 or AVX-512, some look
+up coefficients in registers. `docs/math.md` states and measures the errors. Results are the same
+for every lane count of a target. Targets with different instructions may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import instruction_set
+from . import math_polynomials as fitted
 from .math_body import FORMATS, Body, bits_of, round_to
+from .piecewise import piecewise
 from .sine import sine
 
 
@@ -45,30 +47,60 @@ def math_function(
     """Return the function that computes `op` for `lanes` values of f32 or f64. Its argument is a
     vector `<lanes x float>`, or a `float` if there is one lane.
 
-    `target` selects the instructions. Without it, they fit every target that rounds to integers and
-    has no AVX-512. Raise ValueError for operations that are one LLVM instruction (neg, abs) and for
-    types other than f32 and f64: narrow floats are computed in f32.
+    `target` selects the instructions. Without it, they fit every target that rounds to integers.
+    Raise ValueError for operations that are one LLVM instruction (neg, abs) and for types other
+    than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
             f"math_function({op.value}, {dtype.value}, lanes={lanes}): takes one of "
             f"{', '.join(o.value for o in _EMITTERS)}, f32 or f64, and at least one lane"
         )
-    emit = _EMITTERS[op]
-    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
-        emit = _floor_by_adding
-    if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
-        emit = _exp_scaled
     name = f"tw_{op.value}_{dtype.value}" + (f"x{lanes}" if lanes > 1 else "")
     body = Body(FORMATS[dtype], lanes)
-    if op is UnaryOp.EXP and target is not None and _looks_up(target, dtype):
-        result = _side_by_side(_exp_by_table, body, "%x", len(_SIXTEENTHS))
+    table = _by_table(op, dtype, target)
+    if table is not None:
+        result = _side_by_side(table.emit, body, "%x", table.lanes)
     else:
-        result = emit(body, "%x")
+        result = _emitter(op, dtype, lanes, target)(body, "%x")
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
     return MathFunction(name, "\n".join(lines) + "\n", tuple(body.lines), result)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByTable:
+    """A function that looks up tables in registers. It uses them for every number of lanes, because
+    results must not depend on that number."""
+
+    emit: Callable[[Body, str], str]
+    lanes: int
+    """The number of lanes of the vectors for which `emit` writes code."""
+
+
+def _by_table(op: UnaryOp, dtype: DType, target: Target | None) -> _ByTable | None:
+    """Return how `target` computes `op` with tables in registers, or None if it does not."""
+    if target is None or dtype is not DType.F32:
+        return None
+    floats = instruction_set(target).table_floats
+    if op is UnaryOp.EXP and floats == len(_SIXTEENTHS) and _scales(target, dtype, floats):
+        return _ByTable(_exp_by_table, floats)
+    if op is UnaryOp.LOG and floats == len(fitted.LOG_16_F32_LOGS):
+        return _ByTable(_log_by_table, floats)
+    emit = piecewise(op, floats)
+    return None if emit is None else _ByTable(emit, floats)
+
+
+def _emitter(
+    op: UnaryOp, dtype: DType, lanes: int, target: Target | None
+) -> Callable[[Body, str], str]:
+    """Return the function that writes `op` without tables."""
+    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
+        return _floor_by_adding
+    if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
+        return _exp_scaled
+    return _EMITTERS[op]
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
@@ -95,12 +127,6 @@ def _scales(target: Target, dtype: DType, lanes: int) -> bool:
     """Return whether AVX-512 can scale vectors of `lanes` by powers of two and limit their
     magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
-
-
-def _looks_up(target: Target, dtype: DType) -> bool:
-    """Return whether one instruction looks up a table of 16 floats in a register. If so, exp uses
-    the table for every number of lanes, because results must not depend on that number."""
-    return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
@@ -275,6 +301,26 @@ def _log(b: Body, x: str) -> str:
     kept = b.select(b.compare("olt", x, infinity), finite, x)
     outside = b.select(b.compare("oeq", x, zero), b.const(-math.inf), b.const(math.nan))
     return b.select(b.compare("ole", x, zero), outside, kept)
+
+
+def _log_by_table(b: Body, x: str) -> str:
+    """Write log of f32 with the instructions that split x into 2**k m, and a table of 16 entries.
+
+    log(x) = k ln 2 + log[j] + log(1 + r), r = (m - center[j]) * inverse[j]. The sum of the upper
+    part of k ln 2 and log[j] is exact, and so is m - center[j]. The instructions give the results
+    of zero, negative, infinite and NaN arguments.
+    """
+    m = b.mantissa(x)
+    k = b.sub(b.exponent(x), b.exponent(m))
+    leading = b.fmt.mantissa - 4
+    j = b.int_op("lshr", b.to_bits(m), b.int_const(leading))
+    high = b.muladd(k, b.const(b.fmt.ln2_high), b.lookup(fitted.LOG_16_F32_LOGS, j))
+    difference = b.sub(m, b.lookup(fitted.LOG_16_F32_CENTERS, j))
+    inverse = b.lookup(fitted.LOG_16_F32_INVERSES, j)
+    r = b.mul(difference, inverse)
+    low = b.mul(k, b.const(b.fmt.ln2_low))
+    low = b.muladd(b.mul(r, r), b.polynomial(fitted.LOG_16_F32, r), low)
+    return b.add(high, b.muladd(difference, inverse, low))
 
 
 def _log_of_parts_f32(b: Body, k: str, f: str) -> str:

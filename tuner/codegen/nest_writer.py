@@ -269,7 +269,9 @@ class NestWriter:
         phi: list[str] = []
         text.here.append(phi)  # type: ignore[arg-type]
         self.indices.bind(loop.var, counter, text.depth)
+        self.leaves.serial.append(loop.var)
         self.statements(loop.body)
+        self.leaves.serial.pop()
         phi.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{text.block} ]")
         text.add(f"  {following} = add nuw nsw i64 {counter}, 1")
         again = text.assign(f"icmp slt i64 {following}, {stop.name}", "c")

@@ -31,6 +31,7 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS
+from tilewright.schedules.nest.scans import REDUCER_OF
 
 from .indices import Indices, VectorAxis
 from .memory import BufferAddresses
@@ -38,7 +39,7 @@ from .module import ModuleText
 from .narrow_floats import NARROWED, WIDENED, before_narrowing
 from .reciprocals import reciprocal_of
 from .text import FunctionText
-from .values import Val, lane_numbers, literal, suffix, type_text
+from .values import Val, lane_choice, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:
@@ -442,6 +443,29 @@ class Scalars:
             total = one if total is None else self.binary(op, total, one)
         assert total is not None
         return total
+
+    def running(self, op: BinaryOp, vector: Val) -> Val:
+        """Return the running results of `op` over the lanes: lane n combines the lanes 0 to n.
+
+        Hillis and Steele, "Data parallel algorithms", CACM 29 (1986): in step s, every lane is
+        combined with the lane 2**s before it. Lanes without such a lane are combined with the
+        identity.
+        """
+        neutral = REDUCER_OF[op].identity(vector.dtype)
+        if neutral == 0 and vector.dtype.is_float:
+            neutral = -0.0  # keeps the sign of zero, and is shifted in faster than zeros (x86)
+        identity = literal(neutral, vector.dtype, vector.lanes)
+        lanes, current, distance = vector.lanes, vector, 1
+        while distance < lanes:
+            # Numbers below `lanes` choose lanes of the first operand, the others of the second.
+            chosen = [
+                lane - distance if lane >= distance else lanes + lane for lane in range(lanes)
+            ]
+            mask = lane_choice(chosen)
+            text = f"shufflevector {current.typed}, {identity.typed}, {mask}"
+            moved = Val(self.text.assign(text, "h"), vector.dtype, lanes)
+            current, distance = self.binary(op, moved, current), 2 * distance
+        return current
 
 
 def is_zero(node: Scalar) -> bool:

@@ -36,7 +36,10 @@ class InstructionSet:
     """The intrinsic that orders non-temporal stores before later stores."""
     scaled_bits: frozenset[int] = frozenset()
     """The widths of the vectors that AVX-512 can scale by powers of two (`x86.SCALE`) and limit in
-    magnitude (`x86.RANGE`). Vectors of 512 bits can also look up tables."""
+    magnitude (`x86.RANGE`)."""
+    table_floats: int = 0
+    """The number of floats in the largest table in a register that one instruction looks up, for a
+    vector of as many lanes (`x86.PERMUTE`), or 0. The instruction set then has `multiply_add`."""
 
 
 def instruction_set(target: Target) -> InstructionSet:
@@ -69,6 +72,7 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
         stream_fence=x86.STREAM_FENCE if streams else "",
         scaled_bits=x86.scaled_bits(features),
+        table_floats=x86.table_floats(features),
     )
 
 

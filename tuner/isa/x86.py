@@ -28,13 +28,18 @@ forms."""
 STREAM_FENCE = "llvm.x86.sse.sfence"
 """The intrinsic that orders non-temporal stores before later stores."""
 
-SCALE, RANGE, PERMUTE = (
-    "llvm.x86.avx512.mask.scalef",
-    "llvm.x86.avx512.mask.range",
-    "llvm.x86.avx512.permvar.sf.512",
-)
+SCALE, RANGE = "llvm.x86.avx512.mask.scalef", "llvm.x86.avx512.mask.range"
 """Intrinsics of AVX-512. SCALE computes `x * 2**floor(n)` with one rounding. RANGE selects the
-value of smaller magnitude (AVX-512DQ). PERMUTE looks up a table of sixteen floats."""
+value of smaller magnitude (AVX-512DQ)."""
+
+MANTISSA, EXPONENT = "llvm.x86.avx512.mask.getmant", "llvm.x86.avx512.mask.getexp"
+"""Intrinsics of AVX-512F. MANTISSA scales `x` by a power of two to within an interval. EXPONENT is
+floor(log2(abs(x))) as a float: -inf for zeros, inf for infinities. Both accept denormal numbers."""
+
+PERMUTE = {16: "llvm.x86.avx512.permvar.sf.512", 8: "llvm.x86.avx2.permps"}
+"""The intrinsics that look up a table of floats in a register, by the number of floats. The index
+is an integer per lane, of which only the low bits count. The first needs AVX-512F, the second
+AVX2."""
 
 
 class Word(IntEnum):
@@ -248,6 +253,15 @@ def scaled_bits(features: frozenset[str]) -> frozenset[int]:
     """Return the widths in bits of the vectors that have `SCALE` and `RANGE`."""
     needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
     return frozenset(bits for bits, names in needed.items() if names <= features)
+
+
+def table_floats(features: frozenset[str]) -> int:
+    """Return the number of floats in the largest table that `PERMUTE` looks up, or 0 if there is no
+    such instruction or no fused multiply-add, which functions by tables rely on."""
+    available = closed(features)
+    if "avx512f" in available:
+        return 16
+    return 8 if {"avx2", "fma"} <= available else 0
 
 
 def asks_cpu(target: Target) -> bool:

@@ -30,7 +30,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -59,19 +59,19 @@ _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
 def combiner_of(stage: Stage) -> Reducer | None:
-    """Return the reducer of `stage`, or None if the stage is elementwise."""
+    """Return the reducer of `stage`, a reduction or scan, or None if it is elementwise."""
     match stage.kind:
         case Elementwise():
             return None
-        case Reduction(reducer):
+        case Reduction(reducer) | Scan(reducer):
             return reducer
         case _:
             assert_never(stage.kind)
 
 
 def combined_values(stage: Stage) -> int:
-    """Return the number of body values that are combined for each element of `stage`."""
-    return prod(a.extent for a in stage.reduce_axes)
+    """Return the largest number of body values that are combined for an element of `stage`."""
+    return prod(a.extent for a in stage.combined_axes)
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
@@ -86,7 +86,7 @@ def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
     found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
     found |= {s.name: set() for s in workload.stages}
     for stage in reversed(workload.stages):
-        summed = {a.name for a in stage.reduce_axes}
+        summed = {a.name for a in stage.combined_axes}
         summed |= {a.name for n, a in enumerate(stage.axes) if n in found[stage.name]}
         for read in loads(stage.body):
             found[read.tensor] |= _indexed_by(read, summed)

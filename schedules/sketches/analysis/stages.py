@@ -43,7 +43,7 @@ from ...nest.loop_ir import Nest, StoreElement, Update
 from ...primitives import Inline, Solve, Split
 from ...primitives.places import find_loop
 from ...trace import Trace
-from ...workload.tensors import Elementwise, Reduction, StageKind
+from ...workload.tensors import Elementwise, Reduction, Scan, Stage
 from ...workload.workload import Workload
 from .phases import phase_steps
 
@@ -123,7 +123,9 @@ class StageView:
     dtype: DType
     shape: tuple[int, ...]
     reducer: Reducer | None
-    """The operation of the reduction, or None for an elementwise stage."""
+    """The operation of the reduction, or None for a stage of another kind."""
+    scan: Scan | None = None
+    """The scan if the stage is one. `value` and `reads` are those of the body."""
 
     @property
     def is_reduction(self) -> bool:
@@ -150,7 +152,7 @@ class StageView:
     def operations(self) -> int:
         """Operations of one evaluation, with the reduction. Common subexpressions count once."""
         ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
-        return ops + (1 if self.is_reduction else 0)
+        return ops + (1 if self.is_reduction or self.scan else 0)
 
     @property
     def reads_only(self) -> bool:
@@ -179,14 +181,15 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
+    stage = workload.stage(name)
     phase_steps, axis_splits = _preparation(nest, name)
-    axis_splits = () if whole else axis_splits
+    axis_splits = () if whole or isinstance(stage.kind, Scan) else axis_splits
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     ranges = ranges_of(chain)
-    value = _with_indices(leaf.value, partial(simplify, ranges=ranges))
-    stage = workload.stage(name)
+    reducer, scan, body = _kind_of(stage, leaf.value)
+    value = _with_indices(body, partial(simplify, ranges=ranges))
     found = tuple(
         StageLoop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var))
         for loop in chain
@@ -202,18 +205,24 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         value=value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,
-        reducer=_reducer_of(stage.kind),
+        reducer=reducer,
+        scan=scan,
     )
 
 
-def _reducer_of(kind: StageKind) -> Reducer | None:
-    match kind:
+def _kind_of(stage: Stage, value: Scalar) -> tuple[Reducer | None, Scan | None, Scalar]:
+    """Return the reducer or the scan of `stage`, and its body. `value` is the value of its leaf,
+    which for a scan combines the body with the previous element."""
+    match stage.kind:
         case Elementwise():
-            return None
+            return None, None, value
         case Reduction(reducer):
-            return reducer
+            return reducer, None, value
+        case Scan():
+            assert isinstance(value, Binary)
+            return None, stage.kind, value.b
         case _:
-            assert_never(kind)
+            assert_never(stage.kind)
 
 
 def _dim_of(index: tuple[Affine, ...], loop: str) -> int:

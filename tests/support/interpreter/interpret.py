@@ -24,7 +24,8 @@ from tests.support.interpreter.memory import (
     element_text,
 )
 from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
-from tilewright.schedules.algebra.affine import Cond
+from tilewright.schedules.algebra.affine import Cond, var
+from tilewright.schedules.algebra.scalar import Binary, Reducer, loads
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
@@ -41,13 +42,16 @@ from tilewright.schedules.nest.loop_ir import (
 
 Run: TypeAlias = Callable[[], None]
 
+VECTORIZED = LoopKind.VECTORIZED
+
 
 def interpret(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """The outputs of `nest` for `inputs`, in argument order; the inputs stay as they are.
 
     Arrays have the shapes and stored types of the arguments (bf16 as its bits, in uint16). A
     loop that is parallel or vectorised runs like any other, but no iteration may touch what
-    another one writes, except that lanes may update one element together.
+    another one writes, except that lanes may update one element together, and that a lane may
+    combine its value with the element of the lane before (a scan).
 
     Runs about 3e5 leaves a second. ValueError if the inputs do not fit the nest,
     InterpretError if the nest does something undefined, UndefinedOperationError if it has an
@@ -169,6 +173,9 @@ def _guarded(guards: tuple[Cond, ...], leaf: Run, scope: NameScope) -> Run:
 def _store(stmt: StoreElement, scope: NameScope) -> Run:
     place = scope.place(stmt.buffer, stmt.index)
     _check_value_type(stmt, place)
+    lane = _scanned_lane(stmt, scope)
+    if lane is not None:
+        scope = scope.scanning(stmt.buffer, lane)
     flat, value = flat_evaluator(place, stmt.index, scope), evaluator(stmt.value, scope)
     write = scope.memory.writer(place, scope.watches(stmt.buffer))
 
@@ -176,6 +183,21 @@ def _store(stmt: StoreElement, scope: NameScope) -> Run:
         write(flat(), value())
 
     return run
+
+
+def _scanned_lane(stmt: StoreElement, scope: NameScope) -> str | None:
+    """The vectorised loop along which `stmt` combines a value with the element of the lane before,
+    in an associative way; then lanes are allowed to depend on each other."""
+    value = stmt.value
+    if not isinstance(value, Binary) or value.op not in {reducer.op for reducer in Reducer}:
+        return None
+    own = [read for read in loads(value) if read.tensor == stmt.buffer]
+    lanes = [x.loop.var for x in scope.watching[stmt.buffer] if x.loop.kind is VECTORIZED]
+    for lane in lanes:
+        before = tuple(i.substitute({lane: var(lane) - 1}) for i in stmt.index)
+        if own == list(loads(value.a)) and [read.index for read in own] == [before]:
+            return lane
+    return None
 
 
 def _update(stmt: Update, scope: NameScope) -> Run:
@@ -207,7 +229,7 @@ def _update_watches(stmt: Update, scope: NameScope) -> tuple[Watch, ...]:
     together = next(scope.leaf_numbers)
     return tuple(
         (loop, together)
-        if loop.loop.kind is LoopKind.VECTORIZED and loop.loop.var not in varying
+        if loop.loop.kind is VECTORIZED and loop.loop.var not in varying
         else (loop, None)
         for loop, _ in scope.watches(stmt.buffer)
     )

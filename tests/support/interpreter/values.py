@@ -77,6 +77,11 @@ class NameScope:
         }
         return replace(self, watching=watching)
 
+    def scanning(self, buffer: str, lane: str) -> NameScope:
+        """Without the watch of loop `lane` on `buffer`: its lanes may read the one before."""
+        loops = tuple(x for x in self.watching[buffer] if x.loop.var != lane)
+        return replace(self, watching={**self.watching, buffer: loops})
+
     def watches(self, buffer: str) -> tuple[Watch, ...]:
         return tuple((loop, None) for loop in self.watching[buffer])
 

@@ -37,7 +37,7 @@ from tilewright.schedules.reference.evaluate import load_inputs, value_of
 from tilewright.schedules.reference.math import binary, cast, combiner, compare, unary
 from tilewright.schedules.reference.padding import without_padding
 from tilewright.schedules.reference.reads import IterationBox, full_box, read
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -76,6 +76,8 @@ class _Kernel:
                 return np.broadcast_to(self._value(stage.body, box), box.extents).copy()
             case Reduction(reducer):
                 pass
+            case Scan():
+                return self._scan(stage, stage.kind, self._value(stage.body, box), box.extents)
             case _:
                 assert_never(stage.kind)
         value = self._value(stage.body, box)
@@ -90,6 +92,20 @@ class _Kernel:
         for at in order[1:]:
             total = self._combined(reducer.op, total, terms[..., at], stage.tensor.dtype)
         return np.ascontiguousarray(total)
+
+    def _scan(self, stage: Stage, kind: Scan, value: Array, shape: tuple[int, ...]) -> Array:
+        """Running results in blocks of a random length: those of a block, each with the last
+        result before the block."""
+        terms = np.moveaxis(np.broadcast_to(value, shape), kind.dim, 0).copy()
+        terms = terms[::-1] if kind.reverse else terms
+        length, dtype = int(self.rng.integers(1, len(terms) + 1)), stage.tensor.dtype
+        for start in range(0, len(terms), length):
+            block = terms[start : start + length]
+            for at in range(1, len(block)):
+                block[at] = self._combined(kind.reducer.op, block[at - 1], block[at], dtype)
+            if start:
+                block[:] = self._combined(kind.reducer.op, terms[start - 1], block, dtype)
+        return np.moveaxis(terms[::-1] if kind.reverse else terms, 0, kind.dim).copy()
 
     def _either(self, a: Array, b: Array) -> Array:
         a, b = np.broadcast_arrays(a, b)

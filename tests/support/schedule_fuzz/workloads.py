@@ -151,7 +151,17 @@ class _Expressions:
             text = f"{text} + {rng.choice(axes)}"
         if reduces and rng.random() < 0.15:
             text = f"where({self._congruence(axes, reduces)}, {reads[0]}, 0) * ({text})"
+        if rng.random() < 0.15:
+            text = self._scan(text, axes, reduces)
         return text
+
+    def _scan(self, text: str, axes: list[str], reduces: list[str]) -> str:
+        """Running results of `text` along any axis. Products are left out: long ones overflow."""
+        rng = self.rng
+        function = rng.choice(("cumsum", "cumsum", "cummax", "cummin"))
+        words = "".join(f", {word}" for word in ("reverse", "exclusive") if rng.random() < 0.3)
+        along = rng.choice([*axes, *axes, *reduces])
+        return f"{function}({text}, {along}{words})"
 
     def _congruence(self, axes: list[str], reduces: list[str]) -> str:
         """An equation that leaves a reduction axis few values, or one."""

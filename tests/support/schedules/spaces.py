@@ -94,6 +94,19 @@ ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]
     ),
     "sum of squares of everything": ("s[z] += x[i] * x[i]", {"x": ("f32", (3001,))}, {"z": 1}),
     "greatest of everything": ("m[z] max= A[i,j]", {"A": ("f32", (67, 31))}, {"z": 1}),
+    "running sums along rows": ("S[i,k] = cumsum(X[i,k], k)", {"X": ("f32", (12, 67))}, {}),
+    "running sums of one row": ("S[k] = cumsum(X[k], k)", {"X": ("f32", (1003,))}, {}),
+    "running sums down columns": (
+        "S[k,j] = cumsum(X[k,j] * w[j], k, reverse)",
+        {"X": ("f32", (17, 67)), "w": ("f32", (67,))}, {},
+    ),
+    "running greatest along a middle axis": (
+        "S[i,k,j] = cummax(X[k,i,j], k, exclusive)", {"X": ("f32", (31, 3, 19))}, {},
+    ),
+    "running sums of a product": (
+        "T[i,j] += A[i,k] * B[k,j]; S[i,j] = cumsum(T[i,j], j); Y[i,j] = S[i,j] * 2.0",
+        {"A": ("f32", (13, 17)), "B": ("f32", (17, 33))}, {},
+    ),
     "norm of few rows": (
         "S[z] += A[z,i,j] * A[z,i,j]; Y[z] = S[z] * 0.5", {"A": ("f32", (1, 67, 64))}, {},
     ),

@@ -42,7 +42,7 @@ from tilewright.schedules.reference.reads import (
     index_values,
     read,
 )
-from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
 from tilewright.schedules.workload.workload import Workload
 
 from ..forms.convolution import bare, convolution_form
@@ -159,8 +159,23 @@ class NumpyPeer:
                 return self._into(stage.body, full_box(stage.axes), out)
             case Reduction(reducer):
                 return self._reduced(stage, reducer, out)
+            case Scan():
+                return self._scanned(stage, stage.kind, out)
             case _:
                 assert_never(stage.kind)
+
+    def _scanned(self, stage: Stage, kind: Scan, out: Array) -> Callable[[], object]:
+        """Return a call of `ufunc.accumulate`, which `np.cumsum` and `np.cumprod` call too."""
+        shape, dim = stage.tensor.shape, kind.dim
+        values = self._over(stage.body, full_box(stage.axes))
+        ufunc = combiner(kind.reducer.op, out.dtype)
+        result = np.flip(out, dim) if kind.reverse else out
+
+        def accumulate() -> None:
+            terms = np.broadcast_to(values(), shape)
+            ufunc.accumulate(np.flip(terms, dim) if kind.reverse else terms, axis=dim, out=result)
+
+        return accumulate
 
     def _reduced(self, stage: Stage, reducer: Reducer, out: Array) -> Callable[[], object]:
         box = full_box(stage.all_axes)

@@ -27,7 +27,7 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.reference.contract import Contraction
 from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
-from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
 
 from ..forms.convolution import ConvolutionForm, convolution_form
 from ..forms.product import contraction_of, product_form
@@ -44,7 +44,11 @@ BINARY = {
 REDUCE = {
     Reducer.SUM: "sum", Reducer.MAX: "amax", Reducer.MIN: "amin",
 }  # fmt: skip
-
+CUMULATIVE = {
+    Reducer.SUM: "cumsum", Reducer.PROD: "cumprod", Reducer.MAX: "cummax", Reducer.MIN: "cummin",
+}  # fmt: skip
+SUMMED = (Reducer.SUM, Reducer.PROD)
+"""Their cumulative functions return values only, the others also positions."""
 
 _COMMUTES = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 _BOUND = {BinaryOp.MIN: "max", BinaryOp.MAX: "min"}
@@ -115,6 +119,8 @@ class PlainTorch:
                 return self._written(self.value(stage.body, axes), shape)
             case Reduction(reducer):
                 pass
+            case Scan():
+                return self._scanned(stage, stage.kind)
             case _:
                 assert_never(stage.kind)
         if reducer not in REDUCE:
@@ -125,6 +131,22 @@ class PlainTorch:
         reduce = getattr(self._torch, REDUCE[reducer])
         dims = tuple(range(len(stage.axes), len(axes)))
         return lambda: reduce(terms().expand(shape), dim=dims)
+
+    def _scanned(self, stage: Stage, kind: Scan) -> Value:
+        """Return a call of a cumulative function, on a flipped copy if the scan is in reverse."""
+        terms, shape, dim = self.value(stage.body, stage.axes), stage.tensor.shape, kind.dim
+        function = getattr(self._torch, CUMULATIVE[kind.reducer])
+        is_summed = kind.reducer in SUMMED
+
+        def accumulate() -> Any:
+            given = terms().expand(shape)
+            given = given.flip(dim) if kind.reverse else given
+            typed = {"dtype": given.dtype} if is_summed else {}  # else integers become i64
+            found = function(given, dim=dim, **typed)
+            values = found if is_summed else found.values
+            return values.flip(dim) if kind.reverse else values
+
+        return accumulate
 
     def _convolution(self, form: ConvolutionForm) -> Value:
         """Return PyTorch's dispatched convolution, with the weights in their memory order."""

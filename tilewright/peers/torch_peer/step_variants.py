@@ -15,7 +15,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.reference.contract import recognise
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
 
 from ..forms.convolution import is_convolution
 from ..forms.pool import pool_form
@@ -23,7 +23,7 @@ from ..forms.product import contraction_of, is_product
 from ..variants import NoPeerError, PeerVariant, transformed
 from .convolution_steps import convolution_step_variants, pointwise_contraction
 from .einsums import torch_einsum_variants
-from .plain import BINARY, REDUCE, PlainTorch, Value
+from .plain import BINARY, CUMULATIVE, REDUCE, PlainTorch, Value
 from .product_steps import product_step_variants
 from .rows import StageRun, row_variants
 from .tensors import TorchTensors
@@ -132,6 +132,8 @@ def _plain_name(stage: Stage) -> str:
             return "element-wise"
         case Reduction(reducer):
             return f"torch.{REDUCE.get(reducer, '?')}"
+        case Scan(reducer):
+            return f"torch.{CUMULATIVE[reducer]}"
         case _:
             assert_never(stage.kind)
 
