@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from . import operators
     from .dtypes import DType
     from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+    from .frontend.array.arrays import (
+        concat,
+        einsum,
+        flip,
+        one_hot,
+        pad,
+        roll,
+        split,
+        stack,
+        tile,
+        where,
+    )
     from .frontend.expr import (
         all_of,
         any_of,
@@ -39,6 +51,7 @@ if TYPE_CHECKING:
         placeholder,
         prod,
         reduce_axis,
+        relu,
         select,
         sum,
     )  # fmt: skip
@@ -54,7 +67,12 @@ _EXPR = (
     "cumprod", "cumsum", "eq", "max", "maximum", "min", "minimum", "ne", "not_", "padded",
     "placeholder", "prod", "reduce_axis", "select", "sum",
 )  # fmt: skip
+_ARRAYS = (
+    "concat", "einsum", "flip", "one_hot", "pad", "roll", "split", "stack", "tile", "where",
+)  # fmt: skip
 _HOME = {
+    **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
+    "relu": "frontend.expr",
     **dict.fromkeys(_EXPR, "frontend.expr"),
     **dict.fromkeys(NAMED, "frontend.functions"),
     "DType": "dtypes",
@@ -98,5 +116,8 @@ __all__ = [
     "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation", "max", "maximum",
     "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec", "parse_workload",
     "placeholder", "prod", "reduce_axis", "select", "sum",
+]  # fmt: skip
+__all__ += [
+    "concat", "einsum", "flip", "one_hot", "pad", "relu", "roll", "split", "stack", "tile", "where",
 ]  # fmt: skip
 __all__ += list(NAMED)

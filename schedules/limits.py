@@ -26,6 +26,15 @@ MAX_INLINED_DEPTH = 128
 stages were inlined. Each use of a stage is a copy. A chain of n stages that each use the previous
 stage twice would have 2**n operations."""
 
+MAX_COPIED_NODES = 64
+"""Most operations of an array expression that are copied into each expression that uses it. A
+larger one that is used twice becomes a stage. A chain of operations that each use the previous
+result twice then has a stage for every 6 operations."""
+
+MAX_NESTED_ARRAYS = 100
+"""Most array operations that are computed inside each other in one stage: views of views, sums of
+sums."""
+
 MAX_BYTES = 2**48
 """Most bytes of all tensors of a workload together: the address space of current machines."""
 

@@ -24,25 +24,48 @@ if TYPE_CHECKING:
         TilewrightError,
         Workload,
         WorkloadError,
+        abs,
         argmax,
         argmin,
         cast,
         compute,
+        concat,
         const,
         cummax,
         cummin,
         cumprod,
         cumsum,
+        einsum,
+        eq,
+        erf,
+        exp,
+        flip,
+        floor,
+        log,
         max,
         maximum,
         min,
         minimum,
+        ne,
+        one_hot,
         operators,
+        pad,
         placeholder,
         prod,
         reduce_axis,
+        relu,
+        roll,
+        rsqrt,
         select,
+        sigmoid,
+        sin,
+        split,
+        sqrt,
+        stack,
         sum,
+        tanh,
+        tile,
+        where,
     )
     from tilewright.service.client import AsyncClient, Client
     from tilewright.tuner.arrays import aligned, empty
@@ -53,7 +76,12 @@ if TYPE_CHECKING:
 
     from .api import build, open_database, parse, tune, tune_many
 
+_ARRAYS = (
+    "abs", "concat", "einsum", "eq", "erf", "exp", "flip", "floor", "log", "ne", "one_hot", "pad",
+    "relu", "roll", "rsqrt", "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "where",
+)  # fmt: skip
 _MODULE_OF = {
+    **dict.fromkeys(_ARRAYS, "schedules"),
     **dict.fromkeys(("build", "open_database", "parse", "tune", "tune_many"), "api"),
     **dict.fromkeys(
         (
@@ -79,6 +107,10 @@ __all__ = [
     "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
     "select", "sum", "tune", "tune_many",
+]  # fmt: skip
+__all__ += [
+    "abs", "concat", "einsum", "eq", "erf", "exp", "flip", "floor", "log", "ne", "one_hot", "pad",
+    "relu", "roll", "rsqrt", "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "where",
 ]  # fmt: skip
 
 

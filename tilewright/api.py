@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.schedules.target import Target
     from tilewright.schedules.trace import Trace
+    from tilewright.schedules.workload.assemble import Output
     from tilewright.schedules.workload.workload import Workload
     from tilewright.tuner.kernel import Kernel
     from tilewright.tuner.many.report import ManyEvent, ManyReport
@@ -59,7 +60,7 @@ def parse(
 
 
 def tune(
-    workload: Workload | str,
+    workload: Workload | Output | str,
     target: Target | str = "native",
     *,
     threads: int | None = None,
@@ -74,7 +75,8 @@ def tune(
 ) -> TuneReport:
     """Search for the fastest correct schedule of `workload` on `target`, and store every trial.
 
-    `workload` may be text ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
+    `workload` may be text ("matmul:M=512,N=512,K=512") or a tensor or array, the output of the
+    workload; its inputs are in order of first use. `target` is a `Target`, "native" (this
     machine), or the path of a target file; `threads` is the number of threads that a kernel may
     use, by default `target.threads`. `budget` defaults to 64 trials; trials of earlier runs count,
     so a second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
@@ -133,7 +135,7 @@ def tune(
 
 
 def tune_many(
-    workloads: Sequence[Workload | str | Mapping[str, Any]],
+    workloads: Sequence[Workload | Output | str | Mapping[str, Any]],
     target: Target | str = "native",
     *,
     threads: int | None = None,
@@ -148,9 +150,9 @@ def tune_many(
 ) -> ManyReport:
     """Tune several workloads under one budget, and store every trial.
 
-    An entry of `workloads` is a `Workload`, text ("matmul:M=512,N=512,K=512"), or a mapping with
-    one of them, or a JSON document, as "workload", and optionally "weight" (calls per run of the
-    whole program; default 1) and "name". Equal workloads are tuned once, and their weights are
+    An entry of `workloads` is a `Workload`, text or an array as for `tune`, or a mapping with one
+    of them, or a JSON document, as "workload", and optionally "weight" (calls per run of the whole
+    program; default 1) and "name". Equal workloads are tuned once, and their weights are
     added. `budget.trials` limits each workload and `budget.seconds` the whole call. The next trials
     go to the workload with the greatest expected gain in weighted seconds per second of tuning; the
     call ends when the rest is not worth its cost. A workload that fails does not end the others:
@@ -205,7 +207,7 @@ def tune_many(
 
 
 def build(
-    workload: Workload | str,
+    workload: Workload | Output | str,
     target: Target | str = "native",
     *,
     threads: int | None = None,
@@ -248,17 +250,24 @@ def open_database(url: str | Path | None = None, *, create: bool = True) -> Stor
     return open_store(_url(url), create=create)
 
 
-def _workload(spelled: Workload | str) -> Workload:
-    return parse(spelled) if isinstance(spelled, str) else spelled
+def _workload(spelled: Workload | Output | str) -> Workload:
+    from tilewright.schedules.workload.workload import Workload
+
+    if isinstance(spelled, Workload):
+        return spelled
+    return parse(spelled) if isinstance(spelled, str) else Workload.of(spelled)
 
 
 def _entry_workload(spelled: Any) -> Workload:
+    from tilewright.schedules.workload.assemble import Output
     from tilewright.schedules.workload.workload import Workload
     from tilewright.service.resolve.workloads import workload_of
 
     if isinstance(spelled, Workload):
         return spelled
-    return parse(spelled) if isinstance(spelled, str) else workload_of(spelled)
+    if isinstance(spelled, str):
+        return parse(spelled)
+    return Workload.of(spelled) if isinstance(spelled, Output) else workload_of(spelled)
 
 
 def _url(database: Store | str | Path | None) -> str | None:

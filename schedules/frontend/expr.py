@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from ..algebra import values
 from ..algebra.affine import Eq0, Interval, prove, var
@@ -25,6 +25,19 @@ from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.checks import check_name, check_shape
 from ..workload.tensors import Tensor
+from .array.arrays import (
+    ArrayExpr,
+    Axis,
+    LazyArray,
+    Mask,
+    TensorArray,
+    calculated,
+    cast_array,
+    comparison,
+    is_array,
+    reduced,
+    tensor_array,
+)  # fmt: skip
 from .expr_core import (
     Condition,
     Expr,
@@ -38,27 +51,55 @@ from .expr_core import (
     arithmetic,
     as_index,
     as_value,
+    chosen,
     derived,
     described,
     guard,
     index_condition,
     number,
     operand,
+    reduced_over,
     shown,
-    typed_pair,
     value_condition,
 )  # fmt: skip
 from .staging import build_stages
 
 
-def minimum(a: Operand, b: Operand) -> Expr:
-    """Return the smaller of two values. To reduce over an axis, use `min`."""
+@overload
+def minimum(a: Operand, b: Operand) -> Expr: ...
+@overload
+def minimum(a: ArrayExpr, b: ArrayExpr | Operand) -> LazyArray: ...
+@overload
+def minimum(a: Operand, b: ArrayExpr) -> LazyArray: ...
+def minimum(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Expr | LazyArray:
+    """Return the smaller of two values or of the elements of two arrays. To reduce over an axis,
+    use `min`."""
+    if is_array(a) or is_array(b):
+        return calculated(BinaryOp.MIN, a, b)
     return arithmetic(BinaryOp.MIN, a, b)
 
 
-def maximum(a: Operand, b: Operand) -> Expr:
-    """Return the larger of two values. To reduce over an axis, use `max`."""
+@overload
+def maximum(a: Operand, b: Operand) -> Expr: ...
+@overload
+def maximum(a: ArrayExpr, b: ArrayExpr | Operand) -> LazyArray: ...
+@overload
+def maximum(a: Operand, b: ArrayExpr) -> LazyArray: ...
+def maximum(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Expr | LazyArray:
+    """Return the larger of two values or of the elements of two arrays. To reduce over an axis, use
+    `max`."""
+    if is_array(a) or is_array(b):
+        return calculated(BinaryOp.MAX, a, b)
     return arithmetic(BinaryOp.MAX, a, b)
+
+
+@overload
+def relu(x: Operand) -> Expr: ...
+@overload
+def relu(x: ArrayExpr) -> LazyArray: ...
+def relu(x: ArrayExpr | Operand) -> Expr | LazyArray:
+    """Return max(x, 0) of a value or of the elements of an array."""
+    return maximum(x, 0)
 
 
 def const(value: float, dtype: str = "f32") -> Expr:
@@ -66,8 +107,15 @@ def const(value: float, dtype: str = "f32") -> Expr:
     return number(operand(value), values.dtype_named(dtype))
 
 
-def cast(x: Operand, dtype: str) -> Expr:
-    """Return `x` cast to `dtype`. Float to integer truncates towards zero and saturates."""
+@overload
+def cast(x: Operand, dtype: str) -> Expr: ...
+@overload
+def cast(x: ArrayExpr, dtype: str) -> LazyArray: ...
+def cast(x: ArrayExpr | Operand, dtype: str) -> Expr | LazyArray:
+    """Return `x`, a value or an array, cast to `dtype`. Float to integer truncates towards zero and
+    saturates."""
+    if is_array(x):
+        return cast_array(x, dtype)
     wanted = values.dtype_named(dtype)
     given = operand(x)
     if not isinstance(given, Expr):
@@ -75,8 +123,16 @@ def cast(x: Operand, dtype: str) -> Expr:
     return derived(values.cast(given.node, wanted), given)
 
 
-def eq(a: Operand, b: Operand) -> Condition:
-    """Return the condition `a == b` of two indices or two values."""
+@overload
+def eq(a: Operand, b: Operand) -> Condition: ...
+@overload
+def eq(a: ArrayExpr, b: ArrayExpr | Operand) -> Mask: ...
+@overload
+def eq(a: Operand, b: ArrayExpr) -> Mask: ...
+def eq(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Condition | Mask:
+    """Return the condition `a == b` of two indices, two values or the elements of two arrays."""
+    if is_array(a) or is_array(b):
+        return comparison(CompareOp.EQ, a, b)
     if isinstance(a, Expr | float) or isinstance(b, Expr | float):
         return value_condition(CompareOp.EQ, a, b)
     left = as_index(a)
@@ -84,11 +140,21 @@ def eq(a: Operand, b: Operand) -> Condition:
     return found
 
 
-def ne(a: Operand, b: Operand) -> Condition:
-    """Return the condition `a != b` of two indices or two values."""
+@overload
+def ne(a: Operand, b: Operand) -> Condition: ...
+@overload
+def ne(a: ArrayExpr, b: ArrayExpr | Operand) -> Mask: ...
+@overload
+def ne(a: Operand, b: ArrayExpr) -> Mask: ...
+def ne(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Condition | Mask:
+    """Return the condition `a != b` of two indices, two values or the elements of two arrays."""
+    if is_array(a) or is_array(b):
+        return comparison(CompareOp.NE, a, b)
     if isinstance(a, Expr | float) or isinstance(b, Expr | float):
         return value_condition(CompareOp.NE, a, b)
-    return not_(eq(a, b))
+    equal = eq(a, b)
+    assert isinstance(equal, Condition)
+    return not_(equal)
 
 
 def not_(condition: Condition) -> Condition:
@@ -121,16 +187,12 @@ def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
             f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
             code="bad_node",
         )
-    a, b = typed_pair(on_true, on_false, keep_narrow=True)
-    if a.dtype is not b.dtype:
-        left, right = values.same_type(a.node, b.node, "select")
-        a, b = derived(left, a), derived(right, b)
-    return condition.choose(a, b)
+    return chosen(condition, on_true, on_false)
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
     """Return `tensor[index]`, or `fill` if the index is outside the tensor."""
-    read = tensor[tuple(index)]
+    read = tensor.element(tuple(index))
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
     load = read.node
     assert isinstance(load, Load)
@@ -145,11 +207,12 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
 
 def placeholder(
     name: str, shape: Sequence[int], dtype: str = "f32", constant: bool = False
-) -> TensorExpr:
+) -> TensorArray:
     """Return an input tensor. `constant` states that its values do not change between calls."""
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))
-    return TensorExpr(Tensor(name, tuple(shape), values.dtype_named(dtype), constant))
+    tensor = Tensor(name, tuple(shape), values.dtype_named(dtype), constant)
+    return tensor_array(TensorExpr(tensor))
 
 
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
@@ -178,35 +241,53 @@ def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
             )
         if v in loop_vars[:n]:
             raise WorkloadError(f"axis {v.label!r} is named twice", code="duplicate")
-    node = values.reduced(reducer, value.node)
-    bound = {v.name for v in loop_vars}
-    free = {name: v for name, v in value.vars.items() if name not in bound}
-    found = NestedReduction(reducer, node, loop_vars, free, value.reductions)
-    name = f"{reducer}@{id(found):x}"
-    return Expr(
-        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
-        value.depth,
-    )  # fmt: skip
+    return reduced_over(reducer, value, loop_vars)
 
 
-def sum(x: Operand, axis: object) -> Expr:
-    """Return the sum of `x` over `axis`, a reduce axis or a tuple of reduce axes. Narrow types are
-    summed in their wide type."""
+@overload
+def sum(x: Operand, axis: object) -> Expr: ...
+@overload
+def sum(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
+def sum(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+    """Return the sum of `x` over `axis`: of a value over reduce axes, of an array over axes given
+    as integers (None: all axes). Narrow types are summed in their wide type."""
+    if is_array(x):
+        return reduced(Reducer.SUM, x, axis, keepdims)
     return reduction(Reducer.SUM, x, axis)
 
 
-def prod(x: Operand, axis: object) -> Expr:
-    """Return the product of `x` over `axis`; narrow types are multiplied in their wide type."""
+@overload
+def prod(x: Operand, axis: object) -> Expr: ...
+@overload
+def prod(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
+def prod(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+    """Return the product of `x` over `axis`; see `sum`."""
+    if is_array(x):
+        return reduced(Reducer.PROD, x, axis, keepdims)
     return reduction(Reducer.PROD, x, axis)
 
 
-def max(x: Operand, axis: object) -> Expr:
-    """Return the greatest `x` over `axis`. For the larger of two values, use `maximum`."""
+@overload
+def max(x: Operand, axis: object) -> Expr: ...
+@overload
+def max(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
+def max(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+    """Return the greatest `x` over `axis`; see `sum`. For the larger of two values, use
+    `maximum`."""
+    if is_array(x):
+        return reduced(Reducer.MAX, x, axis, keepdims)
     return reduction(Reducer.MAX, x, axis)
 
 
-def min(x: Operand, axis: object) -> Expr:
-    """Return the least `x` over `axis`. For the smaller of two values, use `minimum`."""
+@overload
+def min(x: Operand, axis: object) -> Expr: ...
+@overload
+def min(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
+def min(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+    """Return the least `x` over `axis`; see `sum`. For the smaller of two values, use
+    `minimum`."""
+    if is_array(x):
+        return reduced(Reducer.MIN, x, axis, keepdims)
     return reduction(Reducer.MIN, x, axis)
 
 
@@ -327,7 +408,7 @@ def cummin(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool =
 
 def compute(
     name: str, shape: Sequence[int], fn: Callable[..., Any], dtype: str | None = None
-) -> TensorExpr:
+) -> TensorArray:
     """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
 
     The axes are named after the parameters of `fn`. The result is cast to `dtype`; by default, the
@@ -345,7 +426,7 @@ def compute_labelled(
     labelled: Sequence[tuple[str, int]],
     fn: Callable[..., Any],
     dtype: str | None = None,
-) -> TensorExpr:
+) -> TensorArray:
     """Return the tensor whose element `[i, j, ...]` is `fn(i, j, ...)`, with axes `labelled`, given
     as (name, extent). The result is cast to `dtype`."""
     check_name(name, "a tensor")
@@ -356,7 +437,7 @@ def compute_labelled(
     value = as_value(given, wanted or (DType.F32 if isinstance(given, int) else None))
     if wanted is not None and value.dtype is not wanted:
         value = derived(values.cast(value.node, wanted), value)
-    return build_stages(name, axes, value)
+    return tensor_array(build_stages(name, axes, value))
 
 
 def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:

@@ -321,6 +321,12 @@ Operand: TypeAlias = Expr | Index | int | float
 """An operand: a value, an index used as a number, or a number."""
 
 
+class ArrayValue:
+    """The base of the arrays of `frontend/array`, whose own operators combine them with values."""
+
+    __slots__ = ()
+
+
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
     """Return `node` as an expression with the variables, tensors and reductions of `parts`.
 
@@ -370,6 +376,11 @@ def operand(value: object) -> Operand:
         raise WorkloadError(
             f"{value.name} is a tensor; index it to get a value: {value.name}[...]", code="bad_node"
         )
+    if isinstance(value, ArrayValue):
+        raise WorkloadError(
+            f"{value!r} is an array; index it with one index per dimension to get a value",
+            code="bad_node",
+        )
     raise WorkloadError(
         f"an expression is made of values, indices and numbers, got {described(value)}",
         code="bad_node",
@@ -414,6 +425,8 @@ def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
 
 def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
     """Return `op(a, b)` by the type rules of `values`."""
+    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
+        return NotImplemented  # type: ignore[no-any-return]  # the array's method combines them
     left, right = typed_pair(a, b, keep_narrow=values.keeps_integers(op))
     node = values.binary(op, left.node, right.node)
     is_sum = op in (BinaryOp.ADD, BinaryOp.SUB)
@@ -441,6 +454,19 @@ def function(op: UnaryOp, x: object) -> Expr:
     return derived(values.unary(op, value.node), value)
 
 
+def reduced_over(reducer: Reducer, value: Expr, axes: tuple[LoopVar, ...]) -> Expr:
+    """Return `value` reduced by `reducer` over `axes`, which it uses."""
+    node = values.reduced(reducer, value.node)
+    bound = {v.name for v in axes}
+    free = {name: v for name, v in value.vars.items() if name not in bound}
+    found = NestedReduction(reducer, node, axes, free, value.reductions)
+    name = f"{reducer}@{id(found):x}"
+    return Expr(
+        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
+        value.depth,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
     """A condition over indices and values. `choose(a, b)` returns `a` if the condition holds, else
@@ -460,9 +486,20 @@ def index_condition(a: Index, b: object, build: Callable[[Affine, Affine], Cond]
     """Return the condition `build(a, b)` of two indices."""
     if isinstance(b, Expr):
         return NotImplemented  # type: ignore[no-any-return]  # the value's method compares
+    if isinstance(b, ArrayValue):
+        return NotImplemented  # type: ignore[no-any-return]  # the array's method compares
     right = as_index(b)
     cond = normal_cond(build(a.affine, right.affine))
     return guard((cond,), {**a.vars, **right.vars})
+
+
+def chosen(condition: Condition, on_true: object, on_false: object) -> Expr:
+    """Return `on_true` if `condition` holds, else `on_false`, in one type."""
+    a, b = typed_pair(on_true, on_false, keep_narrow=True)
+    if a.dtype is not b.dtype:
+        left, right = values.same_type(a.node, b.node, "select")
+        a, b = derived(left, a), derived(right, b)
+    return condition.choose(a, b)
 
 
 def guard(conds: tuple[Cond, ...], variables: Vars) -> Condition:
@@ -475,6 +512,8 @@ def guard(conds: tuple[Cond, ...], variables: Vars) -> Condition:
 
 
 def value_condition(op: CompareOp, a: object, b: object) -> Condition:
+    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
+        return NotImplemented  # type: ignore[no-any-return]  # the array's method compares
     left, right = typed_pair(a, b, keep_narrow=True)
     test = derived(values.compare(op, left.node, right.node), left, right)
 
@@ -507,6 +546,10 @@ class TensorExpr:
 
     def __getitem__(self, index: object) -> Expr:
         """Return the element at `index`, which has one integer or index per dimension."""
+        return self.element(index)
+
+    def element(self, index: object) -> Expr:
+        """Return the element at `index`, as `self[index]` does."""
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != len(self.shape):
             raise WorkloadError(

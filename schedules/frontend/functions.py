@@ -5,18 +5,29 @@ from tilewright.schedules.frontend.functions import exp, tanh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, overload
 
 from ..algebra.functions import NAMED, UnaryOp
+from .array.arrays import ArrayExpr, LazyArray, applied, is_array
 from .expr_core import Expr, Operand, function
 
-ValueFunction: TypeAlias = Callable[[Operand], Expr]
+
+class ValueFunction(Protocol):
+    """A function of a value, or of each element of an array."""
+
+    @overload
+    def __call__(self, x: Operand, /) -> Expr: ...
+    @overload
+    def __call__(self, x: ArrayExpr, /) -> LazyArray: ...
 
 
 def _named(op: UnaryOp) -> ValueFunction:
-    def apply(x: Operand) -> Expr:
-        return function(op, x)
+    @overload
+    def apply(x: Operand) -> Expr: ...
+    @overload
+    def apply(x: ArrayExpr) -> LazyArray: ...
+    def apply(x: ArrayExpr | Operand) -> Expr | LazyArray:
+        return applied(op, x) if is_array(x) else function(op, x)
 
     apply.__name__ = apply.__qualname__ = op.value
     apply.__doc__ = op.function.summary

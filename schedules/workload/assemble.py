@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..algebra.affine import fresh
 from ..algebra.scalar import loads, rename_tensors
@@ -14,12 +15,14 @@ from .tensors import Stage, Tensor
 from .validate import validate
 
 
+@runtime_checkable
 class TensorSource(Protocol):
     """A tensor of a front end, compared by identity: two objects may have the same name.
 
     The last of `stages` writes the tensor; the earlier ones were split off from its expression. An
     input has no stages. `reads` are the tensors in the expression of the user. `stages` may read
-    fewer tensors, because simplification can remove reads.
+    fewer tensors, because simplification can remove reads. A front end that makes up a name marks
+    it with a number, as in `sum@3`; the marks are unique, and are removed from the computation.
     """
 
     @property
@@ -32,11 +35,35 @@ class TensorSource(Protocol):
     def reads(self) -> Sequence[TensorSource]: ...
 
 
+@runtime_checkable
+class ArraySource(Protocol):
+    """An array of a front end that is no tensor yet."""
+
+    def tensors_of(self, outputs: Sequence[Output]) -> Sequence[TensorSource]:
+        """Return the tensors of `outputs`, of which this array is one."""
+
+
+Output: TypeAlias = TensorSource | ArraySource
+
+
 def assembled(
-    outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
+    outputs: Sequence[Output], inputs: Sequence[TensorSource] | None, name: str
 ) -> Computation:
     """Return the computation that computes `outputs`. `inputs` are its arguments in order; by
     default, in order of first use."""
+    return _of_tensors(_tensors(outputs), inputs, name)
+
+
+def _tensors(outputs: Sequence[Output]) -> Sequence[TensorSource]:
+    for output in outputs:
+        if isinstance(output, ArraySource):
+            return output.tensors_of(outputs)
+    return [output for output in outputs if not isinstance(output, ArraySource)]
+
+
+def _of_tensors(
+    outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
+) -> Computation:
     order = _ordered(outputs)
     placeholders = [t for t in order if not t.stages]
     computed = [t for t in order if t.stages]
@@ -46,10 +73,11 @@ def assembled(
                 f"output {output.name!r} is an input; outputs are computed", code="unknown_tensor"
             )
     arguments = placeholders if inputs is None else _declared(inputs, placeholders)
-    stages = _with_unique_names(computed, {t.name for t in (*order, *arguments)})
-    computation = Computation(
-        tuple(t.tensor for t in arguments), stages, tuple(t.name for t in outputs), name
-    )
+    made_up = _names_without_marks(computed, {t.name for t in (*order, *arguments)})
+    taken = {made_up.get(t.name, t.name) for t in (*order, *arguments)}
+    stages = _with_unique_names(computed, made_up, taken)
+    names = tuple(made_up.get(t.name, t.name) for t in outputs)
+    computation = Computation(tuple(t.tensor for t in arguments), stages, names, name)
     validate(computation)
     return computation
 
@@ -96,15 +124,31 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
     return list(inputs)
 
 
-def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """Return the stages of all tensors. If the name of a split-off stage is in use, a number is
-    appended to it."""
+_MARK = re.compile("@[0-9]+")
+
+
+def _names_without_marks(computed: list[TensorSource], taken: set[str]) -> dict[str, str]:
+    """Return a name that is not in use for every tensor whose name is made up."""
+    found: dict[str, str] = {}
+    used = set(taken)
+    for tensor in computed:
+        if _MARK.search(tensor.name):
+            found[tensor.name] = fresh(_MARK.sub("", tensor.name), used)
+            used.add(found[tensor.name])
+    return found
+
+
+def _with_unique_names(
+    computed: list[TensorSource], made_up: Mapping[str, str], taken: set[str]
+) -> tuple[Stage, ...]:
+    """Return the stages of all tensors, with the names `made_up` in place of marked ones. If the
+    name of a split-off stage is in use, a number is appended to it."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:
-        names: dict[str, str] = {}
+        names = dict(made_up)
         for stage in tensor.stages[:-1]:
-            names[stage.name] = fresh(stage.name, used)
+            names[stage.name] = fresh(_MARK.sub("", stage.name), used)
             used.add(names[stage.name])
         for stage in tensor.stages:
             body = rename_tensors(stage.body, names)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from ..canonical import canonical_bytes
-from .assemble import TensorSource, assembled
+from .assemble import Output, TensorSource, assembled
 from .checks import check_allowed_error
 from .computation import Computation
 from .document import to_json
@@ -32,9 +32,9 @@ class Workload(Computation):
 
     @classmethod
     def of(
-        cls, *outputs: TensorSource, inputs: Sequence[TensorSource] | None = None, name: str = ""
+        cls, *outputs: Output, inputs: Sequence[TensorSource] | None = None, name: str = ""
     ) -> Self:
-        """Return the workload that computes `outputs`, which are results of `compute`.
+        """Return the workload that computes `outputs`, results of `compute` or of array operations.
 
         `inputs` are all placeholders that are read, in argument order. By default, they are in
         order of first use. Raise WorkloadError if the computation is not valid.

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.support.paths import ROOT
+from tilewright.schedules.algebra.functions import NAMED
 from tilewright.schedules.errors import WorkloadError
 
 MATMUL = "matmul:M=8,N=8,K=8"
@@ -33,6 +34,20 @@ def test_the_page_documents_exactly_the_public_names() -> None:
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall(r"`(\w+)", row)}
     assert documented == set(tw.__all__)
+
+
+def test_the_page_has_an_array_program_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "own.sqlite"))
+    text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
+    scope = {"np": np, "tw": tw}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1], scope)
+    np.testing.assert_allclose(scope["y"], np.full((96, 80), 1 / 80), rtol=1e-5)
+
+
+def test_every_scalar_function_is_public() -> None:
+    assert set(NAMED) <= set(tw.__all__)
 
 
 def test_nothing_imports_a_folder_by_its_bare_name() -> None:

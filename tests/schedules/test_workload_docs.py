@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import jsonschema  # it has no stubs
 import pytest
@@ -34,6 +35,26 @@ def test_the_python_example_is_the_library_convolution() -> None:
     assert conv.key == wanted.key
 
 
+def test_the_array_example_has_the_described_stages_and_keys() -> None:
+    scope: dict[str, Any] = {}
+    (text,) = (block for block in blocks("python") if "layer = " in block)
+    exec(text, scope)
+    layer = scope["layer"]
+    assert isinstance(layer, Workload)
+    assert [s.tensor.shape for s in layer.stages] == [
+        (8, 56, 32), (8, 56), (8, 56, 32), (8, 56), (8, 28, 32),
+    ]  # fmt: skip
+    x = schedules.placeholder("x", (8, 32))
+    e = schedules.exp(x - x.max(-1, keepdims=True))
+    assert Workload.of(e / e.sum(-1, keepdims=True)).key == operators.softmax_mn(M=8, N=32).key
+    a, b, bias = (
+        schedules.placeholder(name, shape)
+        for name, shape in (("a", (8, 4)), ("b", (4, 32)), ("bias", (32,)))
+    )
+    wanted = operators.matmul(M=8, N=32, K=4, epilogue="bias+relu")
+    assert Workload.of(schedules.relu(a @ b + bias)).key == wanted.key
+
+
 def test_the_json_example_is_a_document() -> None:
     document = json.loads(blocks("json")[0])
     jsonschema.validate(document, json.loads((ROOT / "docs" / "workload.schema.json").read_text()))
@@ -61,7 +82,7 @@ def test_every_error_code_is_listed() -> None:
     codes = {
         code
         for name in FRONT_END
-        for path in (PACKAGE / name).glob("*.py")
+        for path in (PACKAGE / name).rglob("*.py")
         for code in CODE.findall(path.read_text())
     } | {
         code

@@ -1,0 +1,1 @@
+"""Array expressions: whole tensors combined by NumPy's rules. `arrays.py` has the classes."""

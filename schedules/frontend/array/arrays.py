@@ -1,0 +1,453 @@
+"""Arrays: tensors and lazy expressions that are combined as a whole, by NumPy's rules.
+
+    x, b = placeholder("x", (8, 64)), placeholder("b", (64,))
+    y = relu(x + b)
+    softmax = exp(x - x.max(-1, keepdims=True))
+    z = (softmax / softmax.sum(-1, keepdims=True)).named("Z")
+
+An array is either a tensor (`TensorArray`) or an expression that is computed where it is read
+(`LazyArray`). `stages.py` describes which expressions become stages. Types follow the rules of
+`tilewright.schedules.algebra.values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import EllipsisType
+from typing import Any, NoReturn, TypeAlias, TypeGuard, overload
+
+from ...algebra import values
+from ...algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
+from ...dtypes import DType
+from ...errors import WorkloadError
+from ...workload.assemble import Output
+from ...workload.checks import check_name
+from ..expr_core import (
+    ArrayValue,
+    Condition,
+    Expr,
+    Index,
+    TensorExpr,
+    arithmetic,
+    as_index,
+    chosen,
+    derived,
+    described,
+    function,
+    number,
+    shown,
+    value_condition,
+)
+from . import einsum as products
+from . import joins, reductions, views
+from .node import MaskNode, Node, chosen_by, combined, compared, mapped, scalar, source
+from .shapes import axis_of
+from .stages import Tensors, tensors_of
+
+Number: TypeAlias = int | float
+Axis: TypeAlias = int | Sequence[int] | None
+Operand: TypeAlias = "ArrayExpr | Expr | Number"
+"""An operand of an array: an array, a value without index variables, or a number."""
+_Part: TypeAlias = "int | slice | EllipsisType | None"
+Key: TypeAlias = "_Part | tuple[_Part, ...]"
+"""An index of NumPy's basic indexing."""
+
+
+class ArrayExpr(ArrayValue):
+    """An array of `shape` and `dtype`. Operators work on elements and broadcast; `==` compares
+    identity, use `eq` and `ne`."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy arrays leave `a + array` to this class, which refuses it
+    node: Node
+
+    @property
+    def ndim(self) -> int:
+        return len(self.node.shape)
+
+    @property
+    def T(self) -> LazyArray:  # noqa: N802  # NumPy's name
+        """The array with its dimensions in reverse order."""
+        return self.transpose()
+
+    def transpose(self, *axes: int | Sequence[int]) -> LazyArray:
+        """Return the array with its dimensions in the order `axes`; by default, reversed."""
+        return LazyArray(views.transposed(self.node, axes))
+
+    def reshape(self, *shape: int | Sequence[int]) -> LazyArray:
+        """Return the elements in row-major order with another shape, in which one extent may be
+        -1."""
+        return LazyArray(views.reshaped(self.node, shape))
+
+    def astype(self, dtype: str) -> LazyArray:
+        """Return the array cast to `dtype`; see `cast`."""
+        return cast_array(self, dtype)
+
+    def named(self, name: str) -> TensorArray:
+        """Return the array as a tensor called `name`, as `compute` does: a stage of its own."""
+        check_name(name, "a tensor")
+        return tensor_array(tensors_of([_computed(self.node)], name)[0])
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return the sum over `axis`: an integer, a tuple, or None for all axes. `keepdims` keeps
+        the axes with the extent 1. Narrow types are summed in their wide type."""
+        return reduced(Reducer.SUM, self, axis, keepdims)
+
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return the product over `axis`; see `sum`."""
+        return reduced(Reducer.PROD, self, axis, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return the greatest element over `axis`; see `sum`."""
+        return reduced(Reducer.MAX, self, axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return the least element over `axis`; see `sum`."""
+        return reduced(Reducer.MIN, self, axis, keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return the sum over `axis` divided by the number of elements; see `sum`. The elements
+        must be floats."""
+        total = self.sum(axis, keepdims)
+        return total / (self.node.elements // total.node.elements)
+
+    def __add__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.ADD, self, other)
+
+    def __radd__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.ADD, other, self)
+
+    def __sub__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SUB, self, other)
+
+    def __rsub__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SUB, other, self)
+
+    def __mul__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.MUL, self, other)
+
+    def __rmul__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.MUL, other, self)
+
+    def __truediv__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.DIV, self, other)
+
+    def __rtruediv__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.DIV, other, self)
+
+    def __neg__(self) -> LazyArray:
+        return applied(UnaryOp.NEG, self)
+
+    def __abs__(self) -> LazyArray:
+        return applied(UnaryOp.ABS, self)
+
+    def __matmul__(self, other: ArrayExpr) -> LazyArray:
+        if not is_array(other):
+            raise _no_array(other, "the right side of @")
+        return LazyArray(products.matmul(self.node, other.node))
+
+    def __lt__(self, other: Operand) -> Mask:
+        return comparison(CompareOp.LT, self, other)
+
+    def __le__(self, other: Operand) -> Mask:
+        return comparison(CompareOp.LE, self, other)
+
+    def __gt__(self, other: Operand) -> Mask:
+        return comparison(CompareOp.LT, other, self)
+
+    def __ge__(self, other: Operand) -> Mask:
+        return comparison(CompareOp.LE, other, self)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be iterated; index it or use split")
+
+    def _sliced(self, key: object) -> LazyArray:
+        return LazyArray(views.sliced(self.node, key))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LazyArray(ArrayExpr):
+    """An array expression, which is computed where it is read."""
+
+    node: Node
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    @overload
+    def __getitem__(self, key: Index | tuple[Index | int, ...]) -> Expr: ...  # type: ignore[overload-overlap]  # tuples of integers are `Key`
+    @overload
+    def __getitem__(self, key: Key) -> LazyArray: ...
+    def __getitem__(self, key: object) -> Expr | LazyArray:
+        """Return the element at one index variable or integer per dimension, as of a tensor, or the
+        array that NumPy's basic indexing selects (integers, slices, `...`, None)."""
+        if not _has_variables(key):
+            return self._sliced(key)
+        index = key if isinstance(key, tuple) else (key,)
+        if len(index) != self.ndim:
+            raise WorkloadError(
+                f"{self!r} has {self.ndim} dimensions, got {len(index)} indices", code="bad_rank"
+            )
+        return self._tensors.read(self.node, tuple(as_index(i) for i in index))
+
+    @cached_property
+    def _tensors(self) -> Tensors:
+        """The tensors that its elements are computed from."""
+        return Tensors([], inner=[self.node])
+
+    def tensors_of(self, outputs: Sequence[Output]) -> list[TensorExpr]:
+        """Return the tensors of `outputs` of a workload, of which this array is one."""
+        arrays = [_array(o, "an output beside arrays") for o in outputs]
+        nodes = [_computed(a.node) if isinstance(a, LazyArray) else a.node for a in arrays]
+        return tensors_of(nodes)
+
+    def __repr__(self) -> str:
+        return f"<array {self.dtype}{list(self.shape)}>"
+
+
+class TensorArray(ArrayExpr, TensorExpr):
+    """A tensor, an input or a result of `compute` or `named`, with the operators of arrays."""
+
+    __slots__ = ("node",)
+
+    @overload  # type: ignore[override]  # other keys than those of a TensorExpr select arrays
+    def __getitem__(self, index: int | tuple[int, ...]) -> Any: ...
+    @overload
+    def __getitem__(self, index: Index | tuple[Index | int, ...]) -> Expr: ...  # type: ignore[overload-overlap]  # tuples of integers are the first case
+    @overload
+    def __getitem__(self, index: Key) -> LazyArray: ...
+    def __getitem__(self, index: object) -> Expr | LazyArray:
+        """Return the element at one index variable or integer per dimension, or the array that
+        NumPy's basic indexing selects (integers, slices, `...`, None)."""
+        entries = index if isinstance(index, tuple) else (index,)
+        whole = len(entries) == len(self.shape) and all(isinstance(i, int) for i in entries)
+        if _has_variables(index) or (whole and all(i >= 0 for i in entries)):
+            return self.element(index)
+        return self._sliced(index)
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name}: {self.dtype}{list(self.shape)}>"
+
+
+def tensor_array(tensor: TensorExpr) -> TensorArray:
+    """Return `tensor` with the operators of arrays."""
+    found = TensorArray(tensor.tensor, tensor.stages, tensor.reads)
+    object.__setattr__(found, "node", source(found))
+    return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mask(ArrayValue):
+    """An array of conditions, the result of a comparison. Use it in `where`; `&`, `|` and `~`
+    combine masks, and `astype` returns 1 where a condition holds, else 0."""
+
+    node: MaskNode
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.shape
+
+    def astype(self, dtype: str) -> LazyArray:
+        """Return 1 where the condition holds, else 0, in `dtype`."""
+        wanted = values.dtype_named(dtype)
+        return where(self, number(1, wanted), number(0, wanted))
+
+    def __and__(self, other: Mask) -> Mask:
+        return self._with(other, lambda a, b: Condition(lambda x, y: a.choose(b.choose(x, y), y)))
+
+    def __or__(self, other: Mask) -> Mask:
+        return self._with(other, lambda a, b: Condition(lambda x, y: a.choose(x, b.choose(x, y))))
+
+    def __invert__(self) -> Mask:
+        return Mask(combined(lambda a: Condition(lambda x, y: a.choose(y, x)), self.node))
+
+    def _with(self, other: object, join: Callable[[Condition, Condition], Condition]) -> Mask:
+        if not isinstance(other, Mask):
+            raise _no_array(other, "& and | of a mask", "another mask, such as x > 0")
+        return Mask(combined(join, self.node, other.node))
+
+    def __bool__(self) -> bool:
+        raise WorkloadError(
+            "a comparison of arrays has no truth value; use it in where, combine masks with &, |"
+            " and ~",
+            code="bad_node",
+        )
+
+    def __repr__(self) -> str:
+        return f"<mask {list(self.shape)}>"
+
+
+def is_array(value: object) -> TypeGuard[ArrayExpr]:
+    """Return whether `value` is an array, with whose elements operators calculate."""
+    return isinstance(value, ArrayExpr)
+
+
+def calculated(op: BinaryOp, a: object, b: object) -> LazyArray:
+    """Return `op` of the elements of two operands, of which one is an array."""
+    return _broadcast(lambda x, y: arithmetic(op, x, y), a, b, label=str(op))
+
+
+def applied(op: UnaryOp, x: ArrayExpr) -> LazyArray:
+    return LazyArray(mapped(lambda v: function(op, v), x.node, label=str(op)))
+
+
+def cast_array(x: ArrayExpr, dtype: str) -> LazyArray:
+    wanted = values.dtype_named(dtype)
+    return LazyArray(mapped(lambda v: derived(values.cast(v.node, wanted), v), x.node))
+
+
+def comparison(op: CompareOp, a: object, b: object) -> Mask:
+    """Return the conditions `op` of the elements of two operands, of which one is an array."""
+    nodes, call = _operands(a, b)
+    return Mask(compared(lambda *v: value_condition(op, *call(v)), *nodes))
+
+
+def reduced(reducer: Reducer, x: ArrayExpr, axis: object, keepdims: bool = False) -> LazyArray:
+    """Return `x` reduced over axes given as integers, as the methods of `ArrayExpr` do."""
+    return LazyArray(reductions.reduced(reducer, x.node, axis, keepdims))
+
+
+def where(mask: Mask, on_true: object, on_false: object) -> LazyArray:
+    """Return the elements of `on_true` where `mask` holds, else those of `on_false`. All three are
+    broadcast. Only the chosen element is evaluated."""
+    if not isinstance(mask, Mask):
+        raise _no_array(mask, "the condition of where", "a comparison such as x > 0 or eq(x, y)")
+    nodes, call = _operands(on_true, on_false)
+    return LazyArray(
+        chosen_by(lambda condition, *v: chosen(condition, *call(v)), mask.node, *nodes)
+    )
+
+
+def _broadcast(
+    build: Callable[[Any, Any], Expr], a: object, b: object, label: str = "t"
+) -> LazyArray:
+    nodes, call = _operands(a, b)
+    return LazyArray(mapped(lambda *v: build(*call(v)), *nodes, label=label))
+
+
+def _operands(*given: object) -> tuple[list[Node], Callable[[Sequence[Expr]], list[object]]]:
+    """Return the arrays among `given`, and a function of one element of each array that returns all
+    operands. Numbers remain numbers, because they take the type of the other operand."""
+    nodes: list[Node] = []
+    for value in given:
+        if isinstance(value, ArrayExpr):
+            nodes.append(value.node)
+        elif isinstance(value, Expr) and not value.vars:
+            nodes.append(scalar(value))
+        elif not isinstance(value, int | float) or isinstance(value, bool):
+            raise _no_array(value, "an operand beside an array")
+
+    def call(values: Sequence[Expr]) -> list[object]:
+        elements = iter(values)
+        return [v if isinstance(v, int | float) else next(elements) for v in given]
+
+    return nodes, call
+
+
+def _no_array(value: object, what: str, wanted: str = "an array or a number") -> WorkloadError:
+    found = f"a value of type {value.dtype}" if isinstance(value, Expr) else described(value)
+    hint = ""
+    if isinstance(value, Index | Expr):
+        hint = "; index the array to combine its elements with an index variable"
+    elif isinstance(value, bool):
+        hint = "; == has Python's meaning, write eq or ne"
+    elif isinstance(value, Mask):
+        hint = '; write mask.astype("f32")'
+    return WorkloadError(f"{what} must be {wanted}; got {found}{hint}", code="bad_node")
+
+
+def _has_variables(key: object) -> bool:
+    return any(isinstance(k, Index) for k in (key if isinstance(key, tuple) else (key,)))
+
+
+def array_nodes(arrays: object, what: str) -> list[Node]:
+    """Return the arrays of a list. Raise WorkloadError if it is no list of arrays."""
+    given = tuple(arrays) if isinstance(arrays, tuple | list) else ()
+    if not given or not all(is_array(a) for a in given):
+        raise WorkloadError(f"{what} takes a list of arrays, got {shown(arrays)}", code="bad_node")
+    return [a.node for a in given]
+
+
+def einsum(subscripts: str, *operands: ArrayExpr) -> LazyArray:
+    """Return the sum of products of NumPy's einsum: `einsum("ik,kj->ij", a, b)`.
+
+    Subscripts may be repeated (diagonals) and have `...`; without `->`, the result has the
+    subscripts that occur once, in alphabetical order. All operands are multiplied in one stage.
+    Raise WorkloadError if the subscripts are wrong or do not fit the shapes.
+    """
+    return LazyArray(products.einsum(subscripts, array_nodes(operands, "einsum")))
+
+
+def concat(arrays: Sequence[ArrayExpr], axis: int = 0) -> LazyArray:
+    """Return `arrays` joined along `axis`. Their other extents and types must be equal."""
+    return LazyArray(joins.concat(array_nodes(arrays, "concat"), axis))
+
+
+def stack(arrays: Sequence[ArrayExpr], axis: int = 0) -> LazyArray:
+    """Return `arrays`, which have one shape, joined along a new axis."""
+    nodes = array_nodes(arrays, "stack")
+    dim = axis_of(axis, len(nodes[0].shape) + 1, "stack")
+    return LazyArray(joins.concat([views.expanded(n, (dim,)) for n in nodes], dim))
+
+
+def split(x: ArrayExpr, parts: int | Sequence[int], axis: int = 0) -> list[LazyArray]:
+    """Return `x` cut along `axis` into `parts` equal arrays, or before each position in `parts`."""
+    return [LazyArray(n) for n in views.split(_node(x, "split"), parts, axis)]
+
+
+def pad(
+    x: ArrayExpr, widths: int | Sequence[int] | Sequence[Sequence[int]], mode: str = "constant",
+    value: float = 0,
+) -> LazyArray:  # fmt: skip
+    """Return `x` with more elements before and after it.
+
+    `widths` is one width, a pair (before, after), or a pair per dimension. The new elements are
+    `value` (mode "constant"), the nearest element ("edge"), or the elements on the other side of
+    the first and the last element ("reflect").
+    """
+    return LazyArray(joins.padded(_node(x, "pad"), widths, mode, value))
+
+
+def flip(x: ArrayExpr, axis: Axis = None) -> LazyArray:
+    """Return `x` in reverse order along `axis`, an integer, a tuple, or None for all axes."""
+    return LazyArray(views.flipped(_node(x, "flip"), axis))
+
+
+def roll(x: ArrayExpr, shift: int | Sequence[int], axis: Axis = None) -> LazyArray:
+    """Return `x` shifted by `shift` along `axis`, with the last elements in front. Without an axis,
+    the elements are shifted in row-major order."""
+    return LazyArray(views.rolled(_node(x, "roll"), shift, axis))
+
+
+def tile(x: ArrayExpr, reps: int | Sequence[int]) -> LazyArray:
+    """Return `x` repeated `reps` times, one number per dimension, aligned to the last one."""
+    return LazyArray(views.tiled(_node(x, "tile"), reps))
+
+
+def one_hot(x: ArrayExpr, depth: int, dtype: str = "f32", axis: int = -1) -> LazyArray:
+    """Return 1 where the index along the new `axis`, of extent `depth`, is equal to the element of
+    the integer array `x`, and 0 elsewhere."""
+    one = number(1, values.dtype_named(dtype))
+    return LazyArray(joins.one_hot(_node(x, "one_hot"), depth, axis, one))
+
+
+def _node(x: object, what: str) -> Node:
+    return _array(x, f"the argument of {what}").node
+
+
+def _array(x: object, what: str) -> ArrayExpr:
+    if not is_array(x):
+        raise _no_array(x, what, "an array")
+    return x
+
+
+def _computed(node: Node) -> Node:
+    """Return `node`, or a copy of the elements if it is a tensor already."""
+    return node if node.source is None else views.expanded(node, ())

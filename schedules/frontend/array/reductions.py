@@ -1,0 +1,78 @@
+"""Reductions of arrays over whole axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from ...algebra import values
+from ...algebra.affine import Ge0, var
+from ...algebra.scalar import Reducer, vars_of
+from ...errors import WorkloadError
+from ..expr_core import Expr, Index, LoopVar, guard, number, reduced_over
+from .node import Indices, Node, Read, stand_in
+from .shapes import axes_of
+from .views import expanded
+
+
+def reduced(reducer: Reducer, x: Node, axis: object, keepdims: bool) -> Node:
+    """Return `x` reduced over `axis`: an integer, a tuple, or None for all axes. `keepdims` keeps
+    the reduced axes with the extent 1."""
+    axes = axes_of(axis, len(x.shape), str(reducer))
+    if not axes:
+        raise WorkloadError(
+            f"{reducer} needs an axis to reduce over; the array has the shape {x.shape}",
+            code="bad_reduction",
+        )
+    kept = [dim for dim in range(len(x.shape)) if dim not in axes]
+
+    def value(index: Indices, over: Indices, read: Read) -> Expr:
+        entries = dict(zip(kept, index, strict=True)) | dict(zip(axes, over, strict=True))
+        return read(x, tuple(entries[dim] for dim in range(len(x.shape))))
+
+    found = reduction(
+        reducer,
+        tuple(x.shape[dim] for dim in kept),
+        [x.shape[dim] for dim in axes],
+        value,
+        (x,),
+        inserted=frozenset(n for n, dim in enumerate(kept) if dim in x.inserted),
+        sample=stand_in(x.dtype),
+    )
+    return expanded(found, sorted(axes)) if keepdims else found
+
+
+def reduction(
+    reducer: Reducer,
+    shape: tuple[int, ...],
+    extents: Sequence[int],
+    value: Callable[[Indices, Indices, Read], Expr],
+    operands: tuple[Node, ...],
+    *,
+    inserted: frozenset[int] = frozenset(),
+    sample: Expr,
+) -> Node:
+    """Return the array of `shape` that combines `value(index, over, read)` for all indices `over`
+    within `extents`. `sample` is an expression of the type of `value`."""
+
+    def element(index: Indices, read: Read) -> Expr:
+        axes = tuple(LoopVar(f"k{n}", extent, reduce=True) for n, extent in enumerate(extents))
+        over = tuple(Index(var(v.name), {v.name: v}) for v in axes)
+        return reduced_over(reducer, _using(axes, value(index, over, read)), axes)
+
+    return Node(
+        shape=shape, dtype=values.reduced(reducer, sample.node).dtype, element=element,
+        operands=operands, label=str(reducer), inserted=inserted, reduced=prod(extents),
+    )  # fmt: skip
+
+
+def _using(axes: tuple[LoopVar, ...], value: Expr) -> Expr:
+    """Return `value` as an expression that uses every axis. An axis along which the value is
+    constant is used in a condition that always holds."""
+    # `value.vars` may have more variables than the indices, as in i % 1.
+    used = vars_of(value.node).union(*(r.free for r in value.reductions.values()))
+    lost = {v.name: v for v in axes if v.name not in used}
+    if not lost:
+        return value
+    always = guard(tuple(Ge0(var(name)) for name in lost), lost)
+    return always.choose(value, number(0, value.dtype))

@@ -1,0 +1,84 @@
+"""Array programs that are built and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "bias and relu": (
+        lambda x, b: tw.relu(x + b), lambda x, b: np.maximum(x + b, 0), ((4, 7, 9), (9,)),
+    ),
+    "matrix product with an epilogue": (
+        lambda a, b, c: tw.relu(a @ b + c) * 2,
+        lambda a, b, c: np.maximum(a @ b + c, 0) * 2,
+        ((33, 17), (17, 40), (40,)),
+    ),
+    "attention": (
+        lambda q, k: _softmax(tw.einsum("bihd,bjhd->bhij", q, k) * 0.25, tw.exp),
+        lambda q, k: _softmax(np.einsum("bihd,bjhd->bhij", q, k) * 0.25, np.exp),
+        ((2, 9, 3, 16), (2, 11, 3, 16)),
+    ),
+    "variance": (
+        lambda x: ((x - x.mean((1, 2), keepdims=True)) * x).mean((1, 2)),
+        lambda x: ((x - x.mean((1, 2), keepdims=True)) * x).mean((1, 2)),
+        ((3, 10, 13),),
+    ),
+    "reflected stencil": (
+        lambda x: _stencil(tw.pad(x, ((0, 0), (1, 1)), mode="reflect")),
+        lambda x: _stencil(np.pad(x, ((0, 0), (1, 1)), mode="reflect")),
+        ((6, 21),),
+    ),
+    "heads": (
+        lambda x: tw.concat(tw.split(x.reshape(5, 4, 6).transpose(1, 0, 2), 2), 2).reshape(-1),
+        lambda x: np.concatenate(np.split(x.reshape(5, 4, 6).transpose(1, 0, 2), 2), 2).reshape(-1),
+        ((5, 24),),
+    ),
+    "choices": (
+        lambda x, y: tw.where((x > 0) & ~(y < 0.5), tw.roll(x, 2, 1), tw.flip(y, 0)),
+        lambda x, y: np.where((x > 0) & ~(y < 0.5), np.roll(x, 2, 1), np.flip(y, 0)),
+        ((7, 19), (7, 19)),
+    ),
+}  # fmt: skip
+
+
+def _softmax(x: Any, exp: Callable[[Any], Any]) -> Any:
+    e = exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _stencil(x: Any) -> Any:
+    return 0.25 * x[:, :-2] + 0.5 * x[:, 1:-1] + 0.25 * x[:, 2:]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_array_programs_run_as_kernels(name: str) -> None:
+    ours, theirs, shapes = PROGRAMS[name]
+    draw = np.random.default_rng(0)
+    data = [draw.normal(size=shape).astype(np.float32) for shape in shapes]
+    tensors = [tw.placeholder(f"x{n}", shape) for n, shape in enumerate(shapes)]
+    workload = tw.Workload.of(ours(*tensors), inputs=tensors)
+    kernel = tw.build(workload, database=":memory:")
+    found: Any = kernel(*data)
+    np.testing.assert_allclose(found, theirs(*data), rtol=2e-4, atol=2e-5)
+
+
+def test_an_array_is_built_and_tuned_without_a_workload(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text("{}")
+    x = tw.placeholder("x", (8, 16))
+    y = tw.relu(x) @ tw.placeholder("w", (16, 4))
+    assert repr(tw.build(y, database=":memory:")).endswith(
+        "(x: f32[8,16], w: f32[16,4]) -> out: f32[8,4]>"
+    )
+    options: dict[str, Any] = {"measurer": f"simulated:{machine}", "database": ":memory:"}
+    report = tw.tune(y.named("Y"), budget=tw.Budget(trials=2), **options)
+    assert report.best is not None
+    many = tw.tune_many([y, x.T], budget=tw.Budget(trials=2), **options)
+    assert len(many.tasks) == 2
