@@ -31,10 +31,12 @@ from .array.arrays import (
     LazyArray,
     Mask,
     TensorArray,
+    accumulated,
     calculated,
     cast_array,
     comparison,
     is_array,
+    positions,
     reduced,
     tensor_array,
 )  # fmt: skip
@@ -43,7 +45,6 @@ from .expr_core import (
     Expr,
     Index,
     LoopVar,
-    NestedReduction,
     Operand,
     ReduceAxis,
     Running,
@@ -62,6 +63,7 @@ from .expr_core import (
     shown,
     value_condition,
 )  # fmt: skip
+from .running import SCANS, position_over, scanned_over
 from .staging import build_stages
 
 
@@ -291,12 +293,13 @@ def min(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> 
     return reduction(Reducer.MIN, x, axis)
 
 
-MAX_POSITIONS = 1 << 30
-"""Positions of `argmax` and their sum with the extent are i32."""
-
-
-def argmax(x: Operand, axis: object, *, last: bool = False) -> Expr:
-    """Return the position of the greatest `x` along `axis`, one reduce axis, as i32.
+@overload
+def argmax(x: Operand, axis: object, *, last: bool = False) -> Expr: ...
+@overload
+def argmax(x: ArrayExpr, axis: object, *, last: bool = False) -> LazyArray: ...
+def argmax(x: ArrayExpr | Operand, axis: object, *, last: bool = False) -> Expr | LazyArray:
+    """Return the position of the greatest `x` along `axis`, as i32: of a value along one reduce
+    axis, of an array along one axis given as an integer.
 
     Of equal values, the first one counts, or if `last`, the last one. A NaN counts as greater than
     every number: the position is that of the first (or last) NaN.
@@ -304,63 +307,49 @@ def argmax(x: Operand, axis: object, *, last: bool = False) -> Expr:
     return _position(Reducer.MAX, x, axis, last=last)
 
 
-def argmin(x: Operand, axis: object, *, last: bool = False) -> Expr:
-    """Return the position of the least `x` along `axis`, one reduce axis, as i32. Equal values and
-    NaN are treated as by `argmax`."""
+@overload
+def argmin(x: Operand, axis: object, *, last: bool = False) -> Expr: ...
+@overload
+def argmin(x: ArrayExpr, axis: object, *, last: bool = False) -> LazyArray: ...
+def argmin(x: ArrayExpr | Operand, axis: object, *, last: bool = False) -> Expr | LazyArray:
+    """Return the position of the least `x` along `axis`, as i32. Axes, equal values and NaN are
+    treated as by `argmax`."""
     return _position(Reducer.MIN, x, axis, last=last)
 
 
-def _position(reducer: Reducer, x: Operand, axis: object, *, last: bool) -> Expr:
-    """Return the first (or last) position of the result of `reducer` along `axis`.
-
-    Positions are reduced together with the test for NaN: those of NaNs are moved outside
-    `0..extent-1`, so that they precede all others.
-    """
+def _position(
+    reducer: Reducer, x: ArrayExpr | Operand, axis: object, *, last: bool
+) -> Expr | LazyArray:
+    if is_array(x):
+        return positions(reducer, x, axis, last=last)
     if not isinstance(axis, ReduceAxis):
         raise WorkloadError(
             f"arg{reducer} needs axis=k, one axis made by reduce_axis, got {shown(axis)}",
             code="bad_reduction",
         )
-    value, extent = as_value(x), axis.var.extent
-    if extent > MAX_POSITIONS:
+    value = as_value(x)
+    if axis.var.name not in value.vars:
         raise WorkloadError(
-            f"arg{reducer} takes an axis of at most {MAX_POSITIONS} positions, got {extent}",
-            code="too_large",
+            f"arg{reducer} over axis {axis.var.label!r}, which the expression does not use",
+            code="unused_axis",
         )
-    best = reduction(reducer, value, axis)
-    here, none = (axis, -1) if last else (axis, extent)
-    found = select(eq(cast(value, str(best.dtype)), best), here, number(none, DType.I32))
-    pick = Reducer.MAX if last else Reducer.MIN
-    if not value.dtype.is_float:
-        return reduction(pick, found, axis)
-    moved = axis + extent if last else axis - extent
-    position = reduction(pick, select(ne(value, value), number(moved, DType.I32), found), axis)
-    is_nan = position >= extent if last else position < 0
-    return select(is_nan, position - extent if last else position + extent, position)
+    return position_over(reducer, value, axis.var, last=last)
 
 
 def scan(
-    reducer: Reducer, x: object, axis: object, *, reverse: bool = False, exclusive: bool = False
-) -> Expr:
+    reducer: Reducer, x: ArrayExpr | Operand, axis: object, *, reverse: bool, exclusive: bool
+) -> Expr | LazyArray:
     """Return the running results of `x` along `axis` by `reducer`, as `cumsum` and the others
     do."""
-    function = SCANS[reducer]
+    if is_array(x):
+        return accumulated(reducer, x, axis, reverse=reverse, exclusive=exclusive)
     along = _alone(axis)
     if along is None:
         raise WorkloadError(
-            f"{function} needs axis=k, an index variable of the tensor, got {shown(axis)}",
+            f"{SCANS[reducer]} needs axis=k, an index variable of the tensor, got {shown(axis)}",
             code="bad_reduction",
         )
-    value = as_value(x)
-    node = values.reduced(reducer, value.node)
-    free = {**value.vars, along.name: along}
-    running = Running(along, reverse, exclusive)
-    found = NestedReduction(reducer, node, (), free, value.reductions, running)
-    name = f"{function}@{id(found):x}"
-    return Expr(
-        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
-        value.depth,
-    )  # fmt: skip
+    return scanned_over(reducer, as_value(x), Running(along, reverse, exclusive))
 
 
 def _alone(axis: object) -> LoopVar | None:
@@ -371,17 +360,17 @@ def _alone(axis: object) -> LoopVar | None:
     return found if axis.affine == var(found.name) else None
 
 
-SCANS = {
-    Reducer.SUM: "cumsum",
-    Reducer.PROD: "cumprod",
-    Reducer.MAX: "cummax",
-    Reducer.MIN: "cummin",
-}
-
-
-def cumsum(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
-    """Return the sum of `x` over all positions of the index variable `axis` up to its own: `S[k] =
-    x[0] + ... + x[k]`.
+@overload
+def cumsum(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr: ...
+@overload
+def cumsum(
+    x: ArrayExpr, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> LazyArray: ...
+def cumsum(
+    x: ArrayExpr | Operand, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr | LazyArray:
+    """Return the sum of `x` over all positions along `axis` up to its own: `S[k] = x[0] + ... +
+    x[k]`. The axis is an index variable of a value, or an integer of an array.
 
     If `reverse`, the sum is over its own position and all later ones. If `exclusive`, its own
     position is left out, so that the first result is 0. Floats are added in any grouping. Narrow
@@ -390,19 +379,44 @@ def cumsum(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool =
     return scan(Reducer.SUM, x, axis, reverse=reverse, exclusive=exclusive)
 
 
-def cumprod(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
-    """Return the running product of `x` along the index variable `axis`; see `cumsum`."""
+@overload
+def cumprod(
+    x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr: ...
+@overload
+def cumprod(
+    x: ArrayExpr, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> LazyArray: ...
+def cumprod(
+    x: ArrayExpr | Operand, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr | LazyArray:
+    """Return the running product of `x` along `axis`; see `cumsum`."""
     return scan(Reducer.PROD, x, axis, reverse=reverse, exclusive=exclusive)
 
 
-def cummax(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
-    """Return the greatest `x` so far along the index variable `axis`; see `cumsum`. A NaN makes all
-    results from its position on NaN."""
+@overload
+def cummax(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr: ...
+@overload
+def cummax(
+    x: ArrayExpr, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> LazyArray: ...
+def cummax(
+    x: ArrayExpr | Operand, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr | LazyArray:
+    """Return the greatest `x` so far along `axis`; see `cumsum`. NaN is treated as by `max`."""
     return scan(Reducer.MAX, x, axis, reverse=reverse, exclusive=exclusive)
 
 
-def cummin(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr:
-    """Return the least `x` so far along the index variable `axis`; see `cummax`."""
+@overload
+def cummin(x: Operand, axis: object, *, reverse: bool = False, exclusive: bool = False) -> Expr: ...
+@overload
+def cummin(
+    x: ArrayExpr, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> LazyArray: ...
+def cummin(
+    x: ArrayExpr | Operand, axis: object, *, reverse: bool = False, exclusive: bool = False
+) -> Expr | LazyArray:
+    """Return the least `x` so far along `axis`; see `cummax`."""
     return scan(Reducer.MIN, x, axis, reverse=reverse, exclusive=exclusive)
 
 

@@ -150,7 +150,7 @@ class Evaluator:
             return found
         if name in SCAN_FUNCTIONS:
             value, axis, words = self._along(tree, ("reverse", "exclusive"))
-            return expr.scan(SCAN_FUNCTIONS[name], value, axis, **dict.fromkeys(words, True))
+            return SCAN_FUNCTIONS[name](value, axis, **dict.fromkeys(words, True))
         if name in POSITIONS:
             value, axis, words = self._along(tree, ("last",))
             return POSITIONS[name](value, axis, last="last" in words)
@@ -191,8 +191,13 @@ def relu(x: Operand) -> Expr:
     return expr.maximum(x, 0)
 
 
-SCAN_FUNCTIONS = {name: reducer for reducer, name in expr.SCANS.items()}
-POSITIONS = {"argmax": expr.argmax, "argmin": expr.argmin}
+SCAN_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "cumsum": expr.cumsum,
+    "cumprod": expr.cumprod,
+    "cummax": expr.cummax,
+    "cummin": expr.cummin,
+}
+POSITIONS: dict[str, Callable[..., Expr]] = {"argmax": expr.argmax, "argmin": expr.argmin}
 """Functions that reduce over the index in their second argument."""
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
 _CASTS = frozenset(dtype.value for dtype in NUMBERS)

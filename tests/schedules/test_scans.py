@@ -22,6 +22,7 @@ from tilewright.schedules import (
 )
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend import expr
+from tilewright.schedules.frontend.running import SCANS
 from tilewright.schedules.primitives import (
     ComputeAt,
     Fuse,
@@ -296,5 +297,5 @@ def test_the_bound_holds_for_every_grouping_and_is_tight(function: str) -> None:
 def test_every_function_of_a_scan_is_public() -> None:
     import tilewright
 
-    for name in expr.SCANS.values():
+    for name in SCANS.values():
         assert getattr(tilewright, name) is getattr(expr, name)

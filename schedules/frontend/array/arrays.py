@@ -33,6 +33,7 @@ from ..expr_core import (
     arithmetic,
     as_index,
     chosen,
+    complement,
     derived,
     described,
     function,
@@ -113,6 +114,24 @@ class ArrayExpr(ArrayValue):
         total = self.sum(axis, keepdims)
         return total / (self.node.elements // total.node.elements)
 
+    def argmax(self, axis: int, *, last: bool = False) -> LazyArray:
+        """Return the position of the greatest element along `axis`, as i32. Of equal elements, the
+        first one counts, or if `last`, the last one. A NaN precedes all numbers."""
+        return positions(Reducer.MAX, self, axis, last=last)
+
+    def argmin(self, axis: int, *, last: bool = False) -> LazyArray:
+        """Return the position of the least element along `axis`; see `argmax`."""
+        return positions(Reducer.MIN, self, axis, last=last)
+
+    def cumsum(self, axis: int, *, reverse: bool = False, exclusive: bool = False) -> LazyArray:
+        """Return the running sum along `axis`. If `reverse`, it runs from the last position down;
+        if `exclusive`, its own position is left out."""
+        return accumulated(Reducer.SUM, self, axis, reverse=reverse, exclusive=exclusive)
+
+    def cumprod(self, axis: int, *, reverse: bool = False, exclusive: bool = False) -> LazyArray:
+        """Return the running product along `axis`; see `cumsum`."""
+        return accumulated(Reducer.PROD, self, axis, reverse=reverse, exclusive=exclusive)
+
     def __add__(self, other: Operand) -> LazyArray:
         return calculated(BinaryOp.ADD, self, other)
 
@@ -136,6 +155,51 @@ class ArrayExpr(ArrayValue):
 
     def __rtruediv__(self, other: Operand) -> LazyArray:
         return calculated(BinaryOp.DIV, other, self)
+
+    def __floordiv__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.FLOOR_DIV, self, other)
+
+    def __rfloordiv__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.FLOOR_DIV, other, self)
+
+    def __mod__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.FLOOR_MOD, self, other)
+
+    def __rmod__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.FLOOR_MOD, other, self)
+
+    def __and__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_AND, self, other)
+
+    def __rand__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_AND, other, self)
+
+    def __or__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_OR, self, other)
+
+    def __ror__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_OR, other, self)
+
+    def __xor__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_XOR, self, other)
+
+    def __rxor__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.BIT_XOR, other, self)
+
+    def __lshift__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SHIFT_LEFT, self, other)
+
+    def __rlshift__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SHIFT_LEFT, other, self)
+
+    def __rshift__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SHIFT_RIGHT, self, other)
+
+    def __rrshift__(self, other: Operand) -> LazyArray:
+        return calculated(BinaryOp.SHIFT_RIGHT, other, self)
+
+    def __invert__(self) -> LazyArray:
+        return LazyArray(mapped(complement, self.node, label="invert"))
 
     def __neg__(self) -> LazyArray:
         return applied(UnaryOp.NEG, self)
@@ -312,6 +376,19 @@ def comparison(op: CompareOp, a: object, b: object) -> Mask:
 def reduced(reducer: Reducer, x: ArrayExpr, axis: object, keepdims: bool = False) -> LazyArray:
     """Return `x` reduced over axes given as integers, as the methods of `ArrayExpr` do."""
     return LazyArray(reductions.reduced(reducer, x.node, axis, keepdims))
+
+
+def accumulated(
+    reducer: Reducer, x: ArrayExpr, axis: object, *, reverse: bool, exclusive: bool
+) -> LazyArray:
+    """Return the running results of `x` along an axis given as an integer."""
+    found = reductions.accumulated(reducer, x.node, axis, reverse=reverse, exclusive=exclusive)
+    return LazyArray(found)
+
+
+def positions(reducer: Reducer, x: ArrayExpr, axis: object, *, last: bool) -> LazyArray:
+    """Return the positions of the extremes of `x` along an axis given as an integer."""
+    return LazyArray(reductions.positions(reducer, x.node, axis, last=last))
 
 
 def where(mask: Mask, on_true: object, on_false: object) -> LazyArray:

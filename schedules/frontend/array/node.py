@@ -41,7 +41,10 @@ class Node:
     inserted: frozenset[int] = frozenset()
     """Dimensions of extent 1 that no operand has. A temporary tensor does not have them either."""
     reduced: int | None = None
-    """For a reduction: the number of values that one element combines."""
+    """For a reduction: the number of values that one element combines. For a scan: 1."""
+    is_scan: bool = False
+    """Whether its elements are computed from each other, so that it is a stage of its own, read at
+    its own indices."""
     rearranges: bool = False
     """Whether it only orders or selects elements of its one operand, by affine indices without
     divisions."""

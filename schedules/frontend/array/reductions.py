@@ -8,10 +8,12 @@ from math import prod
 from ...algebra import values
 from ...algebra.affine import Ge0, var
 from ...algebra.scalar import Reducer, vars_of
+from ...dtypes import DType
 from ...errors import WorkloadError
-from ..expr_core import Expr, Index, LoopVar, guard, number, reduced_over
+from ..expr_core import Expr, Index, LoopVar, Running, guard, number, reduced_over
+from ..running import SCANS, position_over, scanned_over
 from .node import Indices, Node, Read, stand_in
-from .shapes import axes_of
+from .shapes import axes_of, axis_of
 from .views import expanded
 
 
@@ -63,6 +65,39 @@ def reduction(
     return Node(
         shape=shape, dtype=values.reduced(reducer, sample.node).dtype, element=element,
         operands=operands, label=str(reducer), inserted=inserted, reduced=prod(extents),
+    )  # fmt: skip
+
+
+def accumulated(reducer: Reducer, x: Node, axis: object, *, reverse: bool, exclusive: bool) -> Node:
+    """Return the running results of `x` along `axis`, an integer."""
+    dim = axis_of(axis, len(x.shape), SCANS[reducer])
+
+    def element(index: Indices, read: Read) -> Expr:
+        (along,) = index[dim].vars.values()
+        return scanned_over(reducer, read(x, index), Running(along, reverse, exclusive))
+
+    return Node(
+        shape=x.shape, dtype=values.reduced(reducer, stand_in(x.dtype).node).dtype,
+        element=element, operands=(x,), label=SCANS[reducer], reduced=1, is_scan=True,
+    )  # fmt: skip
+
+
+def positions(reducer: Reducer, x: Node, axis: object, *, last: bool) -> Node:
+    """Return the first (or last) position of the extreme of `x` along `axis`, an integer."""
+    dim = axis_of(axis, len(x.shape), f"arg{reducer}")
+    kept = [other for other in range(len(x.shape)) if other != dim]
+
+    def element(index: Indices, read: Read) -> Expr:
+        along = LoopVar("k", x.shape[dim], reduce=True)
+        entries = [*index]
+        entries.insert(dim, Index(var(along.name), {along.name: along}))
+        value = _using((along,), read(x, tuple(entries)))
+        return position_over(reducer, value, along, last=last)
+
+    return Node(
+        shape=tuple(x.shape[other] for other in kept), dtype=DType.I32, element=element,
+        operands=(x,), label=f"arg{reducer}", reduced=x.shape[dim],
+        inserted=frozenset(n for n, other in enumerate(kept) if other in x.inserted),
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class _StageChoice:
             if len(self._uses[operand]) > 1 or node.rereads(operand):
                 return
             node = operand
-        if node is not output and node.reduced:
+        if node is not output and node.reduced and not node.is_scan:
             yield node
 
     def _reading_stages(self) -> dict[Node, frozenset[Node]]:
