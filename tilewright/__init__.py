@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         argmax,
         argmin,
         cast,
+        ceil,
         compute,
         concat,
         const,
+        cos,
         cummax,
         cummin,
         cumprod,
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
         eq,
         erf,
         exp,
+        expm1,
         flip,
         floor,
         log,
+        log1p,
         max,
         maximum,
         min,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
         reduce_axis,
         relu,
         roll,
+        round,
         rsqrt,
         select,
         sigmoid,
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
         sum,
         tanh,
         tile,
+        trunc,
         where,
     )
     from tilewright.service.client import AsyncClient, Client
@@ -77,8 +83,9 @@ if TYPE_CHECKING:
     from .api import build, open_database, parse, tune, tune_many
 
 _ARRAYS = (
-    "abs", "concat", "einsum", "eq", "erf", "exp", "flip", "floor", "log", "ne", "one_hot", "pad",
-    "relu", "roll", "rsqrt", "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "where",
+    "abs", "ceil", "concat", "cos", "einsum", "eq", "erf", "exp", "expm1", "flip", "floor", "log",
+    "log1p", "ne", "one_hot", "pad", "relu", "roll", "round", "rsqrt", "sigmoid", "sin", "split",
+    "sqrt", "stack", "tanh", "tile", "trunc", "where",
 )  # fmt: skip
 _MODULE_OF = {
     **dict.fromkeys(_ARRAYS, "schedules"),
@@ -109,8 +116,9 @@ __all__ = [
     "select", "sum", "tune", "tune_many",
 ]  # fmt: skip
 __all__ += [
-    "abs", "concat", "einsum", "eq", "erf", "exp", "flip", "floor", "log", "ne", "one_hot", "pad",
-    "relu", "roll", "rsqrt", "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "where",
+    "abs", "ceil", "concat", "cos", "einsum", "eq", "erf", "exp", "expm1", "flip", "floor", "log",
+    "log1p", "ne", "one_hot", "pad", "relu", "roll", "round", "rsqrt", "sigmoid", "sin", "split",
+    "sqrt", "stack", "tanh", "tile", "trunc", "where",
 ]  # fmt: skip
 
 
