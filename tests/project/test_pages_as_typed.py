@@ -54,14 +54,16 @@ def test_the_python_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     text = (ROOT / "README.md").read_text()
     code = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tw.build" in b)
     # Probing this machine and its timings would take seconds; neither is what is typed.
-    shorter = code.replace("tw.tune(workload)", "tw.tune(workload, measurer=machine, budget=few)")
+    shorter = code.replace("tw.tune(y)", "tw.tune(y, measurer=machine, budget=few)")
     assert shorter != code
-    a = np.arange(96 * 64, dtype=np.float32).reshape(96, 64) % 7
-    b = np.arange(64 * 80, dtype=np.float32).reshape(64, 80) % 5
+    rng = np.random.default_rng(0)
+    shapes = {"x0": (96, 64), "w0": (64, 80), "b0": (80,)}
+    given = {n: rng.integers(-4, 5, shape).astype(np.float32) for n, shape in shapes.items()}
     machine = read_simulated(ROOT / "examples" / "machine.json")
-    names: dict[str, Any] = {"a": a, "b": b, "machine": machine, "few": Budget(trials=4)}
+    names: dict[str, Any] = {**given, "machine": machine, "few": Budget(trials=4)}
     exec(shorter, names)
-    assert np.array_equal(names["c"], a @ b)
+    expected = np.maximum(given["x0"] @ given["w0"] + given["b0"], 0)
+    assert np.array_equal(names["c"], expected)
 
 
 def test_a_report_s_trace_and_names_of_targets_are_taken(tmp_path: Path) -> None:
