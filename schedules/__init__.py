@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         flip,
         one_hot,
         pad,
+        repeat,
+        resize,
         roll,
         split,
         stack,
@@ -68,7 +70,8 @@ _EXPR = (
     "placeholder", "prod", "reduce_axis", "select", "sum",
 )  # fmt: skip
 _ARRAYS = (
-    "concat", "einsum", "flip", "one_hot", "pad", "roll", "split", "stack", "tile", "where",
+    "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
+    "tile", "where",
 )  # fmt: skip
 _HOME = {
     **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
@@ -118,6 +121,7 @@ __all__ = [
     "placeholder", "prod", "reduce_axis", "select", "sum",
 ]  # fmt: skip
 __all__ += [
-    "concat", "einsum", "flip", "one_hot", "pad", "relu", "roll", "split", "stack", "tile", "where",
+    "concat", "einsum", "flip", "one_hot", "pad", "relu", "repeat", "resize", "roll", "split",
+    "stack", "tile", "where",
 ]  # fmt: skip
 __all__ += list(NAMED)

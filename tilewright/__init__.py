@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         prod,
         reduce_axis,
         relu,
+        repeat,
+        resize,
         roll,
         round,
         rsqrt,
@@ -84,8 +86,8 @@ if TYPE_CHECKING:
 
 _ARRAYS = (
     "abs", "ceil", "concat", "cos", "einsum", "eq", "erf", "exp", "expm1", "flip", "floor", "log",
-    "log1p", "ne", "one_hot", "pad", "relu", "roll", "round", "rsqrt", "sigmoid", "sin", "split",
-    "sqrt", "stack", "tanh", "tile", "trunc", "where",
+    "log1p", "ne", "one_hot", "pad", "relu", "repeat", "resize", "roll", "round", "rsqrt",
+    "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "trunc", "where",
 )  # fmt: skip
 _MODULE_OF = {
     **dict.fromkeys(_ARRAYS, "schedules"),
@@ -117,8 +119,8 @@ __all__ = [
 ]  # fmt: skip
 __all__ += [
     "abs", "ceil", "concat", "cos", "einsum", "eq", "erf", "exp", "expm1", "flip", "floor", "log",
-    "log1p", "ne", "one_hot", "pad", "relu", "roll", "round", "rsqrt", "sigmoid", "sin", "split",
-    "sqrt", "stack", "tanh", "tile", "trunc", "where",
+    "log1p", "ne", "one_hot", "pad", "relu", "repeat", "resize", "roll", "round", "rsqrt",
+    "sigmoid", "sin", "split", "sqrt", "stack", "tanh", "tile", "trunc", "where",
 ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from ..expr_core import (
     value_condition,
 )
 from . import einsum as products
-from . import joins, reductions, views
+from . import joins, reductions, resampling, views
 from .node import MaskNode, Node, chosen_by, combined, compared, mapped, scalar, source
 from .shapes import axis_of
 from .stages import Tensors, tensors_of
@@ -506,6 +506,21 @@ def roll(x: ArrayExpr, shift: int | Sequence[int], axis: Axis = None) -> LazyArr
 def tile(x: ArrayExpr, reps: int | Sequence[int]) -> LazyArray:
     """Return `x` repeated `reps` times, one number per dimension, aligned to the last one."""
     return LazyArray(views.tiled(_node(x, "tile"), reps))
+
+
+def repeat(x: ArrayExpr, count: int, axis: int) -> LazyArray:
+    """Return `x` with each element `count` times in a row along `axis`."""
+    return LazyArray(resampling.repeated(_node(x, "repeat"), count, axis))
+
+
+def resize(
+    x: ArrayExpr, size: int | Sequence[int], axes: Axis = (-2, -1), mode: str = "nearest"
+) -> LazyArray:
+    """Return `x` interpolated to the extents `size` along `axes`: by the element at the position
+    rounded down ("nearest"), or "linear" along each axis (bilinear for two), with the centres of
+    elements at equal distances from the ends, as PyTorch's `interpolate` without `align_corners`.
+    """
+    return LazyArray(resampling.resized(_node(x, "resize"), size, axes, mode))
 
 
 def one_hot(x: ArrayExpr, depth: int, dtype: str = "f32", axis: int = -1) -> LazyArray:
