@@ -301,6 +301,10 @@ class Expr:
     def __invert__(self) -> Expr:
         return complement(self)
 
+    def __pow__(self, exponent: int) -> Expr:
+        """Return a product of `exponent` factors, by repeated squaring."""
+        return power(self, exponent)
+
     def __neg__(self) -> Expr:
         return function(UnaryOp.NEG, self)
 
@@ -438,6 +442,29 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
         )
         return derived(node, left, right, depth=depth_of(node))
     return derived(node, left, right)
+
+
+MAX_EXPONENT = 64
+
+
+def power(x: Expr, exponent: object) -> Expr:
+    """Return `x` to an integer power, as a product. Raise WorkloadError for other exponents."""
+    whole = exponent if isinstance(exponent, int) and not isinstance(exponent, bool) else 0
+    if not 1 <= whole <= MAX_EXPONENT:
+        raise WorkloadError(
+            f"a power has an integer exponent of 1 to {MAX_EXPONENT}, got {shown(exponent)};"
+            " write exp(y * log(x)), sqrt(x) or 1 / x",
+            code="bad_node",
+        )
+    found: Expr | None = None
+    square, left = x, whole
+    while left:
+        if left % 2:
+            found = square if found is None else found * square
+        left //= 2
+        square = square * square if left else square
+    assert found is not None
+    return found
 
 
 def complement(x: object) -> Expr:

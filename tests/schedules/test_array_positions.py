@@ -94,6 +94,18 @@ def test_integers_have_the_operators_of_numpy(meaning: Callable[[Any], Any]) -> 
     np.testing.assert_array_equal(value_of(meaning(N), WHOLE), meaning(WHOLE))
 
 
+def test_powers_variances_and_deviations() -> None:
+    for exponent in (1, 2, 3, 7, 10):
+        np.testing.assert_allclose(value_of(X**exponent, VALUES), VALUES**exponent)
+    np.testing.assert_array_equal(value_of(N**3, WHOLE), WHOLE**3)
+    for axis in (None, 1, (0, 2)):
+        np.testing.assert_allclose(
+            np.squeeze(value_of(X.var(axis), VALUES)), VALUES.var(axis), rtol=1e-12
+        )
+    found = value_of(X.std(-1, keepdims=True, correction=1), VALUES)
+    np.testing.assert_allclose(found, VALUES.std(-1, keepdims=True, ddof=1))
+
+
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -102,6 +114,8 @@ def test_integers_have_the_operators_of_numpy(meaning: Callable[[Any], Any]) -> 
         (lambda: cumsum(X, None), "an axis of an array is an integer"),
         (lambda: X // 2, "only integers have it"),
         (lambda: ~X, "only integers have it"),
+        (lambda: pow(X, 0.5), "integer exponent of 1 to 64"),
+        (lambda: X[:, :1].var(1, correction=1), "divides by 0"),
     ],
 )
 def test_mistakes_are_explained(build: Callable[[], Any], words: str) -> None:

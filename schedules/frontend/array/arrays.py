@@ -38,6 +38,7 @@ from ..expr_core import (
     described,
     function,
     number,
+    power,
     shown,
     value_condition,
 )
@@ -113,6 +114,23 @@ class ArrayExpr(ArrayValue):
         must be floats."""
         total = self.sum(axis, keepdims)
         return total / (self.node.elements // total.node.elements)
+
+    def var(self, axis: Axis = None, keepdims: bool = False, correction: int = 0) -> LazyArray:
+        """Return the mean squared distance from the mean over `axis`; with `correction`, the sum is
+        divided by the number of elements less `correction`."""
+        centred = self - self.mean(axis, keepdims=True)
+        total = (centred * centred).sum(axis, keepdims)
+        count = self.node.elements // max(total.node.elements, 1) - correction
+        if count < 1:
+            raise WorkloadError(
+                f"var of {count + correction} elements with correction {correction} divides by 0",
+                code="bad_reduction",
+            )
+        return total / count
+
+    def std(self, axis: Axis = None, keepdims: bool = False, correction: int = 0) -> LazyArray:
+        """Return the square root of `var`."""
+        return applied(UnaryOp.SQRT, self.var(axis, keepdims, correction))
 
     def argmax(self, axis: int, *, last: bool = False) -> LazyArray:
         """Return the position of the greatest element along `axis`, as i32. Of equal elements, the
@@ -197,6 +215,10 @@ class ArrayExpr(ArrayValue):
 
     def __rrshift__(self, other: Operand) -> LazyArray:
         return calculated(BinaryOp.SHIFT_RIGHT, other, self)
+
+    def __pow__(self, exponent: int) -> LazyArray:
+        """Return products of `exponent` factors."""
+        return LazyArray(mapped(lambda v: power(v, exponent), self.node, label="power"))
 
     def __invert__(self) -> LazyArray:
         return LazyArray(mapped(complement, self.node, label="invert"))
