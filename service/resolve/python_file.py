@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 def call_function(file: str, name: str) -> Workload:
     """Return the result of function `name` in `file`. Raise UsageProblem or WorkloadError. Output
     of the function goes to stderr, because stdout may have to be one JSON document."""
-    # Start-up: most workloads are not in a Python file.
-    from tilewright.schedules.workload.workload import Workload
-
     path = Path(file)
     try:
         there = path.is_file()
@@ -42,13 +39,29 @@ def call_function(file: str, name: str) -> Workload:
         if not callable(function):
             raise UsageProblem(f"{file} has no function {name!r}; it has {_functions(module)}")
         with _reported(f"{file}:{name}", file):
-            workload = function()
-    if not isinstance(workload, Workload):
+            returned = function()
+    workload = _workload_of(returned)
+    if workload is None:
         raise UsageProblem(
-            f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
+            f"{file}:{name} returned {type(returned).__name__}; it must return a Workload, or"
+            " tensors or arrays: the outputs of one"
         )
     workload.normalised()  # raises WorkloadError if it is not a computation
     return workload if workload.name else workload.named(name)
+
+
+def _workload_of(returned: object) -> Workload | None:
+    """Return the workload that a function returned, or whose outputs it returned."""
+    # Start-up: most workloads are not in a Python file.
+    from tilewright.schedules.workload.assemble import ArraySource, TensorSource
+    from tilewright.schedules.workload.workload import Workload
+
+    if isinstance(returned, Workload):
+        return returned
+    outputs = returned if isinstance(returned, tuple | list) else (returned,)
+    if outputs and all(isinstance(output, TensorSource | ArraySource) for output in outputs):
+        return Workload.of(*outputs)
+    return None
 
 
 def _load(path: Path) -> ModuleType:

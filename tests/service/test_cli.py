@@ -248,6 +248,16 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
     for name, says in (("none", "returned int"), ("other", "it has mm, none\n")):
         assert run(["best", f"{file}:{name}"]) == 2
         assert says in capsys.readouterr().err
+    file.write_text(
+        "import tilewright as tw\n"
+        "a, b = tw.placeholder('A', (8, 8)), tw.placeholder('B', (8, 8))\n"
+        "def mm(): return a @ b\n"
+        "def named(): return (a @ b).named('C')\n"
+        "def two(): return a @ b, a.argmax(1)\n"
+    )
+    for name in ("mm", "named"):
+        assert workloads.read_workload(spelling(f"{file}:{name}")).key == wanted
+    assert len(workloads.read_workload(spelling(f"{file}:two")).outputs) == 2
     file.write_text("def mm(:\n")
     assert run(["best", f"{file}:mm"]) == 2
     assert "line 1" in capsys.readouterr().err
