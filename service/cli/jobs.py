@@ -177,13 +177,12 @@ def _print_job(job: Job, output: Output) -> None:
     if result and job.done and not output.as_json:
         output.result(None, facts([("job", f"{job.id}  {job.state}")]))
         mocked = is_mocked(job.document.get("request", {}).get("measurer", "local"))
-        again = job.workload.get("name") or ""
         if _is_many(job):
             output.result(result, many_summary(result, mocked=mocked))
             for name, why in ((job.error or {}).get("tasks") or {}).items():
                 output.remark(f"tilewright: {name}: {why}")
             return
-        output.result(result, tune_summary(result, again=again, mocked=mocked))
+        output.result(result, tune_summary(result, again=None, mocked=mocked))
         return
     output.result(job.document, job_facts(job.document))
     if _is_many(job) and not output.as_json:

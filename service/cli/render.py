@@ -94,9 +94,10 @@ def failures_text(by_status: Document) -> str:
     return ", ".join(f"{n} {status}" for n, status in failed)
 
 
-def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
-    """Render the result of a tuning run. `again` is the workload as the user entered it. With
-    `mocked`, no kernel was built or run."""
+def tune_summary(report: Document, *, again: str | None, mocked: bool = False) -> RenderableType:
+    """Render the result of a tuning run. `again` is the workload as the user entered it, for
+    `tilewright show`; None if it is stored in another database than the command's. With `mocked`,
+    no kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
     trials = report["trials"]
@@ -151,7 +152,9 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
     if best is not None:
         parts.append(
             Text(
-                f"\nstored; see it with: tilewright show {again}",
+                "\nstored by the service"
+                if again is None
+                else f"\nstored; see it with: tilewright show {again}",
                 style="dim",
                 no_wrap=True,
                 overflow="ignore",

@@ -98,6 +98,13 @@ def report(best: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def test_a_summary_of_a_job_names_no_command_for_the_local_database() -> None:
+    best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
+    text = shown(render.tune_summary(report(best), again=None))
+    assert "stored by the service" in text
+    assert "tilewright show" not in text
+
+
 def test_a_summary_tells_the_best_and_what_failed() -> None:
     best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
     text = shown(render.tune_summary(report(best), again="mm"))
