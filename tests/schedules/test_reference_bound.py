@@ -30,6 +30,7 @@ from tests.support.schedules.reference_cases import (
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.narrow import narrowed
 from tilewright.schedules.algebra.scalar import (
+    ON_INTEGERS_ONLY,
     Binary,
     BinaryOp,
     Cast,
@@ -172,7 +173,7 @@ def random_f32_scalar(rng: random.Random, depth: int) -> Scalar:
         return Const(rng.choice([0.1, 2.0, -0.7]), F32) if rng.random() < 0.3 else x
     a, b = random_f32_scalar(rng, depth - 1), random_f32_scalar(rng, depth - 1)
     if choice < 0.5:
-        return Binary(rng.choice(list(BinaryOp)), a, b)
+        return Binary(rng.choice([op for op in BinaryOp if op not in ON_INTEGERS_ONLY]), a, b)
     if choice < 0.6:
         return Select(Compare(CompareOp.LT, a, b), random_f32_scalar(rng, depth - 1), b)
     ops = [op for op in UnaryOp if scalar_oracles.of_array(op) is not None]

@@ -13,6 +13,7 @@ import numpy as np
 from tests.support import scalar_oracles
 from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
 from tilewright.schedules.algebra.scalar import (
+    ON_INTEGERS_ONLY,
     All,
     Binary,
     BinaryOp,
@@ -226,6 +227,20 @@ def _slow_binary(op: BinaryOp, a: Any, b: Any, dtype: DType) -> Any:
             value = min(a, b)
         case BinaryOp.MAX:
             value = max(a, b)
+        case BinaryOp.BIT_AND:
+            value = a & b
+        case BinaryOp.BIT_OR:
+            value = a | b
+        case BinaryOp.BIT_XOR:
+            value = a ^ b
+        case BinaryOp.SHIFT_LEFT:
+            value = a << b if 0 <= b < dtype.bits else 0
+        case BinaryOp.SHIFT_RIGHT:
+            value = a >> (b if 0 <= b < dtype.bits else dtype.bits)
+        case BinaryOp.FLOOR_DIV:
+            value = a // b if b else 0
+        case BinaryOp.FLOOR_MOD:
+            value = a % b if b else 0
     return value if dtype.is_float else wrapped(value, dtype)
 
 
@@ -344,7 +359,8 @@ class _Maker:
             return self.read(dtype)
         a = self.scalar(dtype, depth - 1)
         if choice < 0.75:
-            ops = [o for o in BinaryOp if o is not BinaryOp.DIV]
+            left_out = ON_INTEGERS_ONLY if dtype.is_float else frozenset[BinaryOp]()
+            ops = [o for o in BinaryOp if o is not BinaryOp.DIV and o not in left_out]
             return Binary(self._rng.choice(ops), a, self.scalar(dtype, depth - 1))
         if choice < 0.85:
             return Unary(self._rng.choice([UnaryOp.NEG, UnaryOp.ABS]), a)
