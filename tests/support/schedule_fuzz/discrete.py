@@ -18,7 +18,7 @@ _FUNCTIONS = (
     "{x} / (abs({x}) + 1.0)", "tanh({x})", "sigmoid({x})", "{x} * {x}", "max({x}, 0.0)",
     "min(max({x}, -1.0), 1.0)", "{x} * sigmoid({x})", "where({x} > 0.0, {x}, 0.1 * {x})",
     "log(exp({x}) + 1.0)", "{x} - 0.25", "sin({x})", "max({x}, Z[j])", "{x} * Z[j]", "{x} / Z[j]",
-    "{x} + Z[j]",
+    "{x} + Z[j]", "log1p({x})", "log1p(abs({x}))", "expm1({x})", "erf({x})", "cos({x})",
 )  # fmt: skip
 _ROW = (
     "m[i] max= {x}", "m[i] max= {x}", "m[i] min= {x}", "m[i] += {x}", "m[i] += {x} * {x}",
@@ -30,6 +30,9 @@ _DISCRETE = (
     "a[i] += where({x} == m[i], 1, 0)",
     "a[i] += where({x} < m[i] * 0.5, 1, 0)",
     "a[i] += i64(floor({x}))",
+    "a[i] += i64(ceil({x}))",
+    "a[i] += i32(round({x} * 8.0))",
+    "a[i] += i32(trunc({x} * 8.0))",
     "D[i,j] = where({x} == m[i], G[i], 0.0)",
     "D[i,j] = where({x} == m[i], G[i], {x})",
     "D[i] += where({x} == m[i], X[i,j], 0.0)",

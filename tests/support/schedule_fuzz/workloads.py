@@ -86,6 +86,9 @@ def random_expression(rng: random.Random) -> Workload:
     return _Expressions(rng).workload()
 
 
+_FUNCTIONS = (
+    "tanh", "abs", "sigmoid", "floor", "ceil", "round", "trunc", "erf", "sin", "cos", "expm1",
+)  # fmt: skip
 _ONE_TYPE = ("f32", "f32", "f32", "f64", "i32", "i64", "i8", "u8", "bf16")
 
 
@@ -144,7 +147,7 @@ class _Expressions:
         elif form < 0.4:
             text = f"max({text}, 0)"
         elif form < 0.5 and self.dtype in ("f32", "f64"):
-            text = f"{rng.choice(('tanh', 'abs', 'sigmoid', 'floor'))}({text})"
+            text = f"{rng.choice(_FUNCTIONS)}({text})"
         elif form < 0.55:
             text = f"where({reads[0]} > {reads[-1]}, {text}, 2)"
         elif form < 0.6 and self.dtype in ("f32", "i32"):
