@@ -52,6 +52,10 @@ class Draft:
     output: TensorExpr
     inputs: tuple[TensorExpr, ...]
     flops: int
+    channel: int = -1
+    """The axis of the output that has one bias and one scale per position."""
+    more: tuple[TensorExpr, ...] = ()
+    """Further outputs, after `output`."""
 
 
 Builder = Callable[[Sizes, Types], Draft]

@@ -69,15 +69,6 @@ def _colsum(p: Sizes, t: Types) -> Draft:
     return Draft(y, (a,), a.tensor.elements)
 
 
-def _global_avg_pool(p: Sizes, t: Types) -> Draft:
-    x = placeholder("X", (p["N"], p["H"], p["W"], p["C"]), t.data)
-    h, w = reduce_axis(p["H"], "h"), reduce_axis(p["W"], "w")
-    y = compute(
-        "Y", (p["N"], p["C"]), lambda n, c: sum(x[n, h, w, c], axis=(h, w)) / (p["H"] * p["W"])
-    )
-    return Draft(y, (x,), x.tensor.elements)
-
-
 def _add_relu(p: Sizes, t: Types) -> Draft:
     a, b = (placeholder(name, (p["M"], p["N"]), t.data) for name in ("A", "B"))
     y = compute("Y", a.shape, lambda i, j: maximum(a[i, j] + b[i, j], 0))
@@ -103,8 +94,6 @@ OPERATORS = (
     Operator("norm_bmn", "Euclidean norm of each matrix", "A[B,M,N] Y[B]", "2*B*M*N",
              (Param("B"), *_MN), FLOATS, _norm),
     Operator("colsum_mn", "sum of each column", "A[M,N] Y[N]", "M*N", _MN, ANY, _colsum),
-    Operator("global_avg_pool_nhwc", "mean over each image", "X[N,H,W,C] Y[N,C]", "N*H*W*C",
-             (Param("N", 1), Param("H"), Param("W"), Param("C")), FLOATS, _global_avg_pool),
     Operator("elementwise_add_relu", "relu(A + B)", "A[M,N] B[M,N] Y[M,N]", "2*M*N", _MN, ANY,
              _add_relu),
     Operator("transpose_mn", "transposed copy", "A[M,N] Y[N,M]", "0", _MN, ANY, _transpose),
