@@ -17,15 +17,24 @@ from ..frontend.expr_core import TensorExpr
 from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from . import contractions, convolutions, pooling, rowwise
+from . import (
+    attention,
+    contractions,
+    convolutions,
+    losses,
+    normalisations,
+    pooling,
+    recurrent,
+    rowwise,
+)
 from .epilogue import EPILOGUES, Epilogue, parse_epilogue, published_bytes, with_epilogue
 from .registry import Draft, Operator, Param, Types, closest
 
-OPERATORS: dict[str, Operator] = {
-    op.name: op
-    for module in (contractions, convolutions, pooling, rowwise)
-    for op in module.OPERATORS
-}
+_LIBRARY = (
+    contractions, convolutions, pooling, rowwise, normalisations, attention, recurrent, losses,
+)  # fmt: skip
+
+OPERATORS: dict[str, Operator] = {op.name: op for module in _LIBRARY for op in module.OPERATORS}
 """Every operator by name, in the order in which `tilewright ops` lists them."""
 
 _OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
