@@ -17,13 +17,24 @@ from ..frontend.expr_core import TensorExpr
 from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from . import contractions, convolutions, rowwise
+from . import (
+    attention,
+    contractions,
+    convolutions,
+    losses,
+    normalisations,
+    pooling,
+    recurrent,
+    rowwise,
+)
 from .epilogue import EPILOGUES, Epilogue, parse_epilogue, published_bytes, with_epilogue
 from .registry import Draft, Operator, Param, Types, closest
 
-OPERATORS: dict[str, Operator] = {
-    op.name: op for op in (*contractions.OPERATORS, *convolutions.OPERATORS, *rowwise.OPERATORS)
-}
+_LIBRARY = (
+    contractions, convolutions, pooling, rowwise, normalisations, attention, recurrent, losses,
+)  # fmt: skip
+
+OPERATORS: dict[str, Operator] = {op.name: op for module in _LIBRARY for op in module.OPERATORS}
 """Every operator by name, in the order in which `tilewright ops` lists them."""
 
 _OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
@@ -63,7 +74,7 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     draft = _renamed_core(core, epilogues)
     if epilogues:
         draft = with_epilogue(draft, epilogues, core.output.name)
-    workload = Workload.of(draft.output, inputs=draft.inputs)
+    workload = Workload.of(draft.output, *draft.more, inputs=draft.inputs)
     constants = [name for name in options.get("constant", "").split("+") if name]
     workload = with_constants(workload, constants, f"{op.name}: constant")
     allowed = _allowed_error(op, options.get("allow_error"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..dtypes import DType
 from ..errors import WorkloadError
@@ -25,16 +25,17 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The operands of an epilogue: the tensor it reads, the index of the element, and the extra
-    inputs."""
+    """The operands of an epilogue: the tensor it reads, the index of the element, the extra inputs,
+    and the index in those that have one element per channel."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
     inputs: dict[str, TensorExpr]
+    channel: Index
 
 
 def _bias(x: Expr, at: _Context) -> Expr:
-    return x + at.inputs["bias"][at.index[-1]]
+    return x + at.inputs["bias"][at.channel]
 
 
 def _relu(x: Expr, at: _Context) -> Expr:
@@ -57,7 +58,7 @@ def _add(x: Expr, at: _Context) -> Expr:
 
 def _requant(x: Expr, at: _Context) -> Expr:
     """Return scale[co] * x + zero_point as u8, rounded to nearest (ties up), clipped to 0..255."""
-    scaled = cast(x, "f32") * at.inputs["scale"][at.index[-1]] + at.inputs["zero_point"][0]
+    scaled = cast(x, "f32") * at.inputs["scale"][at.channel] + at.inputs["zero_point"][0]
     return cast(minimum(maximum(scaled, 0), 255) + 0.5, "u8")
 
 
@@ -81,14 +82,14 @@ class Epilogue:
 EPILOGUES = {
     e.name: e
     for e in (
-        Epilogue("bias", "adds bias[last axis]", 1, _bias, (("bias", "last"),)),
+        Epilogue("bias", "adds bias[channel]", 1, _bias, (("bias", "channel"),)),
         Epilogue("relu", "max(x, 0)", 1, _relu),
         Epilogue("relu6", "min(max(x, 0), 6)", 2, _relu6),
         Epilogue("gelu", "GELU, tanh form", 9, _gelu, integers=False),
         Epilogue("add", "adds a residual of the output's shape", 1, _add, (("residual", "same"),)),
         Epilogue(
-            "requant", "u8 of x * scale[last axis] + zero_point, clipped", 4, _requant,
-            (("scale", "last"), ("zero_point", "one")), floats=False,
+            "requant", "u8 of x * scale[channel] + zero_point, clipped", 4, _requant,
+            (("scale", "channel"), ("zero_point", "one")), floats=False,
         ),
     )
 }  # fmt: skip
@@ -124,12 +125,12 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
                 code="bad_dtype",
             )
         for extra, kind in epilogue.extra:
-            inputs[extra] = placeholder(extra, _shape(acc, kind), _extra_type(extra, dtype))
+            inputs[extra] = placeholder(extra, _shape(draft, kind), _extra_type(extra, dtype))
         if epilogue.name == "requant":
             dtype = DType.U8
 
     def element(*index: Index) -> Expr:
-        at = _Context(acc, index, inputs)
+        at = _Context(acc, index, inputs, index[draft.channel])
         value = acc[index]
         for epilogue in epilogues:
             value = epilogue.apply(value, at)
@@ -139,7 +140,7 @@ def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> D
     output = compute_labelled(name, axes, element)
     elements = acc.tensor.elements
     flops = draft.flops + elements * sum(e.flops for e in epilogues)
-    return Draft(output, (*draft.inputs, *inputs.values()), flops)
+    return replace(draft, output=output, inputs=(*draft.inputs, *inputs.values()), flops=flops)
 
 
 def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
@@ -153,8 +154,9 @@ def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
     return operands + (draft.output.tensor.bytes if residual else 0)
 
 
-def _shape(acc: TensorExpr, kind: str) -> tuple[int, ...]:
-    return {"last": acc.shape[-1:], "same": acc.shape, "one": (1,)}[kind]
+def _shape(draft: Draft, kind: str) -> tuple[int, ...]:
+    shape = draft.output.shape
+    return {"channel": (shape[draft.channel],), "same": shape, "one": (1,)}[kind]
 
 
 def _extra_type(name: str, dtype: DType) -> str:

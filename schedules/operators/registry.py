@@ -27,6 +27,7 @@ class Param:
     minimum: int = 1
     per_axis: tuple[str, ...] = ()
     doc: str = ""
+    maximum: int = MAX_EXTENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Draft:
     output: TensorExpr
     inputs: tuple[TensorExpr, ...]
     flops: int
+    channel: int = -1
+    """The axis of the output that has one bias and one scale per position."""
+    more: tuple[TensorExpr, ...] = ()
+    """Further outputs, after `output`."""
 
 
 Builder = Callable[[Sizes, Types], Draft]
@@ -81,9 +86,9 @@ class Operator:
                 value = given.get(name, general)
                 if value is None:
                     raise self._missing(param)
-                found[name] = self._checked(name, value, param.minimum)
+                found[name] = self._checked(name, value, param)
             if param.per_axis and general is not None:
-                found[param.name] = self._checked(param.name, general, param.minimum)
+                found[param.name] = self._checked(param.name, general, param)
         return found
 
     def _missing(self, param: Param) -> WorkloadError:
@@ -93,11 +98,11 @@ class Operator:
             code="missing_parameter",
         )
 
-    def _checked(self, name: str, value: int, minimum: int) -> int:
-        if not minimum <= value <= MAX_EXTENT:
+    def _checked(self, name: str, value: int, param: Param) -> int:
+        if not param.minimum <= value <= param.maximum:
             shown = str(value) if abs(value) < 10**20 else "a huge number"
             raise WorkloadError(
-                f"{self.name}: {name} must be {minimum}..{MAX_EXTENT}, got {shown}",
+                f"{self.name}: {name} must be {param.minimum}..{param.maximum}, got {shown}",
                 code="bad_extent",
             )
         return value

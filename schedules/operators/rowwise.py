@@ -1,58 +1,53 @@
-"""Normalisations, reductions and elementwise operators."""
+"""Operators along one axis, and elementwise operators."""
 
 from __future__ import annotations
 
-from ..frontend.expr import (
-    compute,
-    max,
-    maximum,
-    placeholder,
-    reduce_axis,
-    sum,
-)
+from collections.abc import Iterator
+from functools import partial
+
+from ..frontend.array.arrays import ArrayExpr, LazyArray, TensorArray, tensor_array
+from ..frontend.expr import compute, maximum, placeholder, reduce_axis, sum
 from ..frontend.expr_core import TensorExpr
-from ..frontend.functions import exp, rsqrt, sqrt
+from ..frontend.functions import exp, log, sqrt
 from .contractions import ATTENTION, transpose_batch_matmul
 from .registry import ANY, FLOATS, Draft, Operator, Param, Sizes, Types
 
-_LAYERNORM_EPS = 1e-5
+
+def _softmax_of(x: ArrayExpr, axis: int) -> LazyArray:
+    e = exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
 
 
-def _softmax(p: Sizes, t: Types) -> Draft:
-    a = placeholder("A", (p["M"], p["N"]), t.data)
-    k = reduce_axis(p["N"], "k")
-    top = compute("top", (p["M"],), lambda i: max(a[i, k], axis=k))
-    e = compute("e", a.shape, lambda i, j: exp(a[i, j] - top[i]))
-    total = compute("total", (p["M"],), lambda i: sum(e[i, k], axis=k))
-    y = compute("Y", a.shape, lambda i, j: e[i, j] / total[i])
-    return Draft(y, (a,), 5 * a.tensor.elements)
+def _operand(p: Sizes, t: Types, axes: str) -> TensorArray:
+    return placeholder("A", [p[axis] for axis in axes], t.data)
+
+
+def _softmax(p: Sizes, t: Types, axes: str, axis: int) -> Draft:
+    a = _operand(p, t, axes)
+    return Draft(_softmax_of(a, axis).named("Y"), (a,), 5 * a.tensor.elements)
+
+
+def _log_softmax(p: Sizes, t: Types, axes: str, axis: int) -> Draft:
+    a = _operand(p, t, axes)
+    d = a - a.max(axis, keepdims=True)
+    y = d - log(exp(d).sum(axis, keepdims=True))
+    return Draft(y.named("Y"), (a,), 5 * a.tensor.elements)
+
+
+def _cumsum(p: Sizes, t: Types, axes: str, axis: int) -> Draft:
+    a = _operand(p, t, axes)
+    return Draft(a.cumsum(axis).named("Y"), (a,), a.tensor.elements)
+
+
+def _argmax(p: Sizes, t: Types, axes: str, axis: int) -> Draft:
+    a = _operand(p, t, axes)
+    return Draft(a.argmax(axis).named("Y"), (a,), a.tensor.elements)
 
 
 def _attention_softmax(p: Sizes, t: Types) -> Draft:
     scores = transpose_batch_matmul(p, t)
-    c = scores.output
-    rows = c.shape[:3]
-    k = reduce_axis(p["seq"], "k")
-    top = compute("top", rows, lambda b, h, i: max(c[b, h, i, k], axis=k))
-    e = compute("e", c.shape, lambda b, h, i, j: exp(c[b, h, i, j] - top[b, h, i]))
-    total = compute("total", rows, lambda b, h, i: sum(e[b, h, i, k], axis=k))
-    y = compute("Y", c.shape, lambda b, h, i, j: e[b, h, i, j] / total[b, h, i])
-    return Draft(y, scores.inputs, scores.flops + 5 * c.tensor.elements)
-
-
-def _layernorm(p: Sizes, t: Types) -> Draft:
-    """Build layer normalisation. The variance is computed after the mean to avoid cancellation."""
-    m, n = p["M"], p["N"]
-    a = placeholder("A", (m, n), t.data)
-    gamma, beta = placeholder("gamma", (n,), t.weight), placeholder("beta", (n,), t.weight)
-    k = reduce_axis(n, "k")
-    mean = compute("mean", (m,), lambda i: sum(a[i, k], axis=k) / n)
-    square = compute(
-        "square", (m,), lambda i: sum((a[i, k] - mean[i]) * (a[i, k] - mean[i]), axis=k)
-    )
-    scale = compute("scale", (m,), lambda i: rsqrt(square[i] / n + _LAYERNORM_EPS))
-    y = compute("Y", (m, n), lambda i, j: (a[i, j] - mean[i]) * scale[i] * gamma[j] + beta[j])
-    return Draft(y, (a, gamma, beta), 8 * m * n)
+    y = _softmax_of(tensor_array(scores.output), -1).named("Y")
+    return Draft(y, scores.inputs, scores.flops + 5 * y.tensor.elements)
 
 
 def _norm(p: Sizes, t: Types) -> Draft:
@@ -69,15 +64,6 @@ def _colsum(p: Sizes, t: Types) -> Draft:
     return Draft(y, (a,), a.tensor.elements)
 
 
-def _global_avg_pool(p: Sizes, t: Types) -> Draft:
-    x = placeholder("X", (p["N"], p["H"], p["W"], p["C"]), t.data)
-    h, w = reduce_axis(p["H"], "h"), reduce_axis(p["W"], "w")
-    y = compute(
-        "Y", (p["N"], p["C"]), lambda n, c: sum(x[n, h, w, c], axis=(h, w)) / (p["H"] * p["W"])
-    )
-    return Draft(y, (x,), x.tensor.elements)
-
-
 def _add_relu(p: Sizes, t: Types) -> Draft:
     a, b = (placeholder(name, (p["M"], p["N"]), t.data) for name in ("A", "B"))
     y = compute("Y", a.shape, lambda i, j: maximum(a[i, j] + b[i, j], 0))
@@ -92,19 +78,34 @@ def _transpose(p: Sizes, t: Types) -> Draft:
 
 _MN = (Param("M"), Param("N"))
 
+
+def _along(axes: str, axis: int, where: str) -> Iterator[Operator]:
+    """Yield the operators along `axis`, an integer, of an array with the axes `axes`."""
+    params = tuple(Param(a) for a in axes)
+    shape, rest = ",".join(axes), ",".join(a for a in axes if a != axes[axis])
+    product, suffix = "*".join(axes), axes.casefold()
+    for name, summary, result, flops, dtypes, build in (
+        ("softmax", "softmax of", shape, f"5*{product}", FLOATS, _softmax),
+        ("log_softmax", "logarithm of the softmax of", shape, f"5*{product}", FLOATS, _log_softmax),
+        ("cumsum", "running sum of", shape, product, ANY, _cumsum),
+        ("argmax", "position of the first greatest value of", rest, product, ANY, _argmax),
+    ):
+        yield Operator(
+            f"{name}_{suffix}", f"{summary} {where}", f"A[{shape}] Y[{result}]", flops, params,
+            dtypes, partial(build, axes=axes, axis=axis),
+        )  # fmt: skip
+
+
 OPERATORS = (
-    Operator("softmax_mn", "softmax of each row", "A[M,N] Y[M,N]", "5*M*N", _MN, FLOATS, _softmax),
+    *_along("MN", 1, "each row"),
+    *_along("BMN", 1, "each column of each matrix"),
     Operator("transpose_batch_matmul_softmax", "attention scores and their softmax",
              "Q[batch,seq,heads,dim] V[batch,seq,heads,dim] Y[batch,heads,seq,seq]",
              "2*batch*heads*seq^2*dim + 5*batch*heads*seq^2", ATTENTION, FLOATS,
              _attention_softmax),
-    Operator("layernorm_mn", "layer normalisation of each row, eps 1e-5",
-             "A[M,N] gamma[N] beta[N] Y[M,N]", "8*M*N", _MN, FLOATS, _layernorm),
     Operator("norm_bmn", "Euclidean norm of each matrix", "A[B,M,N] Y[B]", "2*B*M*N",
              (Param("B"), *_MN), FLOATS, _norm),
     Operator("colsum_mn", "sum of each column", "A[M,N] Y[N]", "M*N", _MN, ANY, _colsum),
-    Operator("global_avg_pool_nhwc", "mean over each image", "X[N,H,W,C] Y[N,C]", "N*H*W*C",
-             (Param("N", 1), Param("H"), Param("W"), Param("C")), FLOATS, _global_avg_pool),
     Operator("elementwise_add_relu", "relu(A + B)", "A[M,N] B[M,N] Y[M,N]", "2*M*N", _MN, ANY,
              _add_relu),
     Operator("transpose_mn", "transposed copy", "A[M,N] Y[N,M]", "0", _MN, ANY, _transpose),

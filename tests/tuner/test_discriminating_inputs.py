@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from tests.support.schedules.reference_cases import layernorm, matmul, softmax
+from tilewright.schedules.algebra.affine import Interval
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.judge.discriminating_inputs import (
     balanced,
+    compared_positions,
     discriminating_place_count,
     discriminating_places,
     one_place_per_line,
@@ -250,3 +252,43 @@ def test_lines_of_one_place_in_a_tile_have_places_of_every_unrolled_step(
         row, term = one_place_per_line((rows, terms), (1,), first)
         met = {(int(r) % tile, int(t) % unroll) for r, t in zip(row, term, strict=True)}
         assert len(met) == tile * unroll
+
+
+SELECTED = notation(
+    "Y[i] += where(T[i] == k, A[i,k], 0)", A="f32[16,1000]", T="i32[16]"
+)  # fmt: skip
+
+
+def selecting(seen: slice) -> Kernel:
+    """A selection by position that finds nothing outside the positions `seen`."""
+
+    def kernel(a: Array, t: Array) -> Array:
+        k = np.arange(a.shape[1])
+        found = np.where(t[:, None] == k, a, 0).astype(np.float32)
+        return np.asarray(found[:, seen].sum(axis=1))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("seen", "right"),
+    [
+        (slice(None), True),
+        (slice(0, -1), False),
+        (slice(1, None), False),
+        (slice(0, 992), False),
+        (slice(0, 5), False),
+    ],
+)
+def test_selected_positions_are_everywhere(seen: slice, right: bool) -> None:
+    assert (caught_by(SELECTED, selecting(seen)) is None) == right
+
+
+def test_only_inputs_that_are_just_compared_select_positions() -> None:
+    assert compared_positions(SELECTED) == {"T": Interval(0, 999)}
+    shifted = notation("Y[i] += where(k - 3 == T[i], A[i,k], 0)", A="f32[4,9]", T="i64[4]")
+    assert compared_positions(shifted) == {"T": Interval(-3, 5)}
+    summed = notation("Y[i] += where(T[i] == k, T[i] + A[k], 0)", A="i32[9]", T="i32[4]")
+    assert compared_positions(summed) == {}
+    floats = notation("Y[i] += where(T[i] == k, A[k], 0)", A="f32[9]", T="f32[4]")
+    assert compared_positions(floats) == {}

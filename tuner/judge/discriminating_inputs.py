@@ -8,6 +8,7 @@ enough rows, all positions of a row are used. Otherwise the most important posit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from itertools import zip_longest
@@ -17,10 +18,13 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.schedules.algebra.affine import Interval, interval
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
+    Compare,
+    IndexValue,
     Load,
     Reducer,
     Scalar,
@@ -31,6 +35,7 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.validate import stage_ranges
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -139,6 +144,28 @@ def size_dependent_inputs(workload: Workload) -> list[int]:
     return [n for n, t in enumerate(workload.inputs) if t.dtype.is_float and t.name in wanted]
 
 
+def compared_positions(workload: Workload) -> Mapping[str, Interval]:
+    """Return, for each integer input that is only compared with indices, the range of the indices.
+
+    Such an input selects elements by their position: `select(eq(target[i], k), x[i, k], 0)`.
+    """
+    found: dict[str, Interval] = {}
+    others = Counter(read.tensor for stage in workload.stages for read in loads(stage.body))
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            if not isinstance(node, Compare):
+                continue
+            for side, index in ((node.a, node.b), (node.b, node.a)):
+                read = side.x if isinstance(side, Cast) else side
+                if isinstance(read, Load) and isinstance(index, IndexValue):
+                    others[read.tensor] -= 1
+                    span = interval(index.index, stage_ranges(stage))
+                    known = found.get(read.tensor, span)
+                    found[read.tensor] = Interval(min(known.lo, span.lo), max(known.hi, span.hi))
+    integers = (t.name for t in workload.inputs if not t.dtype.is_float)
+    return {name: found[name] for name in integers if name in found and not others[name]}
+
+
 def _by_size(node: Scalar) -> bool:
     match node:
         case Unary(op):
@@ -209,6 +236,25 @@ def one_place_per_line(
 
 
 # --- draws ---------------------------------------------------------------------------------------
+
+
+def positions(values: Array, span: Interval, turn: int, rng: np.random.Generator) -> Array:
+    """Return integers `values` with all but about an eighth replaced by numbers in `span`.
+
+    Half of the elements are the next `discriminating_places`, in random order. `turn` is the number
+    of arrays that were drawn before. The others are random.
+    """
+    limits = np.iinfo(values.dtype)
+    low, high = max(span.lo, int(limits.min)), min(span.hi, int(limits.max))
+    if low > high:
+        return values
+    length, found = high - low + 1, values.copy().reshape(-1)
+    order = rng.permutation(found.size)
+    half, most = (found.size + 1) // 2, found.size - found.size // 8
+    places = np.asarray(discriminating_places(length)[: discriminating_place_count(length)])
+    found[order[:half]] = low + places[(np.arange(half) + turn * half) % len(places)]
+    found[order[half:most]] = low + rng.integers(0, length, most - half)
+    return found.reshape(values.shape)
 
 
 def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tilewright.schedules.algebra.affine import Interval
 from tilewright.schedules.reference.exactness import (
     MAX_INPUT,
     Ranges,
@@ -22,7 +23,7 @@ from tilewright.schedules.reference.exactness import (
 )
 from tilewright.schedules.workload.workload import Workload
 
-from .discriminating_inputs import combined_values, reduced_dims
+from .discriminating_inputs import combined_values, compared_positions, reduced_dims
 
 
 class InputKind(StrEnum):
@@ -138,6 +139,9 @@ class InputPlan:
     """The number of terms of the longest reduction."""
     dims: Mapping[str, tuple[int, ...]]
     """The dimensions of each input along which a reduction runs."""
+    positions: Mapping[str, Interval]
+    """The range of the indices that an integer input selects by comparison. In all kinds, most
+    values of such an input are in this range."""
 
 
 REAL_SPAN = 8.0
@@ -160,6 +164,7 @@ def plan_inputs(workload: Workload) -> InputPlan:
         large_exponent=_large_exponent(workload),
         terms=max(map(combined_values, workload.stages), default=1),
         dims=reduced_dims(workload),
+        positions=compared_positions(workload),
     )
 
 

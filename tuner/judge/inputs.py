@@ -21,6 +21,7 @@ from .discriminating_inputs import (
     balanced,
     lone_zero,
     one_place_per_line,
+    positions,
     singles,
     sparse,
     spread,
@@ -43,7 +44,7 @@ def make_inputs(
     rng = np.random.Generator(np.random.PCG64(seed))
     dense = [n for n, t in enumerate(workload.inputs) if t.dtype.is_float] or [0]
     drawn = _Drawn(plan, rng, seed, len(workload.inputs), seed // len(dense))
-    return [
+    arrays = [
         _draw(
             tensor,
             kind,
@@ -53,6 +54,13 @@ def make_inputs(
             is_signed=seed % (drawn.inputs + 1) in (0, number + 1),
         )
         for number, tensor in enumerate(workload.inputs)
+    ]
+    # Drawn last, so that the other inputs do not depend on them.
+    return [
+        positions(array, plan.positions[tensor.name], seed, rng)
+        if tensor.name in plan.positions
+        else array
+        for array, tensor in zip(arrays, workload.inputs, strict=True)
     ]
 
 
