@@ -145,11 +145,35 @@ def _remainders_exist(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether some padding can be skipped around copied rows or per tile, shape (P,)."""
+    """Return whether some padding can be skipped around copied rows, per tile, or in each step of
+    the reduction, shape (P,)."""
     stage = t.stage
+    if stage.block_conds:
+        return (t.kc > t.together) & _some_tile_is_limited(t)
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
         ok |= _tiles_decide_padding(t)
+    return ok
+
+
+def _some_tile_is_limited(t: TileSettings[IntArray]) -> BoolArray:
+    """Return whether a condition fails for all elements of some tile in some step of the reduction,
+    shape (P,). Otherwise no step can be skipped, for example if one tile contains the whole axis.
+    """
+    stage = t.stage
+    extents = {loop.name: loop.extent for loop in stage.view.spatial}
+    # Sizes and places of what is tested at once: a tile along its axes, and an unrolled step.
+    units = {axis.name: (axis.size, axis.blocks * axis.per_block) for axis in t.tiled_axes}
+    units[stage.roles.main.name] = t.together, t.k_count * t.kc // t.together
+    ok: BoolArray = np.zeros(len(t.tile_rows), np.bool_)
+    for cond in stage.block_conds:
+        # The largest value of the index in a unit, in the unit where it is least.
+        value = np.full(len(ok), cond.index.const)
+        for name in cond.index.vars():
+            step = cond.index.coefficient(name)
+            size, count = units.get(name, (1, extents.get(name, 1)))
+            value = value + step * ((size - 1) if step > 0 else (count - 1) * size)
+        ok |= value < 0
     return ok
 
 

@@ -157,14 +157,16 @@ def _shares(
     """
     stage = t.stage
     around = t.skips_around
+    left = np.where(t.skips_blocks, stage.block_share, 1.0) if stage.block_conds else 1.0
     if not stage.view.guards and not around.any():
-        return {STEPS: 1.0}
+        return {STEPS: left}
     several = ((rows > 1).astype(np.int64) for rows in (t.tile_rows, t.tile_rows2))
     steps = (remainders[name].guard_step for name in stage.phase_rows)
     asked = (*several, t.unroll_window, around.astype(np.int64), *steps)
     found = map_unique(stage.shares_left, *asked)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
-    return dict(zip([*phases, STEPS], found, strict=True))
+    shares = dict(zip([*phases, STEPS], found, strict=True))
+    return {**shares, STEPS: shares[STEPS] * left}
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:

@@ -235,12 +235,21 @@ class TileSettings(TileKnobs[M]):
     @property
     def skips_in_tiles(self) -> BoolArray:
         """Whether tests in each tile skip its padding."""
-        return _holds(np.equal(self.skip_padding, 1)) & ~self.copies_rows
+        return self._skips & ~self.copies_rows & (not self.stage.block_conds)
 
     @property
     def skips_around(self) -> BoolArray:
         """Whether tests in loops outside the tiles skip padding. Rows are then copied."""
-        return _holds(np.equal(self.skip_padding, 1)) & self.copies_rows
+        return self._skips & self.copies_rows & (not self.stage.block_conds)
+
+    @property
+    def skips_blocks(self) -> BoolArray:
+        """Whether steps of the reduction are skipped in which a whole tile adds zeros."""
+        return self._skips & bool(self.stage.block_conds)
+
+    @property
+    def _skips(self) -> BoolArray:
+        return _holds(np.equal(self.skip_padding, 1))
 
 
 @dataclass(frozen=True)
