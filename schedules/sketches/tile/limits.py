@@ -13,7 +13,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray
 from ...primitives.prefetching import MOST_PREFETCHES
 from .prefetch import columns_per_iteration, runs_per_iteration
-from .settings import TileSettings
+from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
 
 
@@ -164,7 +164,8 @@ def _some_tile_is_limited(t: TileSettings[IntArray]) -> BoolArray:
     extents = {loop.name: loop.extent for loop in stage.view.spatial}
     # Sizes and places of what is tested at once: a tile along its axes, and an unrolled step.
     units = {axis.name: (axis.size, axis.blocks * axis.per_block) for axis in t.tiled_axes}
-    units[stage.roles.main.name] = t.together, t.k_count * t.kc // t.together
+    steps = np.where(t.skips_several, TESTED_STEPS, t.together)
+    units[stage.roles.main.name] = steps, t.k_count * -(-t.kc // steps)
     ok: BoolArray = np.zeros(len(t.tile_rows), np.bool_)
     for cond in stage.block_conds:
         # The largest value of the index in a unit, in the unit where it is least.

@@ -14,7 +14,7 @@ from ...plan import Level, Outline, Plan
 from ..statements import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, BODY, DEPTH, PARTS, STEPS, TILES
 from .remainders import RemainderTiles, remainder_tiles
-from .settings import TileSettings
+from .settings import TESTED_STEPS, TileSettings
 from .stage import TileStage
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
@@ -185,6 +185,8 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
     for loop in stage.roles.taps:
         yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
     together = np.minimum(t.together, t.kc)
+    if stage.starts_late:
+        yield Level(MAIN, TESTED_STEPS, role=STEPS, present=t.skips_several)
     yield Level(MAIN, together, role=STEPS, present=unroll > 1)
     yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
     unrolled = [

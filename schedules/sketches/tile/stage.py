@@ -328,6 +328,13 @@ class TileStage(TileOperands):
         return conds if self._estimated_share(conds) <= MOST_LEFT else ()
 
     @cached_property
+    def starts_late(self) -> bool:
+        """Whether a condition excludes the first steps of the reduction for some tiles. A loop
+        cannot start later, so every excluded step is tested."""
+        main = self.roles.main.name
+        return any(cond.index.coefficient(main) > 0 for cond in self.block_conds)
+
+    @cached_property
     def block_share(self) -> float:
         """Estimated fraction of the reduction that remains if blocks of zeros are skipped."""
         return self._estimated_share(self.block_conds)

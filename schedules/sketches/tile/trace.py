@@ -101,7 +101,8 @@ class TileTrace:
         skips_early = bool(t.skips_around or t.skips_blocks)
         if skips_early:  # before packing: copies hide the padding conditions
             self._accumulate(sums, inner_tile)
-            w.do(SkipBlocks(sums, depth[-1]) if t.skips_blocks else SkipZeros(sums, depth[-1]))
+            tested = depth[-2 if t.skips_several else -1]
+            w.do(SkipBlocks(sums, tested) if t.skips_blocks else SkipZeros(sums, tested))
         packing.write(columns, next(iter(rows), columns), ko)
         if not skips_early:
             self._accumulate(sums, inner_tile)
