@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tests.support.schedules.spaces import target as target_with
 from tests.support.schedules.workloads import applied, check_meaning, convolution, matmul, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, lower
-from tilewright.schedules.nest.loop_ir import loop_called
+from tilewright.schedules.nest.loop_ir import loop_called, loops
 from tilewright.schedules.primitives import CacheWrite, Reorder, SkipBlocks, Split
 from tilewright.schedules.sketches.program import space_for
 from tilewright.schedules.workload.workload import Workload
@@ -29,6 +31,7 @@ GUARDED = {
     "columns": "Y[i,j] += A[i,k] * where(k <= j, B[k,j], 0.0)",
     "stretched": "Y[i,j] += where(2*k <= 3*i - 5, A[i,k], 0.0) * B[k,j]",
     "whole term": "Y[i,j] += where(k < i, A[i,k] * B[k,j], 0.0)",
+    "triangles in blocks": ("Y[i,j] += where(i//16 == k//16 and k <= i, A[i,k], 0.0) * B[k,j]"),
     "epilogue": "T[i,j] += where(k <= i, A[i,k], 0.0) * B[k,j]; Y[i,j] = max(T[i,j], 0)",
 }
 
@@ -83,7 +86,7 @@ def test_a_sum_that_is_not_begun_is_refused() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", GUARDED)
 def test_every_setting_that_skips_blocks_means_the_same(name: str, threads: int) -> None:
-    workload = product(name)
+    workload = product(name, 48, 50, 48) if "blocks" in name else product(name)
     sketch = space_for(workload, target_with(threads=threads)).sketches[0]
     at = {knob.name: n for n, knob in enumerate(sketch.knobs)}
     rng = np.random.default_rng(0)
@@ -126,3 +129,25 @@ def test_elements_that_are_not_chosen_have_no_effect(name: str) -> None:
     kernel = compile(workload, sketch.trace(sketch.default()).to_json())
     found = kernel(np.where(chosen, a, np.nan).astype(np.float32), b)
     np.testing.assert_allclose(found, np.where(chosen, a, 0) @ b, rtol=1e-5, atol=1e-6)
+
+
+BLOCK_DIAGONAL = {
+    "square": ("Y[i,j] += where(i//8 == k//8, A[i,k], 0.0) * B[k,j]", 48, 48),
+    "wide blocks": ("Y[i,j] += where(i//4 == k//8, A[i,k], 0.0) * B[k,j]", 24, 48),
+    "few blocks": ("Y[i,j] += where(i//8 == k//8, A[i,k], 0.0) * B[k,j]", 48, 24),
+    "shifted": ("Y[i,j] += where(i//8 == k//8 + 1, A[i,k], 0.0) * B[k,j]", 48, 48),
+    "rows of a block": ("Y[i,j] += where(i//8 == k, A[i,k], 0.0) * B[k,j]", 48, 6),
+}
+
+
+@pytest.mark.parametrize("name", BLOCK_DIAGONAL)
+def test_a_block_diagonal_product_sums_its_blocks_only(name: str) -> None:
+    text, m, k = BLOCK_DIAGONAL[name]
+    workload = notation(text, A=f"f32[{m},{k}]", B=f"f32[{k},20]").normalised()
+    longest = 1 if name == "rows of a block" else 8
+    sketches = space_for(workload, target_with(threads=1)).sketches
+    for sketch in sketches:
+        nest = sketch.lowered(sketch.default())[1]
+        check_meaning(workload, nest)
+        reduced = [loop.extent for loop in loops(nest.body) if loop.reduce]
+        assert prod(reduced) <= longest, sketch.name

@@ -314,7 +314,7 @@ class TileStage(TileOperands):
         There are none if little of the reduction would be skipped, or if its padding is skipped in
         another way.
         """
-        if self._skips_edges or self.step_distance > 1 or self.view.phase_steps:
+        if self._skips_edges or self.step_distance > 1 or self.view.guards:
             return ()
         main = self.roles.main.name
         spatial = {loop.name for loop in self.view.spatial}
