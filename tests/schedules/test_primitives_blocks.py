@@ -127,7 +127,7 @@ def test_elements_that_are_not_chosen_have_no_effect(name: str) -> None:
     chosen = {"lower": k <= i, "upper": k >= i, "band": abs(i - k) <= 8}[name]
     sketch = space_for(workload, target_with(threads=1)).sketches[0]
     kernel = compile(workload, sketch.trace(sketch.default()).to_json())
-    found = np.asarray(kernel(np.where(chosen, a, np.nan).astype(np.float32), b))
+    found = np.asarray(kernel(np.where(chosen, a, np.nan).astype(np.float32), b), np.float32)
     np.testing.assert_allclose(found, np.where(chosen, a, 0) @ b, rtol=1e-5, atol=1e-6)
 
 
