@@ -18,6 +18,8 @@ from .affine import (
     FloorDiv,
     Ge0,
     Ranges,
+    Var,
+    affine,
     at_least,
     less,
     prove,
@@ -77,6 +79,28 @@ def _normal_at_least(cond: Ge0) -> Cond:
 def negated(cond: Ge0) -> Ge0:
     """Return the condition `index < 0`."""
     return Ge0(-cond.index - 1)
+
+
+def easiest(cond: Cond, inside: Ranges) -> Cond:
+    """Return the condition under which at least one iteration of the loops `inside` satisfies
+    `cond`. Return `cond` itself if it is an equation, or if a division in it depends on these
+    loops."""
+    if not isinstance(cond, Ge0):
+        return cond
+    used = cond.index.vars() & inside.keys()
+    if not all(cond.index.is_linear_in(name) for name in used):
+        return cond
+    return substitute_cond(cond, greatest(cond.index, inside))
+
+
+def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
+    """Return the values of the `free` variables that maximise `index`. Variables inside divisions
+    are omitted."""
+    return {
+        atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
+        for atom, step in index.terms
+        if isinstance(atom, Var) and atom.name in free
+    }
 
 
 def within(index: Affine, extent: int) -> tuple[Cond, Cond]:

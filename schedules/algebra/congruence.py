@@ -31,14 +31,16 @@ from .conditions import normal_cond
 
 @dataclass(frozen=True, slots=True)
 class Congruence:
-    """The congruence `index % modulus == 0`, or the equation `index == 0` if `modulus` is 0."""
+    """The congruence `index % modulus == 0`, or the equation `index == 0` if `modulus` is 0. The
+    index of an equation may contain quotients of variables."""
 
     index: Affine
     modulus: int
 
 
 def congruence_of(cond: Cond) -> Congruence | None:
-    """Return `cond` as a congruence of a plain sum of variables, or None if it is not one."""
+    """Return `cond` as a congruence of a plain sum of variables, or as an equation of variables and
+    their quotients. Return None if it is neither."""
     if not isinstance(cond, Eq0) or not cond.index.terms:
         return None
     atom, c = cond.index.terms[0]
@@ -49,7 +51,8 @@ def congruence_of(cond: Cond) -> Congruence | None:
         found = Congruence(atom.numerator - rest, atom.divisor)
     else:
         found = Congruence(cond.index, 0)
-    return found if all(isinstance(a, Var) for a, _ in found.index.terms) else None
+    atoms = Var | FloorDiv if found.modulus == 0 else Var
+    return found if all(isinstance(a, atoms) for a, _ in found.index.terms) else None
 
 
 def solved(
@@ -63,6 +66,8 @@ def solved(
     c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
     rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index
     modulus = congruence.modulus
+    if name in rest.vars():
+        return None
     conds: tuple[Cond, ...]
     if modulus == 0:
         if c == 0:

@@ -11,7 +11,8 @@ an empty tile would therefore take as long as any other tile.
 
 from __future__ import annotations
 
-from ..algebra.affine import Affine, Cond, Ge0, Ranges, Var, affine, prove, substitute_cond
+from ..algebra.affine import Cond, Ge0, Ranges, prove
+from ..algebra.conditions import easiest
 from ..nest.finding import ranges_of
 from ..nest.loop_ir import (
     Allocate,
@@ -66,28 +67,6 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
                 continue  # an iteration that only prefetches is empty
         common = here if common is None else common & here
     return common or set()
-
-
-def easiest(cond: Cond, inside: Ranges) -> Cond:
-    """Return the condition under which at least one iteration of the loops `inside` satisfies
-    `cond`. Return `cond` itself if it is an equation, or if a division in it depends on these
-    loops."""
-    if not isinstance(cond, Ge0):
-        return cond
-    used = cond.index.vars() & inside.keys()
-    if not all(cond.index.is_linear_in(name) for name in used):
-        return cond
-    return substitute_cond(cond, greatest(cond.index, inside))
-
-
-def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
-    """Return the values of the `free` variables that maximise `index`. Variables inside divisions
-    are omitted."""
-    return {
-        atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
-        for atom, step in index.terms
-        if isinstance(atom, Var) and atom.name in free
-    }
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:

@@ -26,7 +26,7 @@ from ..algebra.affine import (
     tighten,
     var,
 )
-from ..algebra.conditions import in_bounds
+from ..algebra.conditions import greatest, in_bounds
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from ..algebra.scalar import walk as walk_scalar
 from ..nest.finding import ranges_of, write_sites
@@ -41,7 +41,6 @@ from ..nest.loop_ir import (
     buffers_allocated,
     transform,
 )
-from .empty_iterations import greatest
 
 Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[StoreElement | Update, tuple[For, ...]]]

@@ -22,6 +22,7 @@ from .overlap import Stagger as Stagger
 from .prefetching import Prefetch as Prefetch
 from .primitive import Primitive as Primitive
 from .reductions import RFactor as RFactor
+from .reductions import SkipBlocks as SkipBlocks
 from .reductions import SkipZeros as SkipZeros
 from .reductions import Solve as Solve
 from .stages import ComputeAt as ComputeAt

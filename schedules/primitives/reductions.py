@@ -1,7 +1,8 @@
-"""Primitives for reductions: RFactor, Solve and SkipZeros.
+"""Primitives for reductions: RFactor, Solve, SkipZeros and SkipBlocks.
 
 RFactor computes partial results. Solve eliminates a loop whose variable is determined by an
-equation. SkipZeros skips updates in the padding.
+equation. SkipZeros skips updates in the padding. SkipBlocks skips iterations that contain only
+updates by zero.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Affine, Cond, Eq0, Interval, affine, prove, substitute_cond, var
-from ..algebra.conditions import normal_cond, tidy
+from ..algebra.conditions import easiest, normal_cond, tidy
 from ..algebra.congruence import collected, congruence_of, solved
 from ..algebra.neutral import assuming, neutral_conditions, only_where, where_fails, with_instead
 from ..algebra.scalar import Load, index_conds, map_index, vars_of
@@ -208,10 +209,7 @@ class SkipZeros(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """Return the nest with the guards. Raise ScheduleError if none is added."""
-        buffer_called(nest, self.buffer, self)
-        require(bool(self._updates(nest.body)), self, f"no update writes {self.buffer!r}")
-        begun = all(update.first is None for update in self._updates(nest.body))
-        require(begun, self, f"an update initialises {self.buffer!r}; CacheWrite it first")
+        _require_begun(nest, self.buffer, self)
         inside, decided = nest.body, None
         nothing = f"no update of {self.buffer!r} has padding to skip"
         if self.loop:
@@ -220,16 +218,9 @@ class SkipZeros(Primitive):
             once = [loop for loop in loops(inside) if loop.extent == 1]
             decided = {loop.var for loop in (*place.outer, *once)}
             nothing = f"no condition of padding depends only on loops around {self.loop!r}"
-        new = {old: self._guarded(old, decided) for old in self._updates(inside)}
+        new = {old: self._guarded(old, decided) for old in _updates(inside, self.buffer)}
         require(any(update != old for old, update in new.items()), self, nothing)
-
-        def changed(leaf: StoreElement | Update) -> StoreElement | Update:
-            return new.get(leaf, leaf) if isinstance(leaf, Update) else leaf
-
-        return replace(nest, body=map_writes(nest.body, changed))
-
-    def _updates(self, body: tuple[Stmt, ...]) -> list[Update]:
-        return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
+        return _with_updates(nest, new)
 
     def _guarded(self, update: Update, decided: set[str] | None) -> Update:
         """Return `update` guarded by its conditions of padding. If `decided` is given, only
@@ -240,5 +231,79 @@ class SkipZeros(Primitive):
             value = assuming(value, conds)
         else:
             conds = tuple(cond for cond in conds if cond.index.vars() <= decided)
-        new = (cond for cond in dict.fromkeys(conds) if cond not in update.guards)
-        return replace(update, value=value, guards=(*update.guards, *new))
+        return _also_guarded(replace(update, value=value), conds)
+
+
+@dataclass(frozen=True, slots=True)
+class SkipBlocks(Primitive):
+    """Skip the iterations of a loop in which every update adds zero.
+
+        for k: for i: acc[i] += (A[i + 6*t, k] if k <= i + 6*t else 0) * B[k]
+                ->    for k: if k <= 5 + 6*t: for i: acc[i] += (the same select) * B[k]
+
+    A condition becomes a guard with the values of the loops inside `loop` that satisfy it most
+    easily. All updates of an iteration have this guard, so it is tested once per iteration, or it
+    ends `loop` early. The select remains for iterations in which the condition holds for some
+    updates only. This separates empty tiles from others, as in tiled loops over a triangle.
+
+    Legal if every update of `buffer` combines with an existing value, as after CacheWrite. The
+    conditions are those of SkipZeros, and must be linear in the loops inside `loop`. Products of a
+    zero chosen by a condition with an infinity or NaN may be skipped, as in SkipZeros.
+    """
+
+    buffer: str
+    loop: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest with the guards. Raise ScheduleError if none is added."""
+        _require_begun(nest, self.buffer, self)
+        place = find_loop(nest, self.loop, self)
+        ranges = ranges_of(loops(nest.body))
+        inside = {loop.var: ranges[loop.var] for loop in loops(place.loop.body)}
+        new = {
+            update: _also_guarded(update, self._of_blocks(update, inside, ranges))
+            for update in _updates(place.loop.body, self.buffer)
+        }
+        nothing = f"no iteration of {self.loop!r} has only zeros to add to {self.buffer!r}"
+        require(any(update != old for old, update in new.items()), self, nothing)
+        return _with_updates(nest, new)
+
+    def _of_blocks(
+        self, update: Update, inside: dict[str, Interval], ranges: dict[str, Interval]
+    ) -> tuple[Cond, ...]:
+        """Return the conditions under which an iteration of the loop may change a sum."""
+        found = (easiest(cond, inside) for cond in neutral_conditions(update.value, update.reducer))
+        return tuple(
+            cond
+            for cond in found
+            if self.loop in cond.index.vars()
+            and not cond.index.vars() & inside.keys()
+            and prove(cond, ranges) is not True
+        )
+
+
+def _updates(body: tuple[Stmt, ...], buffer: str) -> list[Update]:
+    return [leaf for leaf in writes_of(body, buffer) if isinstance(leaf, Update)]
+
+
+def _require_begun(nest: Nest, buffer: str, source: object) -> None:
+    """Raise ScheduleError if no update writes `buffer`, or if an update initialises it."""
+    buffer_called(nest, buffer, source)
+    updates = _updates(nest.body, buffer)
+    require(bool(updates), source, f"no update writes {buffer!r}")
+    begun = all(update.first is None for update in updates)
+    require(begun, source, f"an update initialises {buffer!r}; CacheWrite it first")
+
+
+def _also_guarded(update: Update, conds: tuple[Cond, ...]) -> Update:
+    new = (cond for cond in dict.fromkeys(conds) if cond not in update.guards)
+    return replace(update, guards=(*update.guards, *new))
+
+
+def _with_updates(nest: Nest, new: dict[Update, Update]) -> Nest:
+    """Return `nest` with the updates that are keys of `new` replaced."""
+
+    def changed(leaf: StoreElement | Update) -> StoreElement | Update:
+        return new.get(leaf, leaf) if isinstance(leaf, Update) else leaf
+
+    return replace(nest, body=map_writes(nest.body, changed))

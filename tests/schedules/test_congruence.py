@@ -99,6 +99,20 @@ def test_other_conditions_are_no_equations() -> None:
     nothing = Affine((), 0)
     for cond in (
         Ge0(X - R), Eq0(nothing), Eq0((X + R) % 3 - 3), Eq0((X + R) % 3 * 2 - 1),
-        Eq0((X // 2 + R) % 3), Eq0(X // 2 - R), Eq0((X + R) % 3 - Y),
+        Eq0((X // 2 + R) % 3), Eq0((X + R) % 3 - Y),
     ):  # fmt: skip
         assert congruence_of(cond) is None
+
+
+def test_an_equation_of_a_quotient_is_solved_for_another_variable() -> None:
+    ranges = {"x": Interval(0, 11), "r": Interval(0, 5)}
+    found = congruence_of(Eq0(X // 2 - R))
+    assert found is not None
+    assert solved(found, "r", ranges) == (X // 2, ())
+    assert solved(found, "x", ranges) is None
+
+
+def test_a_variable_that_is_also_divided_is_not_solved_for() -> None:
+    found = congruence_of(Eq0(R // 2 + R - X))
+    assert found is not None
+    assert solved(found, "r", {"x": Interval(0, 11), "r": Interval(0, 5)}) is None

@@ -48,6 +48,22 @@ def test_a_plan_walks_as_far_as_the_nest(name: str) -> None:
     assert compared
 
 
+@pytest.mark.parametrize("limit", ["k <= i", "k >= i"])
+def test_skipped_steps_are_in_the_loops_of_the_plan(limit: str) -> None:
+    text = f"C[i,j] += where({limit}, A[i,k], 0) * B[k,j]"
+    workload = notation(text, A="f32[48,48]", B="f32[48,96]").normalised()
+    sketch = space_for(workload, target(threads=1)).sketches[0]
+    (part,) = sketch.parts
+    at = {knob.name: n for n, knob in enumerate(part.knobs)}
+    settings = drawn(sketch, 20000)
+    settings[:, [at[knob] for knob in WHOLE]] = 0
+    settings[:, at["skip_padding"]] = 1
+    good = settings[sketch.feasible(settings)][:20]
+    assert len(good) == 20
+    for setting in good:
+        check(part, setting, sketch.lowered(setting.tolist())[1])
+
+
 def check(part: SpacePart, setting: IntArray, nest: Nest) -> None:
     """The levels are the loops around the sum, in their order and of their kinds. Of rows, which
     say no kinds yet, all levels together have as many iterations as all loops."""

@@ -36,6 +36,7 @@ from tilewright.schedules.primitives import (
     Primitive,
     Reorder,
     RFactor,
+    SkipBlocks,
     SkipZeros,
     Solve,
     Split,
@@ -64,6 +65,7 @@ TRANSPOSED = notation(
     "Y[x,o] += where((x + 1 - r) % 2 == 0, X[(x + 1 - r)//2, c], 0) * W[r,c,o]",
     {"x": 10}, X="f32[5,2]", W="f32[4,2,3]",
 )  # fmt: skip
+TRIANGLE = notation("Y[i,j] += where(k <= i, A[i,k], 0) * B[k,j]", A="f32[7,5]", B="f32[5,6]")
 
 CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (matmul(), (Split("s0.d0", 3),)),
@@ -79,6 +81,7 @@ CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (GRAM, (CacheRead("i0", "s0.d0", "p", along="s0.d1"),)),
     (BOTH_WAYS, (BlockRead("i0", "s0.d0", "b", "s0.d1"),)),
     (convolution(), (*PADDED, SkipZeros("acc"))),
+    (TRIANGLE, (CacheWrite("s0", "s0.d0", "acc", False), SkipBlocks("acc", "s0.r0"))),
     (convolution(), (*PADDED, SkipZeros("acc", "s0.r1"))),
     (bias_relu(), (ComputeAt("s0", "s1.d0"),)),
     (notation("D[i] = A[i] + 1; C[i] = D[i] * D[i]", A="f32[6]"), (Inline("s0"),)),

@@ -7,6 +7,9 @@ phase, and the primitive `Solve` replaces its loop by this value. The result is 
 convolution for each phase. The phase is an additional axis on which only the weights depend. For a
 scatter with the condition `n*y + r == x + p`, `Solve` is applied to y first, which leaves the
 condition above.
+
+In a product with a block-diagonal matrix, `x // n == r // n`, r is split by n, and its outer part
+is replaced by `x // n`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from ...algebra.affine import Ge0, Var
+from ...algebra.affine import FloorDiv, Ge0, Var, var
 from ...algebra.congruence import Congruence, congruence_of
 from ...algebra.scalar import All, Const, Load, Select, index_conds
 from ...errors import ScheduleError
@@ -86,9 +89,21 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
         taps = [loop for loop in used if loop.reduce]
         if congruence.modulus == 0:
             taps.sort(key=lambda tap: (abs(congruence.index.coefficient(tap.var)), tap.extent))
-            yield from ((Solve(tap.var),) for tap in reversed(taps))
+            yield from (steps for tap in reversed(taps) for steps in _of_equation(congruence, tap))
         elif len(taps) == 1:
             yield _solution(congruence, taps[0], [loop for loop in used if loop is not taps[0]])
+
+
+def _of_equation(congruence: Congruence, tap: For) -> Iterator[tuple[Split | Solve, ...]]:
+    """Yield steps that replace the loop `tap`, or the outer part of it that an equation contains,
+    by its value."""
+    if congruence.index.coefficient(tap.var):
+        yield (Solve(tap.var),)
+    quotients = (atom for atom, _ in congruence.index.terms if isinstance(atom, FloorDiv))
+    for atom in quotients:
+        is_even = atom.divisor < tap.extent and tap.extent % atom.divisor == 0
+        if atom.numerator == var(tap.var) and is_even:
+            yield Split(tap.var, atom.divisor), Solve(f"{tap.var}o")
 
 
 def _solution(congruence: Congruence, tap: For, others: list[For]) -> tuple[Split | Solve, ...]:

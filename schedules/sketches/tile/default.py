@@ -94,6 +94,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
         tile_rows=offered.tile_rows,
         peel_remainders=offered.peel_remainders,
         parallel=(min(1, offered.parallel[-1]),),
+        skip_padding=offered.skip_padding[-1 if sketch.block_conds else 0 :][:1],
     )
     if sketch.nonresident:
         is_followed = all(is_hw_prefetchable(read, main) for read in sketch.nonresident)
@@ -119,7 +120,8 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
         column_blocks = offered.column_blocks[:1]
         yield replace(base, unroll_window=offered.unroll_window, column_blocks=column_blocks)
     elif sketch.prefetched_runs:  # rows are read in place and prefetched
-        taps, skips = offered.unroll_window[:2][-1:], sketch.border is not None
+        taps = offered.unroll_window[:2][-1:]
+        skips = sketch.border is not None or bool(sketch.block_conds)
         yield replace(base, unroll_window=taps, prefetch=(1,), skip_padding=(int(skips),))
     yield replace(base, copy_rows=offered.copy_rows[-1:])
 

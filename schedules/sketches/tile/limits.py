@@ -13,7 +13,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray
 from ...primitives.prefetching import MOST_PREFETCHES
 from .prefetch import columns_per_iteration, runs_per_iteration
-from .settings import TileSettings
+from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
 
 
@@ -145,11 +145,36 @@ def _remainders_exist(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _skips_some_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Return whether some padding can be skipped around copied rows or per tile, shape (P,)."""
+    """Return whether some padding can be skipped around copied rows, per tile, or in each step of
+    the reduction, shape (P,)."""
     stage = t.stage
+    if stage.block_conds:
+        return (t.kc > t.together) & _some_tile_is_limited(t)
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
         ok |= _tiles_decide_padding(t)
+    return ok
+
+
+def _some_tile_is_limited(t: TileSettings[IntArray]) -> BoolArray:
+    """Return whether a condition fails for all elements of some tile in some step of the reduction,
+    shape (P,). Otherwise no step can be skipped, for example if one tile contains the whole axis.
+    """
+    stage = t.stage
+    extents = {loop.name: loop.extent for loop in stage.view.spatial}
+    # Sizes and places of what is tested at once: a tile along its axes, and an unrolled step.
+    units = {axis.name: (axis.size, axis.blocks * axis.per_block) for axis in t.tiled_axes}
+    steps = np.where(t.skips_several, TESTED_STEPS, t.together)
+    units[stage.roles.main.name] = steps, t.k_count * -(-t.kc // steps)
+    ok: BoolArray = np.zeros(len(t.tile_rows), np.bool_)
+    for cond in stage.block_conds:
+        # The largest value of the index in a unit, in the unit where it is least.
+        value = np.full(len(ok), cond.index.const)
+        for name in cond.index.vars():
+            step = cond.index.coefficient(name)
+            size, count = units.get(name, (1, extents.get(name, 1)))
+            value = value + step * ((size - 1) if step > 0 else (count - 1) * size)
+        ok |= value < 0
     return ok
 
 

@@ -14,7 +14,7 @@ from ...plan import Level, Outline, Plan
 from ..statements import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, BODY, DEPTH, PARTS, STEPS, TILES
 from .remainders import RemainderTiles, remainder_tiles
-from .settings import TileSettings
+from .settings import TESTED_STEPS, TileSettings
 from .stage import TileStage
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
@@ -157,14 +157,16 @@ def _shares(
     """
     stage = t.stage
     around = t.skips_around
+    left = np.where(t.skips_blocks, stage.block_share, 1.0) if stage.block_conds else 1.0
     if not stage.view.guards and not around.any():
-        return {STEPS: 1.0}
+        return {STEPS: left}
     several = ((rows > 1).astype(np.int64) for rows in (t.tile_rows, t.tile_rows2))
     steps = (remainders[name].guard_step for name in stage.phase_rows)
     asked = (*several, t.unroll_window, around.astype(np.int64), *steps)
     found = map_unique(stage.shares_left, *asked)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
-    return dict(zip([*phases, STEPS], found, strict=True))
+    shares = dict(zip([*phases, STEPS], found, strict=True))
+    return {**shares, STEPS: shares[STEPS] * left}
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
@@ -183,6 +185,8 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
     for loop in stage.roles.taps:
         yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
     together = np.minimum(t.together, t.kc)
+    if stage.starts_late:
+        yield Level(MAIN, TESTED_STEPS, role=STEPS, present=t.skips_several)
     yield Level(MAIN, together, role=STEPS, present=unroll > 1)
     yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
     unrolled = [

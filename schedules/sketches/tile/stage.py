@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
+from ...algebra.affine import Cond, Ge0, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
@@ -28,6 +28,14 @@ MAX_TAPS = 7
 MOST_KEPT = 1024
 """Size of the caches of symbolic results: a search has few different arguments, each many
 times."""
+
+MOST_LEFT = 0.875
+"""Largest fraction of a reduction for which skipping the rest is profitable: tests of blocks, and
+blocks that are skipped in part only, cost a few percent."""
+
+COUNTED = 256
+"""Number of places along each loop at which conditions are tested to estimate how often they
+hold."""
 
 MAX_BODY = 96
 """Largest number of multiply-adds in an unrolled body whose steps share loads, as taps and windows
@@ -291,7 +299,49 @@ class TileStage(TileOperands):
 
     @property
     def can_skip_padding(self) -> bool:
+        return self._skips_edges or bool(self.block_conds)
+
+    @property
+    def _skips_edges(self) -> bool:
+        """Whether tiles at edges, or loops outside the tiles, can skip padding."""
         return bool(self.border or (self.can_copy_rows and self.decided_around(1, 1, 0)))
+
+    @cached_property
+    def block_conds(self) -> tuple[Cond, ...]:
+        """Conditions that limit the range of the main loop for each tile, for example to a
+        triangle. If one fails for a whole tile, a step of the reduction adds only zeros.
+
+        There are none if little of the reduction would be skipped, or if its padding is skipped in
+        another way.
+        """
+        if self._skips_edges or self.step_distance > 1 or self.view.guards:
+            return ()
+        main = self.roles.main.name
+        spatial = {loop.name for loop in self.view.spatial}
+        conds = tuple(
+            cond
+            for cond in self.padding
+            if isinstance(cond, Ge0)
+            and {main} < cond.index.vars() <= {main} | spatial
+            and all(cond.index.is_linear_in(name) for name in cond.index.vars())
+        )
+        return conds if self._estimated_share(conds) <= MOST_LEFT else ()
+
+    @cached_property
+    def starts_late(self) -> bool:
+        """Whether a condition excludes the first steps of the reduction for some tiles. A loop
+        cannot start later, so every excluded step is tested."""
+        main = self.roles.main.name
+        return any(cond.index.coefficient(main) > 0 for cond in self.block_conds)
+
+    @cached_property
+    def block_share(self) -> float:
+        """Estimated fraction of the reduction that remains if blocks of zeros are skipped."""
+        return self._estimated_share(self.block_conds)
+
+    def _estimated_share(self, conds: tuple[Cond, ...]) -> float:
+        units = {name: -(-extent // COUNTED) for name, extent in self._extents.items()}
+        return self._share_of(conds, units)
 
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:

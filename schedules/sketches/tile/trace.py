@@ -13,6 +13,7 @@ from ...primitives import (
     Parallel,
     Partition,
     RFactor,
+    SkipBlocks,
     SkipZeros,
     Split,
     Stream,
@@ -97,11 +98,13 @@ class TileTrace:
         *_, inner_tile = tiles.values()
         if t.prefetch:  # before packing: prefetches refer to the original operands
             write_prefetches(w, t, self.buffer, tiles, depth)
-        if t.skips_around:  # before packing: copies hide the padding conditions
+        skips_early = bool(t.skips_around or t.skips_blocks)
+        if skips_early:  # before packing: copies hide the padding conditions
             self._accumulate(sums, inner_tile)
-            w.do(SkipZeros(sums, depth[-1]))
+            tested = depth[-2 if t.skips_several else -1]
+            w.do(SkipBlocks(sums, tested) if t.skips_blocks else SkipZeros(sums, tested))
         packing.write(columns, next(iter(rows), columns), ko)
-        if not t.skips_around:
+        if not skips_early:
             self._accumulate(sums, inner_tile)
             w.do(*[SkipZeros(sums)] * t.skip_padding)
         self._peel_tiles(tiles)

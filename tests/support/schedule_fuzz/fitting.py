@@ -34,6 +34,7 @@ from tilewright.schedules.primitives import (
     PackAhead,
     Primitive,
     RFactor,
+    SkipBlocks,
     SkipZeros,
     Solve,
     Split,
@@ -117,7 +118,12 @@ def _skip_zeros(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     if chosen is None:
         return None
     leaf, around = chosen
-    return SkipZeros(leaf.buffer, rng.choice(["", *(loop.var for loop in around)]))
+    loop = rng.choice(["", *(loop.var for loop in around)])
+    return (
+        SkipBlocks(leaf.buffer, loop)
+        if loop and rng.random() < 0.4
+        else SkipZeros(leaf.buffer, loop)
+    )
 
 
 def _reads(nest: Nest) -> list[tuple[str, Index, tuple[For, ...]]]:

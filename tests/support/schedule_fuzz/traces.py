@@ -36,6 +36,7 @@ from tilewright.schedules.primitives import (
     Primitive,
     Reorder,
     RFactor,
+    SkipBlocks,
     SkipZeros,
     Solve,
     Split,
@@ -231,7 +232,7 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
         return Solve(rng.choice(reducing))
     if kind < 0.955:
         if rng.random() < 0.4:
-            return SkipZeros(rng.choice(own), loop)
+            return rng.choice((SkipZeros, SkipBlocks))(rng.choice(own), loop)
         return SkipZeros(rng.choice(own))
     if kind < 0.965:
         if rng.random() < 0.5:
