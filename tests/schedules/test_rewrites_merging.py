@@ -116,7 +116,9 @@ def test_what_is_no_pair_of_axes_is_refused() -> None:
 
 def test_rewrites_that_change_operations_come_first() -> None:
     """Their rounding is bounded in the shapes of the workload."""
-    workload = expression("C[b,i,j] += A[b,i,k] * d[k] * B[k,j]", "A=f32[3,5,7] d=f32[7] B=f32[7,9]")
+    workload = expression(
+        "C[b,i,j] += A[b,i,k] * d[k] * B[k,j]", "A=f32[3,5,7] d=f32[7] B=f32[7,9]"
+    )
     factors, merge = PrecomputeFactors("s0", (0, 1)), MergeAxes("s1", "d0", "d1")
     form, _ = start(workload, Trace((factors, merge)))
     assert form.output_tensors[0].shape == (15, 9)
