@@ -18,8 +18,7 @@ from .rewrite import Rewrite, changing_operations, check_order
 from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
-    Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage,
-    MergeAxes,
+    Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 

@@ -30,5 +30,6 @@ def _longer_last_axes(target: Target, workload: Workload) -> Iterator[MergeAxes]
             continue
         outer, inner = stage.axes[-2:]
         lanes = target.lanes(stage.tensor.dtype)
-        if inner.extent % lanes or inner.extent < SHORT_AXIS * lanes:
+        unsuitable = inner.extent % lanes or inner.extent < SHORT_AXIS * lanes
+        if outer.extent > 1 and unsuitable:
             yield MergeAxes(stage.name, outer.name, inner.name)
