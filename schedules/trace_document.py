@@ -7,9 +7,10 @@ from typing import Any
 
 from .canonical import canonical_bytes
 
-REWRITES = frozenset(
-    {"ExtractCommonStage", "GatherOverTaps", "PermuteAxes", "PrecomputeFactors", "Winograd"}
-)
+REWRITES = frozenset({
+    "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes", "PrecomputeFactors",
+    "Winograd",
+})  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 
 RENAMED_STEPS = {

@@ -54,7 +54,7 @@ from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
 from ..primitives.tensorize import check_instructions
-from ..rewrites import Rewrite
+from ..rewrites import Rewrite, check_order
 from ..trace import Trace
 from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
@@ -94,9 +94,11 @@ def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
     """Return `workload` in normal form after the rewrites of `trace`, and the remaining primitives
     as a trace.
 
-    Raise ScheduleError if a rewrite does not match or its error is not allowed.
+    Raise ScheduleError if a rewrite does not match, its error is not allowed, or the order of the
+    rewrites is not allowed (`check_order`).
     """
     workload = workload.normalised()
+    check_order(trace.rewrites)
     for step in trace.rewrites:
         workload = step.rewrite(workload)
     return workload, Trace(trace.steps[len(trace.rewrites) :])

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from .common_stage import ExtractCommonStage
 from .gather_over_taps import GatherOverTaps
+from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
 from .precompute_factors import PrecomputeFactors
-from .rewrite import Rewrite
+from .rewrite import Rewrite, changing_operations, check_order
 from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
-    Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage,
+    Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
-    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "PermuteAxes", "PrecomputeFactors",
-    "Rewrite", "Winograd",
+    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
+    "PrecomputeFactors", "Rewrite", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Load
@@ -24,6 +25,8 @@ class PermuteAxes(Rewrite):
     Vectors can then be contiguous along this dimension. No value changes. The rewrite is legal for
     every dimension except the last.
     """
+
+    keeps_operations: ClassVar[bool] = True
 
     dim: int
 

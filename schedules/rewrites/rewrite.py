@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ..errors import ScheduleError
+from ..errors import ScheduleError, require
 from ..limits import MAX_STAGES
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
@@ -14,6 +16,12 @@ from ..workload.workload import Workload
 @dataclass(frozen=True, slots=True)
 class Rewrite(ABC):
     """A rewrite of `stage`. Fields are strings, integers and tuples of them, as in JSON traces."""
+
+    keeps_operations: ClassVar[bool] = False
+    """Whether every element is computed by the same operations as before, so that a correct kernel
+    has the same rounding error and special values. Such a rewrite only moves elements."""
+    keeps_shapes: ClassVar[bool] = True
+    """Whether inputs and outputs keep their shapes. Their memory is always the same."""
 
     stage: str
 
@@ -24,7 +32,8 @@ class Rewrite(ABC):
 
     @abstractmethod
     def rewrite(self, workload: Workload) -> Workload:
-        """Return `workload` rewritten. Both are in normal form, with the same inputs and outputs.
+        """Return `workload` rewritten. Both are in normal form, with the same inputs and outputs
+        (of the same shapes if `keeps_shapes`).
 
         Raise ScheduleError if the structure does not match or the error is not allowed.
         """
@@ -47,3 +56,23 @@ class Rewrite(ABC):
         """Raise ScheduleError if the workload already has the maximum number of stages."""
         if len(workload.stages) >= MAX_STAGES:
             raise ScheduleError(self, f"the result would have more than {MAX_STAGES} stages")
+
+
+def changing_operations(steps: Sequence[Rewrite]) -> tuple[Rewrite, ...]:
+    """Return `steps` without the last ones that keep all operations.
+
+    A kernel of `steps` has the same allowed error as a kernel of the result, whose inputs and
+    outputs have the shapes of the original workload (see `check_order`).
+    """
+    last = max((n for n, step in enumerate(steps) if not step.keeps_operations), default=-1)
+    return tuple(steps[: last + 1])
+
+
+def check_order(steps: Sequence[Rewrite]) -> None:
+    """Raise ScheduleError if a rewrite that changes operations follows one that changes the shapes
+    of inputs or outputs. A check of kernels could not compare the two forms element by element."""
+    shapes_changed = False
+    for step in steps:
+        problem = "a rewrite that changes operations must precede all rewrites that change shapes"
+        require(step.keeps_operations or not shapes_changed, step, problem)
+        shapes_changed = shapes_changed or not step.keeps_shapes

@@ -22,6 +22,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
+from .forms.merging import merge_axes
 from .forms.orders import permute_axes
 from .forms.rewriting import regrouped, rewrites_for
 from .groups import stages_of
@@ -166,7 +167,8 @@ def space_for(
     """Return the schedule space of `workload` on `target`.
 
     The space has at least one sketch with a legal default, because stages that no rule matches
-    become plain loops. The regrouped form is first. Forms with a different rounding error are last.
+    become plain loops. The regrouped form is first, with merged axes if its last axes are
+    unsuitable for vectors. Forms with a different rounding error are last.
     `dropped` lists the sketches for which primitives reject the default and all nearby settings.
     `check` is called repeatedly and may raise an exception to stop.
     """
@@ -174,10 +176,11 @@ def space_for(
     best = regrouped(workload)
     check()
     others = rewrites_for(workload)
-    first = [best] if best.steps else []
-    order = permute_axes(best.workload, target)
+    merged = merge_axes(best, target)
+    first = [merged] if merged.steps else []
+    order = permute_axes(merged.workload, target)
     if order:
-        first.append(best.after(*order))
+        first.append(merged.after(*order))
     found = [one for form in first for one in _sketches(form, target, check)]
     own = _sketches(Form(workload), target, check)
     if all(isinstance(one, DroppedSketch) for one in own):

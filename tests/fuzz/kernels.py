@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.interpret import interpret_for
 from tests.support.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     MAX_BYTES,
@@ -164,7 +164,7 @@ def _check_trace(
         if times > MAX_EXECUTIONS or held > MAX_BYTES:
             return "too large"
         if times <= INTERPRETED_EXECUTIONS:
-            _judge(f"{who}, interpreted", workload, interpret(nest, given), expected)
+            _judge(f"{who}, interpreted", workload, interpret_for(workload, nest, given), expected)
         kernel = compile_kernel(workload, trace, target)
         case = Case(InputKind.INTEGERS, 0, False, tuple(given), ())
         for poison in (0xA5, 0xFF):

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.suite.operator_suite import constant_cases, suite_cases
 from benchmarks.suite.registry import workload_of
-from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.interpret import interpret_for
 from tests.support.paths import example_target
 from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import drawn, target
@@ -125,7 +125,8 @@ def test_what_was_lost_computes_the_expression(name: str) -> None:
     given = [rng.integers(-3, 4, t.shape).astype(t.dtype.numpy) for t in space.workload.inputs]
     (right,) = evaluate(space.workload, given)
     for sketch in space.sketches:
-        (found,) = interpret(sketch.lowered(sketch.default())[1], given)
+        nest = sketch.lowered(sketch.default())[1]
+        (found,) = interpret_for(space.workload, nest, given)
         assert np.array_equal(found, right)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.interpret import interpret_for
 from tests.support.schedules.public_chains import public_chains
 from tests.support.schedules.spaces import drawn, target
 from tilewright.costmodel.counts.counting import program_counts
@@ -48,5 +48,6 @@ def test_a_permutation_with_arithmetic_is_right_by_every_sketch(name: str) -> No
     (tensor,) = workload.inputs
     given = np.arange(np.prod(tensor.shape), dtype=np.float32).reshape(tensor.shape)
     for sketch in space_for(workload, target(1, 128)).sketches:
-        (found,) = interpret(sketch.lowered(sketch.default())[1], [given])
+        nest = sketch.lowered(sketch.default())[1]
+        (found,) = interpret_for(workload, nest, [given])
         assert np.array_equal(found, np.transpose(given, np.argsort(order)) * 2)

@@ -37,18 +37,18 @@ SCANS: dict[str, Workload] = {
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_setting_means_the_same(name: str, threads: int) -> None:
     workload = SCANS[name].normalised()
-    (sketch,) = space_for(workload, target(threads)).sketches
-    assert sketch.name == "scan"
-    for setting in (sketch.default(), *drawn(sketch, 6, threads)):
-        if sketch.feasible(np.asarray([setting]))[0]:
-            check_meaning(workload, lower(workload, sketch.trace(setting)))
+    for sketch in space_for(workload, target(threads)).sketches:
+        assert sketch.name in ("scan", "merge+scan")
+        for setting in (sketch.default(), *drawn(sketch, 6, threads)):
+            if sketch.feasible(np.asarray([setting]))[0]:
+                check_meaning(workload, lower(workload, sketch.trace(setting)))
 
 
 @pytest.mark.parametrize("name", SCANS)
 def test_vectors_and_tasks_are_counted(name: str) -> None:
     workload = SCANS[name].normalised()
-    (sketch,) = space_for(workload, target()).sketches
-    for setting in (sketch.default(), *drawn(sketch, 10)):
+    each = space_for(workload, target()).sketches
+    for sketch, setting in ((s, row) for s in each for row in (s.default(), *drawn(s, 10))):
         one = np.asarray([setting])
         if not sketch.feasible(one)[0]:
             continue

@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import compress
 
 import numpy as np
 import pytest
 
 from tilewright.schedules import operators
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from tilewright.schedules.rewrites import Winograd, winograd
+from tilewright.schedules.rewrites import MergeAxes, Winograd, merge_axes, winograd
 from tilewright.schedules.rewrites.cook_toom import FastFilter, fast_filter
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
@@ -57,7 +58,7 @@ def problems(workload: Workload, trace: Trace, target: Target) -> list[str]:
     found = []
     for case in Oracle(workload, 0, trace.rewrites).full():
         outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
-        kernel(*case.inputs, out=outputs[0])
+        kernel(*case.inputs, out=outputs)
         problem = case.check(outputs)
         if problem is not None:
             found.append(problem)
@@ -152,6 +153,71 @@ def test_direct_kernels_are_held_to_as_much_as_ever() -> None:
     assert allowing.exact
     assert allowing.scale is None
     assert np.array_equal(plain.expected[0].values, allowing.expected[0].values)
+
+
+MERGED = {
+    "sum over a middle axis": ("Y[a,c,d] += X[a,b,c,d]", ["X=f32[3,5,4,7]"]),
+    "softmax over channels": (
+        "M[n,h,w] max= X[n,c,h,w]; S[n,h,w] += exp(X[n,c,h,w]-M[n,h,w]);"
+        "Y[n,c,h,w] = exp(X[n,c,h,w]-M[n,h,w]) / S[n,h,w]", ["X=f32[2,5,3,7]"],
+    ),
+    "products of channels": (
+        "Y[n,o,h,w] += X[n,c,h,w] * W[o,c]", ["X=f32[2,9,5,7]", "W=const f32[17,9]"],
+    ),
+    "constant image": ("Y[n,h,w] = X[n,h,w] * m[h,w]", ["X=f16[3,5,7]", "m=const f32[5,7]"]),
+    "whole numbers": ("Y[a,c,d] max= X[a,b,c,d]", ["X=i8[3,5,4,7]"]),
+    "two results": ("S[n] += X[n,h,w]; T[h,w] += X[n,h,w]; Y[n,h,w] = X[n,h,w] * S[n]",
+                    ["X=f32[3,5,7]"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_kernels_of_merged_axes_take_arrays_of_the_original_shapes(
+    name: str, target: Target
+) -> None:
+    text, tensors = MERGED[name]
+    workload = parse_workload(expr=text, tensors=tensors)
+    traces = list(rewritten_traces(space_for(workload, target), count=3))
+    assert any(isinstance(step, MergeAxes) for step in traces[0].rewrites)
+    for trace in traces:
+        assert problems(workload, trace, target) == []
+        kernel = compile_to_call(workload, trace, target)
+        constant = [t.constant for t in workload.inputs]
+        if any(constant):
+            given = [np.ones(t.shape, t.dtype.numpy) for t in workload.inputs]
+            prepacked = kernel.prepack(*compress(given, constant))
+            found = prepacked(*compress(given, [not c for c in constant]))
+            np.testing.assert_array_equal(found, kernel(*given))
+
+
+def test_a_wrong_merge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair merged although another operand has it transposed."""
+    workload = parse_workload(expr="Y[i,j] = X[i,j] - Z[j,i]", tensors=["X=f32[5,5]", "Z=f32[5,5]"])
+    right = parse_workload(expr="Y[i,j] = X[i,j] - Z[i,j]", tensors=["X=f32[5,5]", "Z=f32[5,5]"])
+    wrong, rewrite = right.normalised(), MergeAxes.rewrite
+    monkeypatch.setattr(merge_axes.MergeAxes, "rewrite", lambda self, _: rewrite(self, wrong))
+    trace = Trace((MergeAxes("s0", "d0", "d1"),))
+    assert problems(workload, trace, native_target(probe=False))
+
+
+def test_merged_axes_are_measured_checked_and_reported() -> None:
+    text, tensors = MERGED["products of channels"]
+    workload, target = parse_workload(expr=text, tensors=tensors), native_target(probe=False)
+    space = space_for(workload, target)
+    trace = space.sketches[0].trace(space.sketches[0].default())
+    with LocalMeasurer(workload, target, seed=0) as measurer:
+        (found,) = measurer.measure([MeasureRequest(1, trace)])
+        full = measurer.confirm(MeasureRequest(1, trace))
+    assert [found.status, full.status] == [MeasureStatus.OK] * 2
+    only = dataclasses.replace(space, sketches=space.sketches[:1])
+    with LocalMeasurer(workload, target, seed=0) as measurer:
+        report = run_session(
+            workload, only, measurer=measurer, sink=MemorySink(), strategy="random",
+            budget=Budget(trials=2),
+        )  # fmt: skip
+    assert report.best is not None
+    assert report.best.verified
+    assert report.to_json()["best"]["rewritten"] is None
 
 
 def wrong_filter(of: FastFilter, which: str, row: int, column: int, by: Fraction) -> FastFilter:

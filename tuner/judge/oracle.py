@@ -16,7 +16,7 @@ from tilewright.schedules.reference.error_bound import bounded_outputs
 from tilewright.schedules.reference.error_special import joint
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.reference.sample import Sample
-from tilewright.schedules.rewrites import Rewrite
+from tilewright.schedules.rewrites import Rewrite, changing_operations
 from tilewright.schedules.rewrites.scale import error_scale, states_error
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -101,7 +101,8 @@ class _CasePlan:
 class Oracle:
     """The cases that kernels of one workload must pass. `seed` determines all inputs.
 
-    With `rewrites`, the cases apply to kernels whose traces begin with these rewrites. Inputs and
+    With `rewrites`, the cases apply to kernels whose traces begin with these rewrites. The last
+    ones that keep all operations are ignored: they do not change the allowed error. Inputs and
     exact values come from the original workload. If the rewritten form is exact on integers, a
     kernel must be exact too. Otherwise the error analysis of the rewritten form bounds the kernel's
     error.
@@ -115,6 +116,9 @@ class Oracle:
     seed: int = 0
     rewrites: tuple[Rewrite, ...] = ()
     check_secs: float = inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rewrites", changing_operations(self.rewrites))
 
     @cached_property
     def plan(self) -> InputPlan:

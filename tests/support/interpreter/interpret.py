@@ -39,6 +39,7 @@ from tilewright.schedules.nest.loop_ir import (
     Update,
     leaves,
 )
+from tilewright.schedules.workload.computation import Computation
 
 Run: TypeAlias = Callable[[], None]
 
@@ -71,6 +72,16 @@ def interpret(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArra
     with np.errstate(all="ignore"):
         run()
     return [_finished(place, scope.memory) for place in outputs]
+
+
+def interpret_for(
+    workload: Computation, nest: Nest, inputs: Sequence[npt.NDArray[Any]]
+) -> list[npt.NDArray[Any]]:
+    """`interpret` for a nest of a form of `workload`: `inputs` and results have the shapes of the
+    workload, the arguments of the nest have the same elements in shapes of their own."""
+    shaped = [a.reshape(t.shape) for a, t in zip(inputs, nest.inputs, strict=True)]
+    outputs = zip(interpret(nest, shaped), workload.output_tensors, strict=True)
+    return [found.reshape(tensor.shape) for found, tensor in outputs]
 
 
 def check_inputs(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> None:

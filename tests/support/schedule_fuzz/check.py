@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.interpret import interpret_for
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
@@ -190,7 +190,7 @@ def _check_pair(pair: Pair, poisons: tuple[int, ...]) -> bool:
         return False
     interpreted = times <= INTERPRETED_EXECUTIONS
     if interpreted:
-        _judge("interpreter", case, interpret(nest, list(case.inputs)))
+        _judge("interpreter", case, interpret_for(pair.workload, nest, list(case.inputs)))
     target = this_machine(pair.threads, pair.vector_bits)
     kernel = compile_kernel(pair.workload, pair.trace, target)
     results = [run_kernel(kernel, pair.workload, case, poison) for poison in poisons]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest, start
@@ -46,6 +47,7 @@ from tilewright.schedules.primitives import (
     Unroll,
     Vectorize,
 )
+from tilewright.schedules.rewrites import MergeAxes
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.trace import Step, Trace
 from tilewright.schedules.workload.workload import Workload
@@ -66,6 +68,7 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     form = workload.normalised()
     choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
+    rewrites = (*rewrites, *_merges(rng, start(workload, Trace(rewrites))[0]))
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)
     _require_sound(nest, rewrites)
@@ -99,6 +102,20 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     except ScheduleError:
         refused += 1
     return Trace(tuple(steps)), refused
+
+
+def _merges(rng: random.Random, form: Workload) -> tuple[MergeAxes, ...]:
+    """A legal merge of two axes of a stage, or none; half the time none is tried."""
+    if rng.random() < 0.5:
+        return ()
+    pairs = [(s.name, a.name, b.name) for s in form.stages for a, b in pairwise(s.all_axes)]
+    for pair in rng.sample(pairs, len(pairs)):
+        try:
+            MergeAxes(*pair).rewrite(form)
+        except ScheduleError:
+            continue
+        return (MergeAxes(*pair),)
+    return ()
 
 
 def _longer_loop(rng: random.Random, nest: Nest) -> list[Primitive]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.interpret import interpret_for
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.nest.loop_ir import Nest, loops
@@ -67,12 +67,12 @@ def check_meaning(workload: Workload, nest: Nest) -> None:
     for form in (nest, clean(nest)):
         verify(form)
         assert not unproven_accesses(form)
-        problem = case.check(interpret(form, list(case.inputs)))
+        problem = case.check(interpret_for(workload, form, list(case.inputs)))
         assert problem is None, problem
 
 
 def outputs_of(workload: Workload, nest: Nest) -> list[npt.NDArray[Any]]:
-    return interpret(nest, list(Oracle(workload).quick.inputs))
+    return interpret_for(workload, nest, list(Oracle(workload).quick.inputs))
 
 
 def loop_names(nest: Nest) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.schedules.rewrites import changing_operations
 from tilewright.schedules.trace import Trace
 
 from ...codegen.abi import Needs
@@ -16,7 +17,7 @@ _REPEATS = 10
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
     """Return the fields of `job.CheckJob` for the kernel `symbol` of `trace`."""
     return {
-        "rewrites": Trace(trace.rewrites).to_json(),
+        "rewrites": Trace(changing_operations(trace.rewrites)).to_json(),
         "symbol": symbol,
         "workspace_bytes": needs.workspace_bytes,
         "threads": threads,

@@ -1,0 +1,207 @@
+"""Two axes that always lie together are one: which merge, which must not, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
+from tests.support.schedules.workloads import check_meaning
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.form import Form
+from tilewright.schedules.limits import MAX_EXTENT
+from tilewright.schedules.lowering.lower import lower, start
+from tilewright.schedules.rewrites import (
+    MergeAxes,
+    PermuteAxes,
+    PrecomputeFactors,
+    changing_operations,
+)
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.forms.merging import merge_axes
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+
+SOFTMAX = (
+    "M[n,h,w] max= X[n,c,h,w]; E[n,c,h,w] = exp(X[n,c,h,w] - M[n,h,w]);"
+    "S[n,h,w] += E[n,c,h,w]; Y[n,c,h,w] = E[n,c,h,w] / S[n,h,w]"
+)
+
+RANGES = {"the first rows": {"h": 5}, "part of the columns": {"j": 5}}
+
+MERGING = {
+    "sum over a middle axis": ("Y[a,c,d] += X[a,b,c,d]", "X=f32[3,5,4,7]", (3, 28)),
+    "softmax over channels": (SOFTMAX, "X=f32[2,5,3,7]", (2, 5, 21)),
+    "bias of channels": ("Y[n,c,h,w] = relu(X[n,c,h,w] + b[c])", "X=f32[2,3,5,7] b=f32[3]",
+                         (2, 3, 35)),
+    "products of channels": ("Y[n,o,h,w] += X[n,c,h,w] * W[o,c]", "X=f32[2,3,5,7] W=f32[4,3]",
+                             (2, 4, 35)),
+    "three axes": ("Y[a,b,c] = 2.0 * X[a,b,c]", "X=f32[3,5,7]", (105,)),
+    "scaled by an image": ("Y[n,h,w] = X[n,h,w] * m[h,w]", "X=f32[3,5,7] m=f32[5,7]", (3, 35)),
+    "the pair twice": ("Y[i,j] = X[i,j,i,j]", "X=f32[3,5,3,5]", (15,)),
+    "scanned along another axis": ("Y[h,w,t] = cumsum(X[h,w,t], t); Z[h,w] = Y[h,w,2]",
+                                   "X=f32[3,7,5]", (21,)),
+    "scanned before the pair": ("Y[t,h,w] = cumsum(X[t,h,w], t)", "X=f32[5,3,7]", (5, 21)),
+    "one slice": ("Y[h,w] = X[1,h,w]", "X=f32[3,5,7]", (35,)),
+    "the first rows": ("Y[h,w] = X[h,w] + Z[h,w]", "X=f32[9,7] Z=f32[5,7]", (35,)),
+    "padded elsewhere": ("Y[t,h,w] += X[t+r-1,h,w] * k[r]", "X=f32[6,3,5] k=f32[3]", (6, 15)),
+    "summed to a scale": ("S[n] += X[n,h,w]; Y[n,h,w] = X[n,h,w] / S[n]", "X=f32[3,5,7]", (3, 35)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_axes_that_lie_together_become_one(name: str) -> None:
+    text, tensors, shape = MERGING[name]
+    workload = expression(text, tensors, **RANGES.get(name, {}))
+    form = merge_axes(Form(workload), MACHINE)
+    assert same_meaning(workload, form.steps) == form.workload
+    assert form.workload.output_tensors[0].shape == shape
+    assert merge_axes(form, MACHINE) == form
+
+
+SEPARATE = {
+    "condition": ("Y[i,j] = where(j < 3, X[i,j], 0.0)", "X=f32[3,5]", "condition or index value"),
+    "index value": ("Y[i,j] = X[i,j] * f32(i)", "X=f32[3,5]", "condition or index value"),
+    "transposed read": ("Y[i,j] = X[i,j] + Z[j,i]", "X=f32[5,5] Z=f32[5,5]", "alone"),
+    "window": ("Y[i,j] += X[i,j+r] * w[r]", "X=f32[3,9] w=f32[3]", "alone"),
+    "broadcast along one axis": ("Y[i,j] = X[i,j] * b[j]", "X=f32[3,5] b=f32[5]", "alone"),
+    "part of the columns": ("Y[i,j] = X[i,j] + Z[i,j]", "X=f32[3,9] Z=f32[3,5]", "alone"),
+    "diagonal": ("Y[i,j] = X[i,j] + Z[i,i]", "X=f32[3,5] Z=f32[3,3]", "alone"),
+    "chain of pairs": ("Y[i,j,k] = X[i,j] * X[j,k]", "X=f32[5,5]", "alone|overlap"),
+    "scan along the second": ("Y[i,j] = cumsum(X[i,j], j)", "X=f32[3,5]", "scans"),
+    "scan along the first": ("Y[i,j] = cumsum(X[i,j], i)", "X=f32[3,5]", "scans"),
+    "another pair in another stage": (
+        "T[i,j] += X[i,j,k]; Y[i,j] = T[i,j] + T[j,i]", "X=f32[5,5,4]", "alone",
+    ),
+    "one of them summed in another stage": (
+        "Y[i,j] = X[i,j] * 2.0; S[i] += Y[i,j]", "X=f32[3,5]", "alone",
+    ),
+    "a fixed column in another stage": (
+        "Y[i,j] = X[i,j] * 2.0; S[i] = X[i,3]", "X=f32[3,5]", "not indexed by two axes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_axes_that_are_used_apart_do_not_merge(name: str) -> None:
+    text, tensors, reason = SEPARATE[name]
+    workload = expression(text, tensors, **RANGES.get(name, {}))
+    stages = [s for s in workload.stages if len(s.axes) > 1]
+    for stage in stages:
+        with pytest.raises(ScheduleError, match=reason):
+            MergeAxes(stage.name, "d0", "d1").rewrite(workload)
+    assert merge_axes(Form(workload), MACHINE).steps == ()
+    sketches = space_for(workload, MACHINE).sketches
+    assert not any(MergeAxes.label in sketch.name.split("+") for sketch in sketches)
+
+
+def test_what_is_no_pair_of_axes_is_refused() -> None:
+    workload = expression("Y[i,j] = X[i,j]", "X=f32[3,5]")
+    for step, reason in (
+        (MergeAxes("s1", "d0", "d1"), "no stage"),
+        (MergeAxes("s0", "d0", "d2"), "no axes"),
+        (MergeAxes("s0", "d0", "d0"), "overlap"),
+        (MergeAxes("s0", "d1", "d0"), "alone"),
+    ):
+        with pytest.raises(ScheduleError, match=reason):
+            step.rewrite(workload)
+    long = expression("Y[i,j] = X[i,j]", f"X=u8[{MAX_EXTENT},2]")
+    with pytest.raises(ScheduleError, match="positions"):
+        MergeAxes("s0", "d0", "d1").rewrite(long)
+
+
+def test_rewrites_that_change_operations_come_first() -> None:
+    """Their rounding is bounded in the shapes of the workload."""
+    workload = expression(
+        "C[b,i,j] += A[b,i,k] * d[k] * B[k,j]", "A=f32[3,5,7] d=f32[7] B=f32[7,9]"
+    )
+    factors, merge = PrecomputeFactors("s0", (0, 1)), MergeAxes("s1", "d0", "d1")
+    form, _ = start(workload, Trace((factors, merge)))
+    assert form.output_tensors[0].shape == (15, 9)
+    with pytest.raises(ScheduleError, match="must precede"):
+        start(workload, Trace((MergeAxes("s0", "d0", "d1"), factors)))
+    permute = PermuteAxes("s1", 0)
+    assert changing_operations((factors, merge, permute)) == (factors,)
+    assert changing_operations((permute, factors, merge)) == (permute, factors)
+    assert changing_operations((merge,)) == ()
+
+
+def merged(workload: Workload) -> Form:
+    """The form after all legal merges of any two axes."""
+
+    def pairs(form: Workload) -> Iterator[MergeAxes]:
+        for stage in form.stages:
+            for outer, inner in permutations(stage.all_axes, 2):
+                yield MergeAxes(stage.name, outer.name, inner.name)
+
+    return Form(workload.normalised()).apply_until_fixpoint(pairs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_split_axes_of_random_expressions_merge_again(data: st.DataObject) -> None:
+    """An expression over a, b and c, and the same with some of them written as two axes."""
+    extents = {n: data.draw(st.integers(2, 4), n) for n in "abcxyz"}
+    split = data.draw(st.sets(st.sampled_from("abc"), min_size=1), "split")
+    orders = st.permutations("abc")
+    lengths = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    reads = ["".join(data.draw(orders))[:length] for length in lengths]
+    reads.append("".join(data.draw(orders)))
+    result = "".join(data.draw(orders))[: data.draw(st.integers(1, 3), "kept")]
+    second = {"a": "x", "b": "y", "c": "z"}
+
+    def written(is_split: bool) -> Workload:
+        def index(axes: str) -> str:
+            return ",".join(n + f",{second[n]}" * (n in split and is_split) for n in axes)
+
+        def extent(name: str) -> str:
+            outer, inner = extents[name], extents[second[name]]
+            if name not in split:
+                return str(outer)
+            return f"{outer},{inner}" if is_split else str(outer * inner)
+
+        terms = " * ".join(f"T{n}[{index(axes)}]" for n, axes in enumerate(reads))
+        shapes = " ".join(
+            f"T{n}=f32[{','.join(map(extent, axes))}]" for n, axes in enumerate(reads)
+        )
+        sign = "=" if len(result) == 3 else "+="
+        text = f"R[{index(result)}] {sign} {terms}; Y[{index(result)}] = relu(R[{index(result)}])"
+        return expression(text, shapes)
+
+    form = merged(written(is_split=True))
+    assert len(form.steps) >= len(split)
+    assert form.workload == merged(written(is_split=False)).workload
+    same_meaning(written(is_split=True), form.steps)
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_merged_sketches_are_offered_first_and_mean_the_same(name: str) -> None:
+    text, tensors, _ = MERGING[name]
+    workload = expression(text, tensors, **RANGES.get(name, {}))
+    space = space_for(workload, MACHINE)
+    names = [MergeAxes.label in sketch.name.split("+") for sketch in space.sketches]
+    assert names[0]
+    assert not names[-1], "the expression as it is written stays"
+    assert not space.dropped
+    for sketch in space.sketches:
+        trace = sketch.trace(sketch.default())
+        assert Trace.from_json(trace.to_json()) == trace
+        check_meaning(workload, lower(workload, trace))
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors"),
+    [
+        ("Y[i,j] = X[i,j] * 2.0", "X=f32[9,64]"),
+        ("Y[a,c] += X[a,b,c]", "X=f32[9,5,7]"),
+        ("C[i,j] += A[i,k] * B[k,j]", "A=f32[40,30] B=f32[30,50]"),
+        ("C[b,i,j] += A[b,i,k] * B[k,j]", "A=f32[4,40,30] B=f32[30,50]"),
+        ("Y[h,w,o] += X[h+r,w+s,c] * W[r,s,c,o]", "X=f32[9,9,8] W=f32[3,3,8,16]"),
+    ],
+)
+def test_suitable_or_separate_last_axes_are_left_alone(text: str, tensors: str) -> None:
+    assert merge_axes(Form(expression(text, tensors)), MACHINE).steps == ()
