@@ -167,3 +167,18 @@ def test_phases_may_be_many() -> None:
     found = view(far)
     assert [loop.extent for loop in found.spatial] == [5, 100]
     assert not found.reduce
+
+
+@pytest.mark.parametrize("quotient", ["x//2", "x//3", "x%2", "x//6"])
+@pytest.mark.parametrize("extents", [(12, 33, 2), (9, 16, 33), (17, 24, 16)])
+def test_an_axis_of_a_congruence_and_of_a_quotient_is_split_twice(
+    quotient: str, extents: tuple[int, int, int]
+) -> None:
+    x, k, b = extents
+    workload = from_notation(
+        f"Y[x,b] += where((k + 5*x + 4) % 6 == 1, A[{quotient},k], 0) * B[k,b]",
+        {"A": ("f32", (x, k)), "B": ("f32", (k, b))},
+        {"x": x, "k": k, "b": b},
+    )
+    for sketch in space_for(workload, this_machine()).sketches:
+        lower(workload, sketch.trace(sketch.default()))

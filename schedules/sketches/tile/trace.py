@@ -15,7 +15,6 @@ from ...primitives import (
     RFactor,
     SkipBlocks,
     SkipZeros,
-    Split,
     Stream,
     TransformLayout,
     Unroll,
@@ -125,7 +124,8 @@ class TileTrace:
         plain = zip(w.spatial_loops(view.name), w.spatial_loops(self.k.output), strict=True)
         names = dict(plain)
         w.do(*view.phase_steps)
-        w.do(*(Split(names[step.loop], step.factor) for step in view.axis_splits))
+        for step in view.axis_splits:  # a later one may split a loop of an earlier one
+            names[f"{step.loop}o"], names[f"{step.loop}i"] = w.split(names[step.loop], step.factor)
         own = (loop.name for loop in view.spatial)
         self.outer = dict(zip(own, w.spatial_loops(self.k.output), strict=True))
 

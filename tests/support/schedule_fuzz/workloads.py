@@ -156,7 +156,8 @@ class _Expressions:
             sign = rng.choice(("&", "|", "^", "<<", ">>", "//", "%"))
             text = f"({text}) {sign} {rng.choice((reads[-1], '3', '5', str(rng.choice(axes))))}"
         if reduces and rng.random() < 0.15:
-            text = f"where({self._congruence(axes, reduces)}, {reads[0]}, 0) * ({text})"
+            read = self._divided_read(axes, reduces) if rng.random() < 0.4 else reads[0]
+            text = f"where({self._congruence(axes, reduces)}, {read}, 0) * ({text})"
         if rng.random() < 0.15:
             text = self._scan(text, axes, reduces)
         return text
@@ -213,6 +214,15 @@ class _Expressions:
         name = f"A{len(self.tensors)}"
         self.tensors[name] = (self.dtype, tuple(self.extents[p] for p in pool))
         return f"{name}[{','.join(pool)}]"
+
+    def _divided_read(self, axes: list[str], reduces: list[str]) -> str:
+        """A read by a quotient or a remainder of an axis, as grouped convolutions have. With a
+        congruence, the axis is then split twice."""
+        name, axis, k = f"A{len(self.tensors)}", self.rng.choice(axes), self.rng.choice(reduces)
+        n = self.rng.choice((2, 3, 4))
+        by, extent = self.rng.choice((("//", -(-self.extents[axis] // n)), ("%", n)))
+        self.tensors[name] = (self.dtype, (extent, self.extents[k]))
+        return f"{name}[{axis}{by}{n},{k}]"
 
     def _index(self, pool: list[str], axis: str) -> str:
         other = self.rng.choice(pool)
