@@ -130,17 +130,17 @@ def test_staggered_rows(text: str, columns: int) -> None:
     rng = np.random.default_rng(columns)
     for threads, bits in ((1, 512), (2, 256)):
         space = space_for(workload, small_target(threads, bits))
-        (sketch,) = space.sketches
-        sizes = [len(knob.values) for knob in sketch.knobs]
-        drawn = rng.integers(0, sizes, (60, len(sizes)))
-        drawn[:, [knob.name for knob in sketch.knobs].index("software_pipelining")] = 1
-        for row in drawn[sketch.feasible(drawn)][:5]:
-            trace = sketch.trace(tuple(int(i) for i in row))
-            assert any(isinstance(step, Stagger) for step in trace.steps)
-            nest = lower(space.workload, trace)
-            verify(nest)
-            assert not unproven_accesses(nest)
-            check_pair(Pair(sketch.name, workload, trace, threads, bits))
+        for sketch in space.sketches:
+            sizes = [len(knob.values) for knob in sketch.knobs]
+            drawn = rng.integers(0, sizes, (60, len(sizes)))
+            drawn[:, [knob.name for knob in sketch.knobs].index("software_pipelining")] = 1
+            for row in drawn[sketch.feasible(drawn)][:5]:
+                trace = sketch.trace(tuple(int(i) for i in row))
+                assert any(isinstance(step, Stagger) for step in trace.steps)
+                nest = lower(space.workload, trace)
+                verify(nest)
+                assert not unproven_accesses(nest)
+                check_pair(Pair(sketch.name, workload, trace, threads, bits))
 
 
 @pytest.mark.parametrize(
