@@ -78,9 +78,9 @@ def _rounded(value: float, dtype: DType) -> float:
         raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
-    # Start-up: loading NumPy takes long, and few expressions have numbers that need rounding.
     if exact.is_integer() and abs(exact) < 2**dtype.binary.precision:
         return exact
+    # Start-up: loading NumPy takes long, and few expressions have numbers that need rounding.
     from .narrow import nearest
 
     rounded = nearest(value, dtype)
