@@ -200,13 +200,7 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                     code="bad_reduction",
                     pointer=f"{pointer}/reduce_axes",
                 )
-            if stage.tensor.dtype.is_narrow_float:
-                raise WorkloadError(
-                    f"stage {stage.name!r} reduces in {stage.tensor.dtype};"
-                    " reduce in f32 and cast the result",
-                    code="bad_dtype",
-                    pointer=pointer,
-                )
+            _check_no_narrow_float(stage, "reduce", pointer)
         case Scan(_, dim):
             if not 0 <= dim < len(stage.axes):
                 raise WorkloadError(
@@ -214,15 +208,19 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                     code="bad_reduction",
                     pointer=f"{pointer}/scan_axis",
                 )
-            if stage.tensor.dtype.is_narrow_float:
-                raise WorkloadError(
-                    f"stage {stage.name!r} scans in {stage.tensor.dtype};"
-                    " scan in f32 and cast the result",
-                    code="bad_dtype",
-                    pointer=pointer,
-                )
+            _check_no_narrow_float(stage, "scan", pointer)
         case _:
             assert_never(stage.kind)
+
+
+def _check_no_narrow_float(stage: Stage, verb: str, pointer: str) -> None:
+    if stage.tensor.dtype.is_narrow_float:
+        raise WorkloadError(
+            f"stage {stage.name!r} {verb}s in {stage.tensor.dtype};"
+            f" {verb} in f32 and cast the result",
+            code="bad_dtype",
+            pointer=pointer,
+        )
 
 
 def _check_axes(stage: Stage, pointer: str) -> None:

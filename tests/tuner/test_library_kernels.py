@@ -3,13 +3,10 @@ setting."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
+from tests.support.tuner.default_kernels import check_default_kernels
 from tilewright.schedules.operators import OPERATORS, build
-from tilewright.schedules.sketches import space_for
-from tilewright.tuner import compile as compile_to_call
-from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.machine.native_target import native_target
 
 SIZES = {
@@ -25,11 +22,4 @@ def test_default_kernels_are_right(name: str) -> None:
     given = {p.name: SIZES[p.name] for p in op.params if p.default is None}
     given |= {p.name: MORE[p.name] for p in op.params if p.name in MORE}
     workload = build(name, given, epilogue="bias+relu" if op.epilogues else "").normalised()
-    target = native_target(threads=2)
-    for sketch in space_for(workload, target).sketches:
-        trace = sketch.trace(sketch.default())
-        kernel = compile_to_call(workload, trace, target)
-        for case in Oracle(workload, 0, trace.rewrites).full():
-            outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
-            kernel(*case.inputs, out=outputs if len(outputs) > 1 else outputs[0])
-            assert case.check(outputs) is None, trace
+    check_default_kernels(workload, native_target(threads=2))

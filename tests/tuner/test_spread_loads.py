@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
+from tests.support.tuner.default_kernels import check_default_kernels
 from tilewright.schedules.leaves import MAX_LANE_STRIDE
-from tilewright.schedules.sketches import space_for
 from tilewright.schedules.spelling import parse_workload
-from tilewright.tuner import compile as compile_to_call
 from tilewright.tuner.codegen.spread import Spread
-from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.machine.native_target import native_target
 
 
@@ -77,11 +74,4 @@ def test_kernels_that_read_so_are_right(number: int, n: int) -> None:
         tensors=tensors.replace("{n}", str(n)).split(),
         ranges=[f"{k}={str(v).replace('{n}', str(n))}" for k, v in ranges.items()],
     )
-    target = native_target(threads=1)
-    for sketch in space_for(workload, target).sketches:
-        trace = sketch.trace(sketch.default())
-        kernel = compile_to_call(workload, trace, target)
-        for case in Oracle(workload, 0, trace.rewrites).full():
-            outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
-            kernel(*case.inputs, out=outputs if len(outputs) > 1 else outputs[0])
-            assert case.check(outputs) is None
+    check_default_kernels(workload, native_target(threads=1))
