@@ -1,0 +1,1 @@
+"""Single operators and fused chains, raced against PyTorch eager and `torch.compile`."""
