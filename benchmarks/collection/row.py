@@ -19,7 +19,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-Values = Literal["normal", "uniform", "positive", "sign", "class", "mask", "distribution"]
+Values = Literal[
+    "normal", "uniform", "positive", "sign", "class", "mask", "distribution", "symmetric", "upper",
+    "lower",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Input:
     | class | integers 0 to `high` - 1; give an integer `dtype` |
     | mask | 0 or 1 |
     | distribution | positive numbers whose sum over the last axis is 1 |
+    | symmetric, upper, lower | a symmetric or triangular matrix of normal values |
 
     `dtype` is a name of Tilewright's. A mask of "u8" is a tensor of `torch.bool` for PyTorch.
     """
@@ -68,6 +72,13 @@ class Input:
             case "distribution":
                 found = rng.uniform(0.1, 1.0, self.shape)
                 found /= found.sum(-1, keepdims=True)
+            case "symmetric":
+                half = rng.normal(size=self.shape)
+                found = half + half.T
+            case "upper":
+                found = np.triu(rng.normal(size=self.shape))
+            case "lower":
+                found = np.tril(rng.normal(size=self.shape))
         return found
 
 

@@ -85,6 +85,14 @@ class Served:
         return RaceError(f"a process ended: {said[-1] if said else 'it said nothing'}")
 
 
+def pace_of(call_secs: float, threads: int) -> tuple[int, int]:
+    """Return how many calls a sample and how many samples a block of a side has."""
+    secs = max(call_secs, 1e-8)
+    calls = max(1, ceil(SAMPLE_SECS / secs))
+    least = LEAST_ROUNDS if secs < LONG_SECS else LEAST_LONG_ROUNDS
+    return calls, max(least[threads > 1], min(MOST_ROUNDS, int(BLOCK_SECS / (calls * secs))))
+
+
 class Contestant(Served):
     """A process that times one side, with the pace it is given."""
 
@@ -99,11 +107,7 @@ class Contestant(Served):
 
     def pace(self, call_secs: float) -> None:
         """Fix how many calls a sample and how many samples a block has."""
-        secs = max(call_secs, 1e-8)
-        self._calls = max(1, ceil(SAMPLE_SECS / secs))
-        least = LEAST_ROUNDS if secs < LONG_SECS else LEAST_LONG_ROUNDS
-        rounds = int(BLOCK_SECS / (self._calls * secs))
-        self._rounds = max(least[self._threads > 1], min(MOST_ROUNDS, rounds))
+        self._calls, self._rounds = pace_of(call_secs, self._threads)
 
     def block(self) -> list[float]:
         self.ask({"op": "time", "calls": self._calls, "rounds": self._rounds})

@@ -20,12 +20,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.suite.crew import ANSWER_SECS, Contestant, Crew, RaceError
+from benchmarks.suite.crew import ANSWER_SECS, Crew, RaceError
 from tilewright.peers.bench import speedup_interval
 from tilewright.tuner.machine.machine_lock import machine_lock
 
@@ -88,7 +88,7 @@ def race(
     ready = [name for name in sides if "missing" not in found[name]]
     try:
         with machine_lock():
-            rounds = _alternate({name: crew.member(name, threads) for name in ready}, seconds)
+            rounds = alternate({name: crew.member(name, threads) for name in ready}, seconds)
     except RaceError:
         for name in ready:
             crew.dismiss(name, threads)
@@ -136,7 +136,15 @@ def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
             found[name] = {"missing": f"{secs / best:.0f} {HOPELESS_WORDS}"}
 
 
-def _alternate(contestants: Mapping[str, Contestant], seconds: float) -> list[Round]:
+class Timed(Protocol):
+    """A side of a race."""
+
+    def block(self) -> list[float]:
+        """Return the seconds a call of each sample of one block."""
+        ...
+
+
+def alternate(contestants: Mapping[str, Timed], seconds: float) -> list[Round]:
     """Rounds of a block each, in turn."""
     rounds: list[Round] = []
     start = time.monotonic()
