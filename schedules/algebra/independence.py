@@ -24,6 +24,7 @@ from .affine import (
     floor_div,
     fresh,
     interval,
+    modulo,
     recombine,
     simplify,
     var,
@@ -246,13 +247,29 @@ def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
     """Return the dimensions of `index` after joining adjacent quotients and remainders. The results
     are simplified, and constant dimensions are skipped."""
     result: list[Affine] = []
-    for dimension in reversed([i for i in index if i.terms]):
+    for dimension in map(_with_outer_remainders, reversed([i for i in index if i.terms])):
         merged = _joined(dimension, result[0], every) if result else None
         if merged is None:
             result.insert(0, dimension)
         else:
             result[0] = _settled(merged, decided)
     return result
+
+
+def _with_outer_remainders(index: Affine) -> Affine:
+    """Return `index` with `(x % 24) // 3` written as `(x // 3) % 8`, which remainders of `x` by 3
+    can be joined with."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        term = Affine(((atom, 1),), 0)
+        if isinstance(atom, FloorDiv) and len(atom.numerator.terms) == 1:
+            ((inner, k),) = atom.numerator.terms
+            if isinstance(inner, Mod) and k == 1 and not atom.numerator.const:
+                rows, uneven = divmod(inner.divisor, atom.divisor)
+                if not uneven:
+                    term = modulo(floor_div(inner.numerator, atom.divisor), rows)
+        total = total + term * c
+    return total
 
 
 def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
@@ -262,6 +279,7 @@ def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
     `(x // 19, i + 16*(x % 19))` becomes `16*x + i` for i in 0..15. If `last` is in 0..n-1, the pair
     `(a, last)` and the sum `n*a + last` determine each other.
     """
+    last = _with_the_numerator_of_quotients(last, dimension)
     for atom, coefficient in last.terms:
         if not isinstance(atom, Mod) or coefficient < 1:
             continue
@@ -273,6 +291,49 @@ def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
         if merged != joined:
             return merged
     return None
+
+
+def _with_the_numerator_of_quotients(last: Affine, dimension: Affine) -> Affine:
+    """Return `last` with each remainder written with the numerator of a quotient in `dimension` by
+    the same divisor, if the two are congruent.
+
+    Simplifying the remainder and the quotient of one expression gives different numerators: the
+    quotient has `16*(x % 25)` for 0 <= x < 25, where the remainder by 20 has `16*x`.
+    """
+    found = last
+    for atom, c in last.terms:
+        if not isinstance(atom, Mod):
+            continue
+        for quotient in _quotients(dimension):
+            if quotient.divisor != atom.divisor:
+                continue
+            difference = _opened(quotient.numerator - atom.numerator, atom.divisor)
+            if modulo(difference, atom.divisor) == affine(0):
+                same = modulo(quotient.numerator, atom.divisor)
+                found = found - Affine(((atom, c),), 0) + same * c
+                break
+    return found
+
+
+def _quotients(index: Affine) -> Iterator[FloorDiv]:
+    """Yield the quotients in a sum, and those in its remainders: `(x // 3) % 8` has one."""
+    for atom, _ in index.terms:
+        if isinstance(atom, FloorDiv):
+            yield atom
+        elif isinstance(atom, Mod):
+            yield from _quotients(atom.numerator)
+
+
+def _opened(index: Affine, divisor: int) -> Affine:
+    """Return an index without remainders that is congruent to `index` modulo `divisor`, as far as
+    the coefficients of its remainders permit: `c*(x % n)` is congruent to `c*x` if `divisor`
+    divides `c*n`."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        opened = isinstance(atom, Mod) and c * atom.divisor % divisor == 0
+        inner = _opened(atom.numerator, divisor // gcd(c, divisor)) if opened else None
+        total = total + (Affine(((atom, 1),), 0) if inner is None else inner) * c
+    return total
 
 
 def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:

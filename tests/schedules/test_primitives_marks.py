@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -213,21 +214,25 @@ def test_separation_of_iterations(index: tuple, name: str, expected: bool) -> No
     assert separates(index, name, RANGES) is expected
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(80))
 def test_walks_along_several_axes_are_proved_apart(seed: int) -> None:
     """Axes of which some are of one element, fused and divided again and again: an element for each
     iteration of the inner loop, whatever the loops around it are."""
     rng = random.Random(seed)
-    shape = [rng.choice((1, 2, 3, 5, 8)) for _ in range(rng.choice((2, 3, 4)))]
+    shape = [rng.choice((1, 2, 3, 5, 6, 8, 10, 20)) for _ in range(rng.choice((2, 3, 4)))]
     names = [f"x{n}" for n in range(len(shape))]
     at = ",".join(names)
     spec = f"f32[{','.join(map(str, shape))}]"
     workload = notation(f"Y[{at}] = X[{at}] * 2", X=spec).normalised()
     (output,) = workload.outputs
-    loop, nest = f"{output}.d0", plain_nest(workload)
-    for n in range(1, len(shape)):
-        nest = Fuse(loop, f"{output}.d{n}").apply(nest)
-        loop += "f"
+    loop_names = [f"{output}.d{n}" for n in range(len(shape))]
+    nest = plain_nest(workload)
+    while len(loop_names) > 1:
+        n = rng.randrange(len(loop_names) - 1)
+        outer, inner = loop_names[n : n + 2]
+        nest = Fuse(outer, inner).apply(nest)
+        loop_names[n : n + 2] = [f"{outer}f"]
+    (loop,) = loop_names
     widths = (8, 4, 2)[rng.randrange(3) :]
     for width in rng.sample(widths, len(widths)):
         nest, loop = Split(loop, width).apply(nest), f"{loop}o"
@@ -255,6 +260,26 @@ def test_what_separation_claims_is_true() -> None:
                     for b in range(5):
                         at = tuple(i.evaluate({"a": a, "b": b}) for i in index)
                         assert seen.setdefault(at, a) == a, (index, at)
+
+
+def test_quotients_and_remainders_of_congruent_sums_are_joined_only_if_they_belong_together() -> (
+    None
+):
+    """Lanes of tiles that a flattened axis is divided into, and indices that resemble theirs:
+    against brute force."""
+    ranges = {"f": Interval(0, 8), "a": Interval(0, 3)}
+    proved = set()
+    for tile, rows, width, factor in product((2, 4, 6), (3, 9), (6, 4, 5), (1, 2, 4, -2)):
+        lanes = (var("f") % rows) * tile + var("a")
+        index = (var("f") // rows, lanes // width, (var("f") * (tile * factor) + var("a")) % width)
+        seen: dict[tuple[int, ...], set[int]] = {}
+        for f, a in product(range(9), range(4)):
+            at = tuple(i.evaluate({"f": f, "a": a}) for i in index)
+            seen.setdefault(at, set()).add(a)
+        if separates(index, "a", ranges):
+            proved.add((tile, rows, width, factor))
+            assert all(len(values) == 1 for values in seen.values()), index
+    assert (4, 3, 6, 1) in proved
 
 
 def test_fused_loops_separate_like_the_loops_they_are_made_of() -> None:
