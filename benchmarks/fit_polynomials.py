@@ -183,6 +183,23 @@ def fits() -> list[Fit]:
     def erfc_weight(center: str) -> Function:
         return lambda u: mp.erfc(u + mpf(center)) / mp.erf(u + mpf(center))
 
+    def atan_p(z: Any) -> Any:
+        t = mp.sqrt(z)
+        return -mpf(1) / 3 if z == 0 else (mp.atan(t) / t - 1) / z
+
+    def atan_weight(z: Any) -> Any:
+        t = mp.sqrt(z)
+        return mpf(0) if z == 0 else z * t / mp.atan(t)
+
+    def log1p_q(t: Any) -> Any:
+        return -mpf(1) / 2 if t == 0 else (mp.log1p(t) - t) / t**2
+
+    def log1p_weight(t: Any) -> Any:
+        return mpf(0) if t == 0 else t**2 / mp.log1p(t)
+
+    eighth_turn = (mp.sqrt(2) - 1) ** 2 * mpf("1.0001")  # the square of tan(pi/8)
+    atan_formula = "atan(t) = t + t z p(z), z = t^2, |t| <= tan(pi/8)"
+    softplus_formula = "log(1+t) = t + t^2 q(t), 0 <= t <= 1"
     exp_formula = "exp(r) = 1 + r + r^2 q(r), |r| <= ln(2)/2"
     log_formula = "log(1+f) = f - f^2/2 + f^3 q(f), sqrt(1/2) <= 1+f <= sqrt(2)"
     atanh_formula = "log(1+f) = 2 s + s z q(z), s = f/(2+f), z = s^2"
@@ -194,6 +211,19 @@ def fits() -> list[Fit]:
         Fit("EXP_F64", "float64", 10, -half_ln2, half_ln2, exp_q, exp_weight, exp_formula),
         Fit("LOG_F32", "float32", 8, low_f, high_f, log_q, log_weight, log_formula),
         Fit("LOG_F64", "float64", 6, mpf(0), high_z, atanh_q, atanh_weight, atanh_formula),
+        Fit("LOG_SHORT", "float64", 3, mpf(0), high_z, atanh_q, atanh_weight, atanh_formula),
+        Fit(
+            "ATAN_F32", "float32", 4, mpf(0), eighth_turn, atan_p, atan_weight, atan_formula,
+        ),
+        Fit(
+            "ATAN_F64", "float64", 10, mpf(0), eighth_turn, atan_p, atan_weight, atan_formula,
+        ),
+        Fit(
+            "SOFTPLUS_F32", "float32", 8, mpf(0), mpf(1), log1p_q, log1p_weight, softplus_formula,
+        ),
+        Fit(
+            "SOFTPLUS_F64", "float64", 19, mpf(0), mpf(1), log1p_q, log1p_weight, softplus_formula,
+        ),
         Fit(
             "TANH_LOW_F32", "float32", 3, mpf(0), mpf("0.35") ** 2, tanh_p, tanh_weight,
             "tanh(x) = x + x^3 p(x^2), |x| <= 0.35",

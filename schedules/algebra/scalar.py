@@ -16,12 +16,13 @@ from typing import TypeAlias, assert_never
 
 from ..dtypes import DType
 from .affine import Affine, Cond, Eq0, Ge0, substitute_cond
+from .binary_functions import BINARY_FUNCTIONS, BinaryFunction
 from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Binary operations. `div` is for floats only, and the operations of `ON_INTEGERS_ONLY` for
-    integers; integers add and multiply modulo 2**n.
+    """Binary operations. The operations of `ON_FLOATS_ONLY` are for floats, and those of
+    `ON_INTEGERS_ONLY` for integers; integers add and multiply modulo 2**n.
 
     Every operation is defined for all operands, as in NumPy: `floor_div` and `floor_mod` by 0 give
     0; a shift by a negative number or by the number of bits or more shifts out all bits.
@@ -40,12 +41,23 @@ class BinaryOp(StrEnum):
     SHIFT_RIGHT = "shift_right"
     FLOOR_DIV = "floor_div"
     FLOOR_MOD = "floor_mod"
+    POW = "pow"
+    ATAN2 = "atan2"
+
+    @property
+    def function(self) -> BinaryFunction | None:
+        """The row of a function of two floats, or None for other operations."""
+        return BINARY_FUNCTIONS.get(self)
 
 
 ON_INTEGERS_ONLY = frozenset({
     BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHIFT_LEFT,
     BinaryOp.SHIFT_RIGHT, BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD,
 })  # fmt: skip
+
+ON_FLOATS_ONLY = frozenset({BinaryOp.DIV, *(op for op in BinaryOp if op.function is not None)})
+NAMED_PAIRS = {op.value: op for op in BinaryOp if op.function is not None}
+"""The functions of two values that front ends call by name."""
 
 
 class CompareOp(StrEnum):
@@ -228,8 +240,20 @@ def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
         return False
     if op in ON_INTEGERS_ONLY:
         return not dtype.is_float
-    integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
+    integers = op not in ON_FLOATS_ONLY if isinstance(op, BinaryOp) else op.function.on_integers
     return dtype.is_float or integers
+
+
+def calls_of(node: Scalar) -> int:
+    """Return the number of calls of exp, tanh and similar functions that the operation of `node`
+    takes, without its operands."""
+    match node:
+        case Unary(op):
+            return op.function.calls
+        case Binary(op):
+            return op.function.calls if op.function else 0
+        case _:
+            return 0
 
 
 def walk(node: Scalar) -> Iterator[Scalar]:
@@ -347,7 +371,7 @@ def vars_of(node: Scalar) -> frozenset[str]:
 
 __all__ = [
     "COMMUTATIVE", "All", "Binary", "BinaryOp", "Cast", "Compare", "CompareOp", "Const", "Eq0",
-    "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "children",
-    "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
+    "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "calls_of",
+    "children", "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
     "substitute_cond", "vars_of", "walk",
 ]  # fmt: skip

@@ -115,13 +115,19 @@ def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
     """Return `op(a, b)`. Raise WorkloadError if the types differ or have no such operation."""
     keep = op in _KEEPS_INTEGERS and not a.dtype.is_float
     a, b = same_type(a, b, op, keep=keep)
+    if op.function is not None and not a.dtype.is_float:
+        hint = " (integers have whole powers: x ** 2)" if op is BinaryOp.POW else ""
+        raise WorkloadError(
+            f'{op} of {a.dtype}: only floats have it; cast first: cast(x, "f32"){hint}',
+            code="bad_dtype",
+        )
     if op is BinaryOp.DIV and not a.dtype.is_float:
         raise WorkloadError(
             f"div of {a.dtype}: only floats divide; cast first, as in i32(floor(f64(x) / f64(y)))",
             code="bad_dtype",
         )
     if op in ON_INTEGERS_ONLY and a.dtype.is_float:
-        hint = ", and a power is a product: x*x" if op is BinaryOp.BIT_XOR else ""
+        hint = ", and a power is x ** 2" if op is BinaryOp.BIT_XOR else ""
         raise WorkloadError(
             f'{op} of {a.dtype}: only integers have it; cast first: cast(x, "i32"){hint}',
             code="bad_dtype",

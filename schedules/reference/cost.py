@@ -31,7 +31,7 @@ class ReferenceCosts:
     rounded: float
     """An addition, subtraction or division of floats."""
     function: float
-    """A unary function."""
+    """A function of one or two values."""
     product: float
     """One multiply-add of a float64 matrix multiplication."""
 
@@ -122,7 +122,7 @@ def _node_secs(
     """Return the seconds for `node`. Each subexpression is evaluated once per point of the axes on
     which it depends."""
     own = rates.node
-    if isinstance(node, Unary):
+    if isinstance(node, Unary) or (isinstance(node, Binary) and node.op.function is not None):
         own = rates.function
     elif isinstance(node, Binary) and node.op in _ROUNDED and node.dtype.is_float:
         own = rates.rounded

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import numpy as np
 
+from ..algebra.binary_functions import BinaryFunction
 from ..algebra.narrow import round_to
 from ..algebra.scalar import (
     ON_INTEGERS_ONLY,
@@ -113,6 +114,10 @@ def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bound
             signed = keeps_zero_sign(b, env.signed)
             operands = bounded_value(a, box, env), bounded_value(b, box, env)
             return _quotient(*operands, node.dtype, signed_zeros=signed)
+        case Binary(op, a, b) if op.function is not None:
+            signed = keeps_zero_sign(a, env.signed) and keeps_zero_sign(b, env.signed)
+            operands = bounded_value(a, box, env), bounded_value(b, box, env)
+            return _function_of_two(op, op.function, *operands, node.dtype, signed_zeros=signed)
         case Binary(op, a, b) if op in ON_INTEGERS_ONLY:
             return _of_integers(op, bounded_value(a, box, env), bounded_value(b, box, env))
         case Binary(_, a, b):
@@ -334,6 +339,36 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
         exact = exact & (error == 0)
     bound = rounded(dtype, values, change, fresh, exact)
     return values, at_specials(values, bound, sure, x)
+
+
+def _function_of_two(
+    op: BinaryOp,
+    function: BinaryFunction,
+    a: Bounded,
+    b: Bounded,
+    dtype: DType,
+    *,
+    signed_zeros: bool,
+) -> Bounded:
+    """Return a function of two values and its error. `signed_zeros` states that zeros of both have
+    a certain sign; else any value is accepted that depends on the sign."""
+    (x, ex), (y, ey) = a, b
+    values = binary(op, x, y)
+    change: Errors = None
+    if ex is not None or ey is not None:
+        change = function.change(np, x, y, values, as_array(ex), as_array(ey))
+        change = np.where(is_open(plus(ex, ey)), np.inf, change)
+    fresh = (function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
+    fresh = fresh + np.where(values != 0, smallest_normal(dtype), 0.0)
+    bound = rounded(dtype, values, change, fresh, None)
+    unsigned = np.asarray(False) if signed_zeros else function.reads_zero_sign(np, x, y)
+    if unsigned.any():
+        bound = np.where(unsigned, np.inf, as_array(bound))
+
+    def sure(one: Bounded, other: Bounded, unsigned: Bounded) -> Array:
+        return np.asarray((as_array(one[1]) == 0) & (as_array(other[1]) == 0) & ~unsigned[0])
+
+    return values, at_specials(values, bound, sure, a, b, (unsigned, None))
 
 
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..algebra.narrow import nearest, round_to, to_odd
-from ..algebra.scalar import ON_INTEGERS_ONLY, BinaryOp, CompareOp, Reducer, UnaryOp
+from ..algebra.scalar import ON_FLOATS_ONLY, ON_INTEGERS_ONLY, BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -57,6 +57,8 @@ _BINARY: dict[BinaryOp, np.ufunc] = {
     BinaryOp.SHIFT_RIGHT: np.right_shift,
     BinaryOp.FLOOR_DIV: np.floor_divide,
     BinaryOp.FLOOR_MOD: np.remainder,
+    BinaryOp.POW: np.power,
+    BinaryOp.ATAN2: np.arctan2,
 }
 
 
@@ -69,8 +71,8 @@ def combiner(op: BinaryOp, dtype: np.dtype[Any]) -> np.ufunc:
 
 def binary(op: BinaryOp, a: Array, b: Array) -> Array:
     """Return `op(a, b)` with broadcasting. Raise ValueError if the type has no such operation."""
-    if op is BinaryOp.DIV and a.dtype.kind != "f":
-        raise ValueError(f"div is defined for floats, got values of type {a.dtype}")
+    if op in ON_FLOATS_ONLY and a.dtype.kind != "f":
+        raise ValueError(f"{op} is defined for floats, got values of type {a.dtype}")
     if op in ON_INTEGERS_ONLY and a.dtype.kind not in "iu":
         raise ValueError(f"{op} is defined for integers, got values of type {a.dtype}")
     return np.asarray(combiner(op, a.dtype)(a, b))

@@ -15,6 +15,7 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
+    calls_of,
     vars_of,
     walk,
 )
@@ -69,7 +70,7 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
     for node in dict.fromkeys(walk(view.value)):
         if _is_operation(node) and node != product:
             one = found.setdefault(frozenset(names[axis] for axis in vars_of(node)), [0, 0, 0])
-            calls = node.op.function.calls if isinstance(node, Unary) else 0
+            calls = calls_of(node)
             one[0] += not calls
             one[1] += isinstance(node, Unary | Binary)
             one[2] += calls

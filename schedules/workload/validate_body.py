@@ -8,6 +8,7 @@ from typing import assert_never
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
 from ..algebra.scalar import (
+    ON_FLOATS_ONLY,
     ON_INTEGERS_ONLY,
     All,
     Binary,
@@ -224,8 +225,11 @@ class _NodeChecker:
                 "bad_dtype",
                 pointer,
             )
-        if node.op is BinaryOp.DIV and not a.is_float:
-            raise self._error(f"div of {a}: only floats divide, cast first", "bad_dtype", pointer)
+        if node.op in ON_FLOATS_ONLY and not a.is_float:
+            verb = "divide" if node.op is BinaryOp.DIV else "have it"
+            raise self._error(
+                f"{node.op} of {a}: only floats {verb}, cast first", "bad_dtype", pointer
+            )
         if node.op in ON_INTEGERS_ONLY and a.is_float:
             raise self._error(
                 f"{node.op} of {a}: only integers have it, cast first", "bad_dtype", pointer

@@ -16,6 +16,10 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
+def _softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
 _NUMBERS: dict[str, Callable[[float], float]] = {
     "neg": lambda x: -x,
     "abs": abs,
@@ -23,11 +27,19 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
     "sigmoid": _sigmoid,
     "floor": lambda x: float(math.floor(x)),
     "round": lambda x: float(round(x)),
+    "softplus": _softplus,
 }
 _ARRAYS: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(np.zeros_like(x), x),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
 }
 
 

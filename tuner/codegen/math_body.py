@@ -39,6 +39,8 @@ class FloatFormat:
     """Beyond it, the magnitude of erf rounds to 1."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
+    atan: tuple[float, ...]
+    softplus: tuple[float, ...]
     tanh_head: tuple[float, ...]
     erf_head: tuple[float, ...]
     erf_tail: tuple[float, ...]
@@ -61,7 +63,8 @@ FORMATS = {
         ln2_high=0.693145751953125, ln2_low=1.428606765330187e-06,
         exp_low=-104.0, exp_high=89.0, sigmoid_shift=24,
         tanh_split=0.34375, tanh_high=10.0, erf_split=0.9375, erf_center=1.0, erf_high=4.0,
-        exp=fitted.EXP_F32, log=fitted.LOG_F32, tanh_head=fitted.TANH_LOW_F32,
+        exp=fitted.EXP_F32, log=fitted.LOG_F32, atan=fitted.ATAN_F32,
+        softplus=fitted.SOFTPLUS_F32, tanh_head=fitted.TANH_LOW_F32,
         erf_head=fitted.ERF_LOW_F32, erf_tail=fitted.ERF_TAIL_F32,
     ),
     DType.F64: FloatFormat(
@@ -69,7 +72,8 @@ FORMATS = {
         ln2_high=0.6931471805598903, ln2_low=5.497923018708371e-14,
         exp_low=-746.0, exp_high=710.0, sigmoid_shift=60,
         tanh_split=0.0, tanh_high=20.0, erf_split=1.0, erf_center=1.5, erf_high=6.0,
-        exp=fitted.EXP_F64, log=fitted.LOG_F64, tanh_head=(),
+        exp=fitted.EXP_F64, log=fitted.LOG_F64, atan=fitted.ATAN_F64,
+        softplus=fitted.SOFTPLUS_F64, tanh_head=(),
         erf_head=fitted.ERF_LOW_F64, erf_tail=fitted.ERF_TAIL_F64,
     ),
 }  # fmt: skip

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.schedules.algebra.scalar import UnaryOp
+from tilewright.schedules.algebra.scalar import BinaryOp, UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import InstructionSet, instruction_set
 from .math_body import renamed
-from .mathlib import math_function
+from .mathlib import function_of_two, math_function
 from .overlap import Halves, in_halves
 from .text import FunctionText
 from .values import Val
@@ -55,6 +55,14 @@ class ModuleText:
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
         """Define the vector function that computes `op`, and return its name, with the `@`."""
         function = math_function(op, dtype, lanes, self.target)
+        self.math_lines += len(function.lines)
+        self.definitions.setdefault(function.name, function.text)
+        return f"@{function.name}"
+
+    def function_of_two(self, op: BinaryOp, dtype: DType, lanes: int) -> str:
+        """Define the vector function that computes `op(x, y)`, and return its name, with the
+        `@`."""
+        function = function_of_two(op, dtype, lanes)
         self.math_lines += len(function.lines)
         self.definitions.setdefault(function.name, function.text)
         return f"@{function.name}"

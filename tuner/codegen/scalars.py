@@ -26,6 +26,7 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
     UnaryOp,
+    children,
     loads,
     vars_of,
     walk,
@@ -75,6 +76,10 @@ class Scalars:
                     return self._unary(op, self.value(x, where))
             case Binary(BinaryOp.DIV):
                 return self._quotient(node, where)
+            case Binary(op) if op.function is not None:
+                if not self._is_moving(node) or self._is_invariant(node):
+                    return self._once(node, where)
+                return self.binary(op, self.value(node.a, where), self.value(node.b, where))
             case Binary(op, a, b):
                 return self.binary(op, self.value(a, where), self.value(b, where))
             case Compare(op, a, b):
@@ -241,6 +246,9 @@ class Scalars:
             return self.select(cond, a, b)
         if op in ON_INTEGERS_ONLY:
             return self._of_integers(op, a, b)
+        if op.function is not None:
+            function = self.module.function_of_two(op, dtype, lanes)
+            return Val(name(f"call {a.type} {function}({a.typed}, {b.typed})"), dtype, lanes)
         instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
         return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
 
@@ -379,16 +387,21 @@ class Scalars:
                     pass
         return level
 
-    def _once(self, node: Unary, where: Val | None) -> Val:
+    def _once(self, node: Unary | Binary, where: Val | None) -> Val:
         """Return the value of a slow operation. It is computed at the lowest possible nesting
         level, to share the result."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
-            x, memo = self.value(node.x, where), self.text.levels[-1].loaded_from("once")
-            key = (node.op, x.dtype, x.name)
+            x, *others = (self.value(operand, where) for operand in children(node))
+            memo = self.text.levels[-1].loaded_from("once")
+            key = (node.op, x.dtype, x.name, *(other.name for other in others))
             if key not in memo:
-                memo[key] = self._unary(node.op, x)
+                memo[key] = (
+                    self._unary(node.op, x)
+                    if isinstance(node, Unary)
+                    else self.binary(node.op, x, *others)
+                )
             return memo[key]
 
     def multiply_add(self, a: Val, b: Val, c: Val) -> Val:

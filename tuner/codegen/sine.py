@@ -1,4 +1,4 @@
-"""sin and cos of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
+"""sin, cos and tan of every argument, as LLVM text: no branch, no table in memory, f32 in f64.
 
 The argument is reduced to f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R.
 Hanek, ACM SIGNUM Newsletter 18(1), 1983). For large x, the products with the first digits are
@@ -71,24 +71,47 @@ def cosine(b: Body, x: str) -> str:
     return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), one, y)
 
 
-def _of_f32(b: Body, x: str, shift: float = 0.0) -> str:
-    """Write sin(x + pi `shift`) of an f32."""
+def tangent(b: Body, x: str) -> str:
+    """Write tan of `x`, an f32 or f64, as sin(x) / cos(x). It is NaN for infinities."""
+    if b.fmt.bits == 32:
+        wide = widened(b)
+        y = wide.div(_sine_of_f32(b, x, wide), _sine_of_f32(b, x, wide, _QUARTER))
+        y = converted(wide, "fptrunc", y, b)
+    else:
+        y = b.div(_of_f64(b, x), _of_f64(b, x, _QUARTER))
+    small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
+    return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), x, y)
+
+
+def widened(b: Body) -> Body:
+    """Return a writer of f64 operations among the lines of `b`."""
     wide = Body(FORMATS[DType.F64], b.lanes)
     wide.lines = b.lines
-    parts = (_converted(b, "fpext", x, wide),)
+    return wide
+
+
+def _of_f32(b: Body, x: str, shift: float = 0.0) -> str:
+    """Write sin(x + pi `shift`) of an f32."""
+    wide = widened(b)
+    return converted(wide, "fptrunc", _sine_of_f32(b, x, wide, shift), b)
+
+
+def _sine_of_f32(b: Body, x: str, wide: Body, shift: float = 0.0) -> str:
+    """Return sin(x + pi `shift`) as an f64, of an f32."""
+    parts = (converted(b, "fpext", x, wide),)
     turns, _, sign = _half_turns(wide, parts, _NARROW, shift)
     r = wide.mul(turns, wide.const(math.pi))
     z = wide.mul(r, r)
     y = wide.mul(r, wide.polynomial((1.0, *_taylor(6)), z))
-    return _converted(wide, "fptrunc", _with_sign(wide, y, sign), b)
+    return _with_sign(wide, y, sign)
 
 
 def _of_f64(b: Body, x: str, shift: float = 0.0) -> str:
     """Write sin(x + pi `shift`) of an f64. pi f is represented by two numbers, because rounding to
     one number would be the largest error."""
-    high = _without_low_half(b, x)
+    high = without_low_half(b, x)
     turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE, shift)
-    turns_high = _without_low_half(b, turns)
+    turns_high = without_low_half(b, turns)
     turns_low = b.add(b.sub(turns, turns_high), rest)
     r_high = b.mul(turns_high, b.const(_PI_HIGH))
     r_low = b.muladd(turns_high, b.const(_PI_LOW), b.mul(turns_low, b.const(math.pi)))
@@ -199,7 +222,7 @@ def two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
     return total, b.add(b.sub(x, b.sub(total, virtual)), b.sub(y, virtual))
 
 
-def _without_low_half(b: Body, x: str) -> str:
+def without_low_half(b: Body, x: str) -> str:
     """Return `x` with only the upper 26 bits of its significand."""
     return b.from_bits(b.int_op("and", b.to_bits(x), b.int_const(~_LOW_HALF)))
 
@@ -210,7 +233,8 @@ def _with_sign(b: Body, x: str, sign: str) -> str:
     return b.from_bits(b.int_op("xor", b.to_bits(x), moved))
 
 
-def _converted(b: Body, how: str, x: str, to: Body) -> str:
+def converted(b: Body, how: str, x: str, to: Body) -> str:
+    """Return `x` converted from the format of `b` to that of `to` by the instruction `how`."""
     name = f"%v{len(b.lines)}"
     b.lines.append(f"  {name} = {how} {b.floats} {x} to {to.floats}")
     return name

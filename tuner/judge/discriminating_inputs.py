@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tilewright.schedules.algebra.affine import Interval, interval
 from tilewright.schedules.algebra.scalar import (
+    ON_FLOATS_ONLY,
     Binary,
     BinaryOp,
     Cast,
@@ -171,7 +172,7 @@ def _by_size(node: Scalar) -> bool:
         case Unary(op):
             return op not in (UnaryOp.NEG, UnaryOp.ABS)
         case Binary(op):
-            return op is BinaryOp.DIV
+            return op in ON_FLOATS_ONLY
         case Cast(x, dtype) if x.dtype.is_float:
             return not dtype.is_float or dtype.binary.max_exponent < x.dtype.binary.max_exponent
         case _:

@@ -123,7 +123,8 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     widest = max(read, key=lambda dtype: dtype.bits)
     products = stage.reduces_by(Reducer.SUM) and _is_product(stage.body)
     multiplies = any(
-        isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
+        isinstance(node, Unary)
+        or (isinstance(node, Binary) and (node.op in _MULTIPLIED or node.op.function is not None))
         for node in _computed(stage.body)
     )
     if products and widest.bits < DType.F32.bits and (read <= EIGHT_BITS or len(read) == 1):
@@ -164,6 +165,8 @@ def pipe_slots(stage: Stage) -> float:
             case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
                 added += 0 if _is_product(a) or _is_product(b) else times
             case Unary(op=op):
+                multiplied += op.function.slots * times
+            case Binary(op=op) if op.function is not None:
                 multiplied += op.function.slots * times
             case Binary():
                 added += times

@@ -13,7 +13,7 @@ from math import prod
 from typing import TypeAlias
 
 from ...algebra.affine import affine
-from ...algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, walk
+from ...algebra.scalar import ON_FLOATS_ONLY, Binary, Load, Scalar, Unary, walk
 from ...dtypes import DType
 from ..expr_core import Condition, Expr, Index, TensorExpr
 from .shapes import broadcast, check_rank
@@ -193,7 +193,7 @@ def stand_in(dtype: DType) -> Expr:
 def is_costly(node: Scalar) -> bool:
     """Return whether `node` divides or calls a function of more than a few instructions."""
     return any(
-        (isinstance(n, Binary) and n.op is BinaryOp.DIV)
+        (isinstance(n, Binary) and n.op in ON_FLOATS_ONLY)
         or (isinstance(n, Unary) and n.op.function.slots > 0)
         for n in walk(node)
     )

@@ -30,6 +30,7 @@ from ...algebra.scalar import (
     Scalar,
     Select,
     Unary,
+    calls_of,
     children,
     loads,
     rewrite,
@@ -374,7 +375,7 @@ def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
 
 def math_calls(value: Scalar) -> int:
     """Return the number of exp, tanh and similar functions in one evaluation of `value`."""
-    return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
+    return sum(map(calls_of, walk(value)))
 
 
 def once(reads: Sequence[StageRead]) -> tuple[StageRead, ...]:

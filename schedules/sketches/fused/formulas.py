@@ -12,7 +12,18 @@ from itertools import accumulate, product
 from typing import NamedTuple
 
 from ...algebra.affine import Affine, Cond, holds
-from ...algebra.scalar import All, Binary, Load, Scalar, Select, Unary, children, vars_of, walk
+from ...algebra.scalar import (
+    All,
+    Binary,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    calls_of,
+    children,
+    vars_of,
+    walk,
+)
 from ..analysis.stages import StageView
 
 Setting = Mapping[str, int]
@@ -73,7 +84,7 @@ def formula_counts(
     calls = plain = under = 0
     for number, n, _ in evaluated:
         node = stages[number].nodes[n]
-        some = node.op.function.calls if isinstance(node, Unary) else 0
+        some = calls_of(node)
         calls, plain = calls + some, plain + (some == 0)
         under += some == 0 and stages[number].view.name in masked
     return FormulaCounts(plain, len(evaluated), calls, under, len(loaded), _live(events))

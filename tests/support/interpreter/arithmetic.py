@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.algebra.narrow import narrowed, round_to, to_odd, widened
-from tilewright.schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
+from tilewright.schedules.algebra.scalar import ON_FLOATS_ONLY, BinaryOp, CompareOp, UnaryOp
 from tilewright.schedules.dtypes import NUMBERS, DType
 
 Value: TypeAlias = Any
@@ -94,7 +94,7 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
 
 def binary(op: BinaryOp, dtype: DType) -> Callable[[Value, Value], Value]:
     """`op` on two values of `dtype`. UndefinedOperationError if it has no meaning there."""
-    is_other = op in _ON_INTEGERS if dtype.is_float else op is BinaryOp.DIV
+    is_other = op in _ON_INTEGERS if dtype.is_float else op in ON_FLOATS_ONLY
     if dtype not in _NUMBERS or is_other:
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
     return _ON_INTEGERS[op] if op in _ON_INTEGERS else _ON_NUMBERS[op]
@@ -108,7 +108,7 @@ def compare(op: CompareOp) -> Callable[[Value, Value], Value]:
 def _choices(op: UnaryOp | BinaryOp) -> str:
     if op in _ON_INTEGERS:
         return "integers"
-    integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
+    integers = op not in ON_FLOATS_ONLY if isinstance(op, BinaryOp) else op.function.on_integers
     return "f32, f64 and integers" if integers else "f32 and f64"
 
 

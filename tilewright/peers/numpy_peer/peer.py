@@ -462,5 +462,9 @@ def _sigmoid(x: Value, out: Array) -> Array:
     return np.reciprocal(out, out=out)
 
 
+def _softplus(x: Value, out: Array) -> Array:
+    return np.logaddexp(x(), np.zeros(1, out.dtype), out=out)
+
+
 # Functions without a ufunc, which an experienced user composes from a few ufuncs.
-_SEQUENCES = {UnaryOp.RSQRT: _rsqrt, UnaryOp.SIGMOID: _sigmoid}
+_SEQUENCES = {UnaryOp.RSQRT: _rsqrt, UnaryOp.SIGMOID: _sigmoid, UnaryOp.SOFTPLUS: _softplus}

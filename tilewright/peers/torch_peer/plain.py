@@ -43,6 +43,7 @@ BINARY = {
     BinaryOp.BIT_OR: "bitwise_or", BinaryOp.BIT_XOR: "bitwise_xor",
     BinaryOp.SHIFT_LEFT: "bitwise_left_shift", BinaryOp.SHIFT_RIGHT: "bitwise_right_shift",
     BinaryOp.FLOOR_DIV: "floor_divide", BinaryOp.FLOOR_MOD: "remainder",
+    BinaryOp.POW: "pow", BinaryOp.ATAN2: "atan2",
 }  # fmt: skip
 REDUCE = {
     Reducer.SUM: "sum", Reducer.MAX: "amax", Reducer.MIN: "amin",
@@ -235,7 +236,8 @@ class PlainTorch:
         torch, a, b = self._torch, node.a, node.b
         if node.op in _COMMUTES and isinstance(a, Const):
             a, b = b, a
-        if isinstance(b, Const) and not isinstance(a, Const) and node.dtype.is_float:
+        takes_number = node.dtype.is_float and node.op is not BinaryOp.ATAN2
+        if isinstance(b, Const) and not isinstance(a, Const) and takes_number:
             number = float(np.asarray(b.value).astype(b.dtype.numpy))
             if node.op in _BOUND:
                 if isnan(number):
@@ -251,6 +253,8 @@ class PlainTorch:
         return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
 
     def _function(self, op: UnaryOp) -> Any:
+        if op is UnaryOp.SOFTPLUS:
+            return lambda x, out=None: self._torch.nn.functional.softplus(x)
         if not hasattr(self._torch, op.value):
             raise NoPeerError(f"PyTorch has no {op}")
         return getattr(self._torch, op.value)
