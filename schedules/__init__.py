@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         select,
         sum,
     )  # fmt: skip
-    from .frontend.functions import ValueFunction
+    from .frontend.functions import ValueFunction, atan2, pow
     from .frontend.notation import from_notation, parse_tensor_spec
     from .spelling import parse_workload
     from .target import Target
@@ -73,11 +73,12 @@ _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
     "tile", "where",
 )  # fmt: skip
+_PAIRS = ("atan2", "pow")
 _HOME = {
     **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
     "relu": "frontend.expr",
     **dict.fromkeys(_EXPR, "frontend.expr"),
-    **dict.fromkeys(NAMED, "frontend.functions"),
+    **dict.fromkeys((*NAMED, *_PAIRS), "frontend.functions"),
     "DType": "dtypes",
     "ScheduleError": "errors",
     "Target": "target",
@@ -121,7 +122,7 @@ __all__ = [
     "placeholder", "prod", "reduce_axis", "select", "sum",
 ]  # fmt: skip
 __all__ += [
-    "concat", "einsum", "flip", "one_hot", "pad", "relu", "repeat", "resize", "roll", "split",
-    "stack", "tile", "where",
+    "atan2", "concat", "einsum", "flip", "one_hot", "pad", "pow", "relu", "repeat", "resize",
+    "roll", "split", "stack", "tile", "where",
 ]  # fmt: skip
 __all__ += list(NAMED)

@@ -61,6 +61,7 @@ class UnaryOp(StrEnum):
     LOG10 = "log10"
     CBRT = "cbrt"
     SOFTPLUS = "softplus"
+    SIGN = "sign"
 
     @property
     def function(self) -> ScalarFunction:
@@ -384,6 +385,18 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         sweep=(-750.0, 45.0),
         slots=2 * POLYNOMIAL_SLOTS,
         calls=2,
+    ),
+    UnaryOp.SIGN: ScalarFunction(
+        summary="1, -1 or 0 as `x` is above, below or equal to 0.",
+        values=lambda np, x: np.sign(x),
+        image=rising(lambda x: float((x > 0) - (x < 0))),
+        exact=lambda np, x, y, _: np.isfinite(y),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        special=(
+            (0.0, 0.0), (-0.0, 0.0), (_INF, 1.0), (-_INF, -1.0), (1e-40, 1.0), (-1e-40, -1.0),
+        ),
+        numpy="sign",
     ),
     **{UnaryOp(name): row for name, row in TRIGONOMETRIC.items()},
 }  # fmt: skip

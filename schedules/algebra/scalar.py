@@ -372,6 +372,6 @@ def vars_of(node: Scalar) -> frozenset[str]:
 __all__ = [
     "COMMUTATIVE", "All", "Binary", "BinaryOp", "Cast", "Compare", "CompareOp", "Const", "Eq0",
     "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "calls_of",
-    "children", "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
-    "substitute_cond", "vars_of", "walk",
+    "children", "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite",
+    "substitute", "substitute_cond", "vars_of", "walk",
 ]  # fmt: skip

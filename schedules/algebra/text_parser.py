@@ -21,7 +21,7 @@ MAX_TEXT = 1 << 14
 _MAX_NUMBER = 40
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<symbol>//|<=|>=|==|!=|&&|\|\||\+=|\*=|<<|>>|[-+*/%()\[\],;<>=!&|^~])|(?P<end>\Z)"
+    r"|(?P<symbol>//|\*\*|<=|>=|==|!=|&&|\|\||\+=|\*=|<<|>>|[-+*/%()\[\],;<>=!&|^~])|(?P<end>\Z)"
     r"|(?P<bad>.))",
     re.DOTALL | re.ASCII,
 )
@@ -29,7 +29,7 @@ _WORDS = {"and": "&&", "or": "||", "not": "!"}
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _PRECEDENCE = {
     "||": 1, "&&": 2, **dict.fromkeys(_COMPARISONS, 3), "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7,
-    "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9,
+    "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9, "**": 11,
 }  # fmt: skip
 """The precedences of Python."""
 
@@ -249,7 +249,8 @@ class _Parser:
         while (precedence := self._precedence()) >= lowest:
             token = self._token
             self._next += 1
-            right = self.expression(precedence + 1)
+            associates_right = token.text == "**"
+            right = self.expression(precedence if associates_right else precedence + 1)
             tree = self._infix(token, tree, right)
         self._nesting -= 1
         return tree

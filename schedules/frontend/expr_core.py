@@ -301,9 +301,11 @@ class Expr:
     def __invert__(self) -> Expr:
         return complement(self)
 
-    def __pow__(self, exponent: int) -> Expr:
-        """Return a product of `exponent` factors, by repeated squaring."""
+    def __pow__(self, exponent: Operand) -> Expr:
         return power(self, exponent)
+
+    def __rpow__(self, base: Operand) -> Expr:
+        return power(base, self)
 
     def __neg__(self) -> Expr:
         return function(UnaryOp.NEG, self)
@@ -447,17 +449,42 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
 MAX_EXPONENT = 64
 
 
-def power(x: Expr, exponent: object) -> Expr:
-    """Return `x` to an integer power, as a product. Raise WorkloadError for other exponents."""
-    whole = exponent if isinstance(exponent, int) and not isinstance(exponent, bool) else 0
-    if not 1 <= whole <= MAX_EXPONENT:
+def power(x: object, exponent: object) -> Expr:
+    """Return `x ** exponent`: for a whole constant from -64 to 64 a product, by repeated squaring,
+    or 1 divided by it; for 0.5 and -0.5 `sqrt` and `rsqrt`; else `general_power`."""
+    if isinstance(exponent, float) and abs(exponent) == 0.5 and isinstance(x, Expr):
+        return function(UnaryOp.SQRT if exponent > 0 else UnaryOp.RSQRT, x)
+    return general_power(x, exponent)
+
+
+def general_power(x: object, exponent: object) -> Expr:
+    """Return `x` to the power `exponent`: a product for a whole constant, else the function `pow`.
+    Raise WorkloadError if integers have another exponent than a constant from 0 to 64."""
+    if isinstance(x, ArrayValue) or isinstance(exponent, ArrayValue):
+        return NotImplemented  # type: ignore[no-any-return]  # the array's method combines them
+    number_given = isinstance(exponent, int | float) and not isinstance(exponent, bool)
+    if not isinstance(x, Expr) or not number_given:
+        return arithmetic(BinaryOp.POW, x, exponent)
+    assert isinstance(exponent, int | float)
+    whole = int(exponent) if abs(exponent) <= MAX_EXPONENT else None
+    if not x.dtype.is_float and (whole != exponent or whole < 0):
         raise WorkloadError(
-            f"a power has an integer exponent of 1 to {MAX_EXPONENT}, got {shown(exponent)};"
-            " write exp(y * log(x)), sqrt(x) or 1 / x",
+            f"a power of integers has a constant exponent of 0 to {MAX_EXPONENT},"
+            f' got {shown(exponent)}; cast first: cast(x, "f32") ** y',
             code="bad_node",
         )
+    if whole is None or whole != exponent:
+        return arithmetic(BinaryOp.POW, x, exponent)
+    product = _product_of(x, abs(whole))
+    return 1 / product if whole < 0 else product
+
+
+def _product_of(x: Expr, count: int) -> Expr:
+    """Return the product of `count` factors `x`."""
+    if count == 0:
+        return number(1, x.dtype.wide)
     found: Expr | None = None
-    square, left = x, whole
+    square, left = x, count
     while left:
         if left % 2:
             found = square if found is None else found * square

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 from ..algebra.scalar import BinaryOp
@@ -11,12 +12,13 @@ from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, 
 from ..dtypes import NUMBERS
 from ..errors import WorkloadError
 from . import expr
-from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic, complement
-from .functions import FUNCTIONS
+from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic, complement, power
+from .functions import FUNCTIONS, PAIR_FUNCTIONS
 
 CONSTANTS = {"inf": math.inf, "pi": math.pi}
 _MAX_INTEGER = 1 << 64
 _MAX_SHIFT = 64
+_MAX_POWER = 64
 
 _Value: TypeAlias = Operand | Condition
 
@@ -101,6 +103,8 @@ class Evaluator:
             return _COMPARE[op](a, b)
         if plain:
             return self._number(tree, a, b)
+        if op == "**":
+            return power(a, b)
         if op in ("//", "%"):
             if isinstance(a, Index) and isinstance(b, Index | int):
                 return a // b if op == "//" else a % b
@@ -128,6 +132,9 @@ class Evaluator:
             raise self._error(tree, f"{tree.op} needs integers", "bad_constant")
         if tree.op in ("<<", ">>") and not 0 <= b < _MAX_SHIFT:
             raise self._error(tree, f"shift by 0 to {_MAX_SHIFT - 1} bits", "bad_constant")
+        if tree.op == "**" and not (a > 0 and abs(b) <= _MAX_POWER and abs(a) <= _MAX_INTEGER):
+            message = f"a power of numbers has a base above 0 and an exponent of +-{_MAX_POWER}"
+            raise self._error(tree, message, "bad_constant")
         found: int | float = _NUMBER[tree.op](a, b)
         infinite = isinstance(found, float) and math.isinf(found) and math.inf not in (a, b, -a, -b)
         if infinite or (isinstance(found, int) and abs(found) > _MAX_INTEGER):
@@ -157,11 +164,14 @@ class Evaluator:
         if name in _FUNCTIONS:
             self._arity(tree, 1)
             return _FUNCTIONS[name](self.value(args[0]))
+        if name in PAIR_FUNCTIONS:
+            self._arity(tree, 2)
+            return PAIR_FUNCTIONS[name](self.value(args[0]), self.value(args[1]))
         if name in _CASTS:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
-        known = [*_FUNCTIONS, *_CASTS, *SCAN_FUNCTIONS, *POSITIONS, "min", "max", "where"]
-        choices = ", ".join(sorted(known))
+        known = (_FUNCTIONS, PAIR_FUNCTIONS, _CASTS, SCAN_FUNCTIONS, POSITIONS)
+        choices = ", ".join(sorted([*chain(*known), "min", "max", "where"]))
         hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
@@ -219,6 +229,7 @@ _NUMBER: dict[str, Callable[[Any, Any], Any]] = {
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
+    "**": lambda a, b: a**b if isinstance(a, int) and isinstance(b, int) else float(a) ** b,
     "&": lambda a, b: a & b,
     "|": lambda a, b: a | b,
     "^": lambda a, b: a ^ b,

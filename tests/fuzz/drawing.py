@@ -139,8 +139,12 @@ class Drawing:
         if kind < 0.55:
             op = rng.choice(_FUNCTIONS if dtype in ("f32", "f64") else ("neg", "abs"))
             return Un(op, self._value(dtype, depth - 1), dtype)
-        ops = ("add", "add", "sub", "mul", "mul", "min", "max", "div")
-        op = rng.choice(ops if dtype in ("f32", "f64") else ops[:-1])
+        ops = ("add", "add", "sub", "mul", "mul", "min", "max", "div", "pow", "atan2")
+        op = rng.choice(ops if dtype in ("f32", "f64") else ops[:-3])
+        if op == "pow":
+            # A whole constant exponent makes a product in Python and notation only.
+            exponent = Bin("add", self._read(dtype), self._value(dtype, depth - 2), dtype)
+            return Bin(op, self._value(dtype, depth - 1), exponent, dtype)
         return Bin(op, self._value(dtype, depth - 1), self._value(dtype, depth - 1), dtype)
 
     def _leaf(self, dtype: str) -> Value:

@@ -60,6 +60,7 @@ _TINY = {"f32": 2e-38, "f64": 1e-307, "bf16": 2e-38, "f16": 6e-8}
 
 _ULPS = 8.0
 """What a function of one value is taken to be off by, in units of the last place."""
+_OF_TWO = {"pow": math.pow, "atan2": math.atan2}
 _STEPS = 8
 """Places on each side of an argument with an error, where its function is looked at."""
 
@@ -355,6 +356,8 @@ def binary(op: str, a: Number, b: Number, dtype: str) -> Number:
     if dtype in INTEGERS:
         p, q = int(x), int(y)
         return _wrapped({"add": p + q, "sub": p - q, "mul": p * q}[op], dtype), 0.0
+    if op in _OF_TWO:
+        return _function_of_two(op, a, b, dtype)
     try:
         if op == "div":
             return _quotient(x, ex, y, ey, dtype)
@@ -366,6 +369,22 @@ def binary(op: str, a: Number, b: Number, dtype: str) -> Number:
         return _float(value, 0.0 if not ex + ey or op != "mul" else math.inf, dtype)
     error = abs(x) * ey + abs(y) * ex + ex * ey if op == "mul" else ex + ey
     return _float(value, error, dtype)
+
+
+def _function_of_two(op: str, a: tuple[float, float], b: tuple[float, float], dtype: str) -> Number:
+    """pow and atan2, unless a zero, a cut or the domain's end is within reach of the errors."""
+    (x, ex), (y, ey) = a, b
+    if abs(x) <= ex or (op == "atan2" and abs(y) <= ey) or (x - ex <= 0 and (ex or ey)):
+        return None
+    try:
+        middle = _OF_TWO[op](x, y)
+        others = [_OF_TWO[op](x + i * ex, y + j * ey) for i in (-1, 1) for j in (-1, 1)]
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None
+    if not all(map(math.isfinite, (middle, *others))):
+        return None
+    spread = max(abs(other - middle) for other in others)
+    return _float(middle, spread + _ULPS * abs(middle) * _EPS[dtype] + _TINY[dtype], dtype)
 
 
 def _quotient(x: float, ex: float, y: float, ey: float, dtype: str) -> Number:

@@ -171,6 +171,8 @@ class _Builder:
                 return -self._value(x)
             case Un(op, x, _):
                 return functions.FUNCTIONS[op](self._value(x))
+            case Bin(op, a, b, _) if op in functions.PAIR_FUNCTIONS:
+                return functions.PAIR_FUNCTIONS[op](self._value(a), self._value(b))
             case Bin(op, a, b, _):
                 return _PAIRS[op](*self._pair(a, b, op))
             case Cast(x, dtype):

@@ -98,6 +98,12 @@ def test_powers_variances_and_deviations() -> None:
     for exponent in (1, 2, 3, 7, 10):
         np.testing.assert_allclose(value_of(X**exponent, VALUES), VALUES**exponent)
     np.testing.assert_array_equal(value_of(N**3, WHOLE), WHOLE**3)
+    positive = np.abs(VALUES)
+    for exponent in (0, -1, -3, 0.5, -0.5, 1.5, -2.25, 100):
+        np.testing.assert_allclose(value_of(X**exponent, positive), positive**exponent, rtol=1e-12)
+    np.testing.assert_allclose(value_of(2.0**X, VALUES), 2.0**VALUES)
+    np.testing.assert_allclose(value_of(pow(abs(X), X), VALUES), positive**VALUES)
+    assert Workload.of(pow(X, 2)).key == Workload.of(X * X).key
     for axis in (None, 1, (0, 2)):
         np.testing.assert_allclose(
             np.squeeze(value_of(X.var(axis), VALUES)), VALUES.var(axis), rtol=1e-12
@@ -114,7 +120,8 @@ def test_powers_variances_and_deviations() -> None:
         (lambda: cumsum(X, None), "an axis of an array is an integer"),
         (lambda: X // 2, "only integers have it"),
         (lambda: ~X, "only integers have it"),
-        (lambda: pow(X, 0.5), "integer exponent of 1 to 64"),
+        (lambda: N**-1, "constant exponent of 0 to 64"),
+        (lambda: N**N, "only floats have it"),
         (lambda: X[:, :1].var(1, correction=1), "divides by 0"),
     ],
 )

@@ -226,7 +226,7 @@ def test_a_given_range_wins_over_shapes() -> None:
         ("C[i] = A[i,0]" + "*2.0" * 70, "too_deep", "use several statements"),
         ("C[i] = A[i,0] >> 2", "bad_dtype", r"shift_right of f32: only integers.*\n.*\n +\^"),
         ("C[i] = ~A[i,0]", "bad_dtype", "bit_xor of f32: only integers"),
-        ("C[i] = A[i,0]^2", "bad_dtype", "a power is a product"),
+        ("C[i] = A[i,0]^2", "bad_dtype", "a power is x \\*\\* 2"),
         ("C[i] = where((i > 0) & (i < 3), A[i,0], 0)", "bad_node", "joined by && and"),
         ("C[i] = A[i,0] + (1 << 70)", "bad_constant", "shift by 0 to 63 bits"),
         ("C[i] = A[i,0] + (1.5 & 3)", "bad_constant", "& needs integers"),

@@ -28,6 +28,7 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
     "floor": lambda x: float(math.floor(x)),
     "round": lambda x: float(round(x)),
     "softplus": _softplus,
+    "sign": lambda x: float((x > 0) - (x < 0)),
 }
 _ARRAYS: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative,

@@ -217,7 +217,10 @@ FUNCTIONS = [
     "exp(X[i])", "log(X[i])", "sqrt(X[i])", "rsqrt(X[i])", "tanh(X[i])", "erf(X[i])",
     "sigmoid(X[i])", "floor(X[i])", "ceil(X[i])", "trunc(X[i])", "round(X[i])", "expm1(X[i])",
     "log1p(X[i])", "cos(X[i])", "X[i] * sigmoid(X[i])", "f64(X[i])", "bf16(X[i])",
-    "i32(X[i])", "i8(X[i])", "u8(X[i])",
+    "i32(X[i])", "i8(X[i])", "u8(X[i])", "tan(X[i])", "atan(X[i])", "sinh(X[i])", "cosh(X[i])",
+    "asinh(X[i])", "acosh(X[i])", "asin(X[i])", "acos(X[i])", "atanh(X[i])", "exp2(X[i])",
+    "log2(X[i])", "log10(X[i])", "cbrt(X[i])", "softplus(X[i])", "sign(X[i])", "X[i] ** Z[i]",
+    "pow(X[i], 3.5)", "atan2(X[i], Z[i])",
 ]  # fmt: skip
 
 

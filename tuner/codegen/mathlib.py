@@ -171,6 +171,13 @@ def _sqrt(b: Body, x: str) -> str:
     return b.intrinsic("sqrt", x)
 
 
+def _sign(b: Body, x: str) -> str:
+    zero = b.const(0.0)
+    unsigned = b.select(b.compare("oeq", x, zero), zero, x)  # 0 or NaN
+    below = b.select(b.compare("olt", x, zero), b.const(-1.0), unsigned)
+    return b.select(b.compare("ogt", x, zero), b.const(1.0), below)
+
+
 def _rsqrt(b: Body, x: str) -> str:
     """Write 1 / sqrt(x) by two correctly rounded operations."""
     return b.div(b.const(1.0), b.intrinsic("sqrt", x))
@@ -262,6 +269,7 @@ _EMITTERS: dict[UnaryOp, Callable[[Body, str], str]] = {
     UnaryOp.LOG10: logarithms.log10,
     UnaryOp.CBRT: powers.cube_root,
     UnaryOp.SOFTPLUS: exponentials.softplus,
+    UnaryOp.SIGN: _sign,
 }
 _EMITTERS_OF_TWO: dict[BinaryOp, Callable[[Body, str, str], str]] = {
     BinaryOp.POW: powers.power,

@@ -216,9 +216,11 @@ class ArrayExpr(ArrayValue):
     def __rrshift__(self, other: Operand) -> LazyArray:
         return calculated(BinaryOp.SHIFT_RIGHT, other, self)
 
-    def __pow__(self, exponent: int) -> LazyArray:
-        """Return products of `exponent` factors."""
-        return LazyArray(mapped(lambda v: power(v, exponent), self.node, label="power"))
+    def __pow__(self, exponent: Operand) -> LazyArray:
+        return raised(power, self, exponent)
+
+    def __rpow__(self, base: Operand) -> LazyArray:
+        return raised(power, base, self)
 
     def __invert__(self) -> LazyArray:
         return LazyArray(mapped(complement, self.node, label="invert"))
@@ -378,6 +380,11 @@ def is_array(value: object) -> TypeGuard[ArrayExpr]:
 def calculated(op: BinaryOp, a: object, b: object) -> LazyArray:
     """Return `op` of the elements of two operands, of which one is an array."""
     return _broadcast(lambda x, y: arithmetic(op, x, y), a, b, label=str(op))
+
+
+def raised(power: Callable[..., Expr], x: object, exponent: object) -> LazyArray:
+    """Return `power` of the elements of two operands, of which one is an array."""
+    return _broadcast(power, x, exponent, label="power")
 
 
 def applied(op: UnaryOp, x: ArrayExpr) -> LazyArray:

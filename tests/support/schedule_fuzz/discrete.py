@@ -19,6 +19,10 @@ _FUNCTIONS = (
     "min(max({x}, -1.0), 1.0)", "{x} * sigmoid({x})", "where({x} > 0.0, {x}, 0.1 * {x})",
     "log(exp({x}) + 1.0)", "{x} - 0.25", "sin({x})", "max({x}, Z[j])", "{x} * Z[j]", "{x} / Z[j]",
     "{x} + Z[j]", "log1p({x})", "log1p(abs({x}))", "expm1({x})", "erf({x})", "cos({x})",
+    "tan({x})", "asin({x})", "acos(0.5 * {x})", "atan({x})", "sinh({x})", "cosh({x})", "asinh({x})",
+    "acosh(abs({x}) + 1.0)", "atanh(0.5 * {x})", "exp2({x})", "log2(abs({x}))", "log10({x} + 2.0)",
+    "cbrt({x})", "softplus({x})", "sign({x})", "pow(abs({x}), 1.5)", "abs({x}) ** Z[j]",
+    "{x} ** 3", "atan2({x}, Z[j])", "atan2({x} - 0.5, -1.0)",
 )  # fmt: skip
 _ROW = (
     "m[i] max= {x}", "m[i] max= {x}", "m[i] min= {x}", "m[i] += {x}", "m[i] += {x} * {x}",

@@ -88,6 +88,7 @@ def random_expression(rng: random.Random) -> Workload:
 
 _FUNCTIONS = (
     "tanh", "abs", "sigmoid", "floor", "ceil", "round", "trunc", "erf", "sin", "cos", "expm1",
+    "tan", "atan", "sinh", "cosh", "asinh", "exp2", "cbrt", "softplus", "sign",
 )  # fmt: skip
 _ONE_TYPE = ("f32", "f32", "f32", "f64", "i32", "i64", "i8", "u8", "bf16")
 
@@ -148,6 +149,9 @@ class _Expressions:
             text = f"max({text}, 0)"
         elif form < 0.5 and self.dtype in ("f32", "f64"):
             text = f"{rng.choice(_FUNCTIONS)}({text})"
+            if rng.random() < 0.3:
+                other = rng.choice((reads[-1], "1.5", "2"))
+                text = rng.choice((f"atan2({text}, {other})", f"abs({text}) ** {other}"))
         elif form < 0.55:
             text = f"where({reads[0]} > {reads[-1]}, {text}, 2)"
         elif form < 0.6 and self.dtype in ("f32", "i32"):

@@ -13,6 +13,7 @@ import numpy as np
 from tests.support import scalar_oracles
 from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
 from tilewright.schedules.algebra.scalar import (
+    ON_FLOATS_ONLY,
     ON_INTEGERS_ONLY,
     All,
     Binary,
@@ -360,7 +361,7 @@ class _Maker:
         a = self.scalar(dtype, depth - 1)
         if choice < 0.75:
             left_out = ON_INTEGERS_ONLY if dtype.is_float else frozenset[BinaryOp]()
-            ops = [o for o in BinaryOp if o is not BinaryOp.DIV and o not in left_out]
+            ops = [o for o in BinaryOp if o not in ON_FLOATS_ONLY and o not in left_out]
             return Binary(self._rng.choice(ops), a, self.scalar(dtype, depth - 1))
         if choice < 0.85:
             return Unary(self._rng.choice([UnaryOp.NEG, UnaryOp.ABS]), a)
