@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         sum,
     )  # fmt: skip
     from .frontend.functions import ValueFunction, atan2, pow
+    from .frontend.logic import all, any
     from .frontend.notation import from_notation, parse_tensor_spec
     from .spelling import parse_workload
     from .target import Target
@@ -76,6 +77,7 @@ _ARRAYS = (
 _PAIRS = ("atan2", "pow")
 _HOME = {
     **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
+    **dict.fromkeys(("all", "any"), "frontend.logic"),
     "relu": "frontend.expr",
     **dict.fromkeys(_EXPR, "frontend.expr"),
     **dict.fromkeys((*NAMED, *_PAIRS), "frontend.functions"),
@@ -116,10 +118,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DType", "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-    "WorkloadError", "all_of", "any_of", "argmax", "argmin", "cast", "check_limits", "compute",
-    "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation", "max", "maximum",
-    "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec", "parse_workload",
-    "placeholder", "prod", "reduce_axis", "select", "sum",
+    "WorkloadError", "all", "all_of", "any", "any_of", "argmax", "argmin", "cast", "check_limits",
+    "compute", "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation", "max",
+    "maximum", "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec",
+    "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum",
 ]  # fmt: skip
 __all__ += [
     "atan2", "concat", "einsum", "flip", "one_hot", "pad", "pow", "relu", "repeat", "resize",

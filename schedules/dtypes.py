@@ -61,7 +61,8 @@ class _Row:
 
 
 class DType(StrEnum):
-    """An element type. Integers wrap modulo 2**bits. Arithmetic on narrow floats is done in f32."""
+    """An element type. Integers wrap modulo 2**bits. Arithmetic on narrow floats is done in f32.
+    A bool is stored in a byte, 0 or 1."""
 
     F32 = "f32"
     F64 = "f64"
@@ -102,6 +103,11 @@ class DType(StrEnum):
         """The type of arithmetic on this type: of sums, products and functions."""
         wide = _ROWS[self].wide
         return self if wide is None else DType(wide)
+
+    @property
+    def stored(self) -> DType:
+        """The type of the elements of a tensor of this type in a loop nest: a bool is a byte."""
+        return DType.U8 if self is DType.BOOL else self
 
     @property
     def is_narrow_float(self) -> bool:
@@ -147,8 +153,8 @@ _ROWS = {
     DType.I32: _Row(bits=32, numpy="int32", c="int32_t", llvm="i32"),
     DType.I8: _Row(bits=8, numpy="int8", c="int8_t", llvm="i8", wide="i32"),
     DType.U8: _Row(bits=8, numpy="uint8", c="uint8_t", llvm="i8", wide="i32", is_signed=False),
-    DType.BOOL: _Row(bits=1, numpy="bool", c="uint8_t", llvm="i1", is_signed=False),
+    DType.BOOL: _Row(bits=1, numpy="bool", c="uint8_t", llvm="i1", wide="i32", is_signed=False),
 }
 NUMBERS = tuple(dtype for dtype in DType if dtype is not DType.BOOL)
-"""The types of tensors: all types except bool."""
+"""The types of numbers: all types except bool."""
 FLOATS = tuple(dtype for dtype in NUMBERS if dtype.is_float)

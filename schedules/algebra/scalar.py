@@ -67,6 +67,9 @@ class CompareOp(StrEnum):
     NE = "ne"
 
 
+ON_BOOLS = frozenset({BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR})
+"""The operations of bools, whose result is a bool."""
+
 COMMUTATIVE = frozenset({
     BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX,
     BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR,
@@ -233,10 +236,12 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
 def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
     """Return whether `op` is defined for operands of `dtype`.
 
-    There is no arithmetic on bool or narrow floats, integers have neither `div` nor most functions,
-    and only integers have bits and remainders.
+    There is no arithmetic on narrow floats, bools have only the operations of `ON_BOOLS`, integers
+    have neither `div` nor most functions, and only integers have bits and remainders.
     """
-    if dtype is DType.BOOL or dtype.is_narrow_float:
+    if dtype is DType.BOOL:
+        return op in ON_BOOLS
+    if dtype.is_narrow_float:
         return False
     if op in ON_INTEGERS_ONLY:
         return not dtype.is_float

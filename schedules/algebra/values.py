@@ -1,7 +1,8 @@
 """Build scalar nodes by the type rules, for all front ends.
 
 Rules: arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is done in
-a wide type: narrow floats in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one
+a wide type: narrow floats in f32, i8 and u8 in i32. A bool beside a
+number is 0 or 1 in its type, else in i32. Copies, `select`, and `min` and `max` of one
 integer type keep the type. A literal takes the type of the other operand. All other conversions
 need an explicit `cast`.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import math
 
-from ..dtypes import NUMBERS, DType
+from ..dtypes import DType
 from ..errors import WorkloadError
 from .scalar import (
+    ON_BOOLS,
     ON_INTEGERS_ONLY,
     Binary,
     BinaryOp,
@@ -37,20 +39,19 @@ wide type."""
 def dtype_named(name: str) -> DType:
     """Return the element type `name`. Raise WorkloadError with the choices if it does not exist."""
     try:
-        found = DType(name)
+        return DType(name)
     except ValueError:
-        found = DType.BOOL
-    if found is DType.BOOL:
-        choices = ", ".join(d for d in NUMBERS)
+        choices = ", ".join(DType)
         raise WorkloadError(
             f"unknown element type {name!r}; choices: {choices}", code="bad_dtype"
         ) from None
-    return found
 
 
 def const(value: float, dtype: DType) -> Const:
     """Return `value` as a constant of `dtype`, rounded if `dtype` is a float type. Raise
     WorkloadError if the value does not fit."""
+    if isinstance(value, bool) and dtype is DType.BOOL:
+        return Const(int(value), dtype)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or (isinstance(value, float) and math.isnan(value)):
         raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
@@ -101,7 +102,7 @@ def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[S
     operation in the error.
     """
     if not (keep and a.dtype is b.dtype):
-        a, b = cast(a, a.dtype.wide), cast(b, b.dtype.wide)
+        a, b = _counted(a, b.dtype.wide), _counted(b, a.dtype.wide)
     if a.dtype is not b.dtype:
         raise WorkloadError(
             f"{what} of {a.dtype} and {b.dtype}: the types differ;"
@@ -111,10 +112,15 @@ def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[S
     return a, b
 
 
+def _counted(x: Scalar, other: DType) -> Scalar:
+    """Return `x` in its wide type, or a bool in the wide type `other` of the other operand."""
+    return cast(x, other if x.dtype is DType.BOOL else x.dtype.wide)
+
+
 def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
     """Return `op(a, b)`. Raise WorkloadError if the types differ or have no such operation."""
-    keep = op in _KEEPS_INTEGERS and not a.dtype.is_float
-    a, b = same_type(a, b, op, keep=keep)
+    keep = op in (ON_BOOLS if a.dtype is DType.BOOL else _KEEPS_INTEGERS)
+    a, b = same_type(a, b, op, keep=keep and not a.dtype.is_float)
     if op.function is not None and not a.dtype.is_float:
         hint = " (integers have whole powers: x ** 2)" if op is BinaryOp.POW else ""
         raise WorkloadError(
@@ -141,7 +147,7 @@ def keeps_integers(op: BinaryOp) -> bool:
 
 
 def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:
-    keep = not a.dtype.is_float
+    keep = not a.dtype.is_float and a.dtype is not DType.BOOL
     a, b = same_type(a, b, op, keep=keep)
     return Compare(op, a, b)
 

@@ -50,11 +50,11 @@ from .expr_core import (
     Running,
     TensorExpr,
     arithmetic,
+    as_condition,
     as_index,
     as_value,
     chosen,
     derived,
-    described,
     guard,
     index_condition,
     number,
@@ -105,8 +105,11 @@ def relu(x: ArrayExpr | Operand) -> Expr | LazyArray:
 
 
 def const(value: float, dtype: str = "f32") -> Expr:
-    """Return a number with an explicit type."""
-    return number(operand(value), values.dtype_named(dtype))
+    """Return a number with an explicit type, or True or False of the type "bool"."""
+    wanted = values.dtype_named(dtype)
+    if isinstance(value, bool) and wanted is DType.BOOL:
+        value = int(value)
+    return number(operand(value), wanted)
 
 
 @overload
@@ -159,37 +162,34 @@ def ne(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Condition | Mask:
     return not_(equal)
 
 
-def not_(condition: Condition) -> Condition:
-    """Return the negation of `condition`."""
-    return Condition(lambda a, b: condition.choose(b, a))
+def not_(condition: Condition | Expr) -> Condition:
+    """Return the negation of `condition`, a condition or a value of type bool."""
+    given = as_condition(condition)
+    return Condition(lambda a, b: given.choose(b, a))
 
 
-def all_of(*conditions: Condition) -> Condition:
+def all_of(*conditions: Condition | Expr) -> Condition:
     """Return the condition that every one of `conditions` holds."""
     if not conditions:
         raise WorkloadError("all_of needs at least one condition", code="bad_node")
+    given = [as_condition(c) for c in conditions]
 
     def choose(a: Expr, b: Expr) -> Expr:
-        for condition in reversed(conditions):
+        for condition in reversed(given):
             a = condition.choose(a, b)
         return a
 
     return Condition(choose)
 
 
-def any_of(*conditions: Condition) -> Condition:
+def any_of(*conditions: Condition | Expr) -> Condition:
     """Return the condition that at least one of `conditions` holds."""
     return not_(all_of(*(not_(c) for c in conditions)))
 
 
-def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
+def select(condition: Condition | Expr, on_true: Operand, on_false: Operand) -> Expr:
     """Return `on_true` if `condition` holds, else `on_false`; the other one is not evaluated."""
-    if not isinstance(condition, Condition):
-        raise WorkloadError(
-            f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
-            code="bad_node",
-        )
-    return chosen(condition, on_true, on_false)
+    return chosen(as_condition(condition), on_true, on_false)
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:

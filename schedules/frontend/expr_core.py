@@ -7,7 +7,7 @@ and operators on them follow the type rules of `tilewright.schedules.algebra.val
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ..algebra import values
@@ -323,8 +323,10 @@ class Expr:
         return value_condition(CompareOp.LE, other, self)
 
 
-Operand: TypeAlias = Expr | Index | int | float
-"""An operand: a value, an index used as a number, or a number."""
+Plain: TypeAlias = Expr | Index | int | float
+"""A value, an index used as a number, or a number."""
+Operand: TypeAlias = "Plain | Condition"
+"""An operand: a condition is a bool."""
 
 
 class ArrayValue:
@@ -360,7 +362,7 @@ def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
     return Expr(node, variables, tensors, reductions, size, depth)
 
 
-def number(value: Operand, dtype: DType) -> Expr:
+def number(value: Plain, dtype: DType) -> Expr:
     """Return a number or index as a value of `dtype`."""
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
@@ -372,8 +374,11 @@ def number(value: Operand, dtype: DType) -> Expr:
     return Expr(values.const(value, dtype), {}, {}, {})
 
 
-def operand(value: object) -> Operand:
-    """Return `value`. Raise WorkloadError if it is not an operand."""
+def operand(value: object) -> Plain:
+    """Return `value`, a condition as a value of type bool. Raise WorkloadError if it is not an
+    operand."""
+    if isinstance(value, Condition):
+        return value.value()
     if isinstance(value, Expr | Index) or (
         isinstance(value, int | float) and not isinstance(value, bool)
     ):
@@ -418,7 +423,7 @@ def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr
     return number(left, dtype), number(right, dtype)
 
 
-def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
+def _number_beside(typed: Expr, plain: Plain, keep_narrow: bool) -> Expr:
     """Return the number or index `plain` in the wide type of `typed`. If `keep_narrow` is set, use
     the type of `typed` itself, if it is an integer type that `plain` fits."""
     dtype = typed.dtype.wide
@@ -528,12 +533,64 @@ class Condition:
 
     choose: Callable[[Expr, Expr], Expr]
 
+    def value(self) -> Expr:
+        """Return the condition as a value of type bool."""
+        found = self.choose(_BOOLS[1], _BOOLS[0])
+        node = found.node
+        is_itself = isinstance(node, Select) and (node.on_true, node.on_false) == _TRUE_OR_FALSE
+        return replace(found, node=node.cond) if isinstance(node, Select) and is_itself else found
+
+    def __and__(self, other: object) -> Condition:
+        return self._with(other, lambda b, x, y: self.choose(b.choose(x, y), y))
+
+    def __rand__(self, other: object) -> Condition:
+        return self & other
+
+    def __or__(self, other: object) -> Condition:
+        return self._with(other, lambda b, x, y: self.choose(x, b.choose(x, y)))
+
+    def __ror__(self, other: object) -> Condition:
+        return self | other
+
+    def __xor__(self, other: object) -> Condition:
+        return self._with(other, lambda b, x, y: self.choose(b.choose(y, x), b.choose(x, y)))
+
+    def __rxor__(self, other: object) -> Condition:
+        return self ^ other
+
+    def __invert__(self) -> Condition:
+        return Condition(lambda x, y: self.choose(y, x))
+
+    def _with(self, other: object, choose: Callable[[Condition, Expr, Expr], Expr]) -> Condition:
+        if isinstance(other, ArrayValue):
+            return NotImplemented  # type: ignore[no-any-return]  # the array's method combines
+        condition = as_condition(other)
+        return Condition(lambda x, y: choose(condition, x, y))
+
     def __bool__(self) -> bool:
         raise WorkloadError(
             "a condition has no truth value yet; combine with all_of, any_of and not_,"
             " use it in select",
             code="bad_node",
         )
+
+
+_BOOLS = (number(0, DType.BOOL), number(1, DType.BOOL))
+_TRUE_OR_FALSE = (_BOOLS[1].node, _BOOLS[0].node)
+
+
+def as_condition(value: object) -> Condition:
+    """Return `value`, a condition or a value of type bool, as a condition. Raise WorkloadError for
+    other values."""
+    if isinstance(value, Condition):
+        return value
+    if not isinstance(value, Expr) or value.dtype is not DType.BOOL:
+        found = f"a value of type {value.dtype}" if isinstance(value, Expr) else described(value)
+        raise WorkloadError(
+            f"needs a condition such as i >= j or eq(i, j), or a bool, got {found}",
+            code="bad_node",
+        )
+    return Condition(lambda a, b: derived(Select(value.node, a.node, b.node), value, a, b))
 
 
 def index_condition(a: Index, b: object, build: Callable[[Affine, Affine], Cond]) -> Condition:

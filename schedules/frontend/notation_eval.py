@@ -9,10 +9,20 @@ from typing import Any, TypeAlias
 
 from ..algebra.scalar import BinaryOp
 from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, syntax_error
-from ..dtypes import NUMBERS
+from ..dtypes import DType
 from ..errors import WorkloadError
 from . import expr
-from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic, complement, power
+from .expr_core import (
+    Condition,
+    Expr,
+    Index,
+    Plain,
+    TensorExpr,
+    arithmetic,
+    as_condition,
+    complement,
+    power,
+)
 from .functions import FUNCTIONS, PAIR_FUNCTIONS
 
 CONSTANTS = {"inf": math.inf, "pi": math.pi}
@@ -20,7 +30,7 @@ _MAX_INTEGER = 1 << 64
 _MAX_SHIFT = 64
 _MAX_POWER = 64
 
-_Value: TypeAlias = Operand | Condition
+_Value: TypeAlias = Plain | Condition
 
 
 class Evaluator:
@@ -34,19 +44,16 @@ class Evaluator:
         self._tensors = tensors
         self._scope = scope
 
-    def value(self, tree: Tree) -> Operand:
+    def value(self, tree: Tree) -> Plain:
         found = self._evaluate(tree)
-        if isinstance(found, Condition):
-            raise self._error(
-                tree, "a condition is allowed only in where(condition, a, b)", "bad_node"
-            )
-        return found
+        return found.value() if isinstance(found, Condition) else found
 
     def _condition(self, tree: Tree) -> Condition:
         found = self._evaluate(tree)
-        if not isinstance(found, Condition):
-            raise self._error(tree, "needs a condition, such as i >= j", "bad_node")
-        return found
+        is_bool = isinstance(found, Expr) and found.dtype is DType.BOOL
+        if not isinstance(found, Condition) and not is_bool:
+            raise self._error(tree, "needs a condition, such as i >= j, or a bool", "bad_node")
+        return as_condition(found)
 
     def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
         return syntax_error(self._text, tree.pos, message, code)
@@ -93,8 +100,6 @@ class Evaluator:
             return expr.all_of(self._condition(tree.a), self._condition(tree.b))
         if op == "||":
             return expr.any_of(self._condition(tree.a), self._condition(tree.b))
-        if op in _BITS:
-            self._refuse_conditions(tree)
         a, b = self.value(tree.a), self.value(tree.b)
         plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
         if op in _COMPARE:
@@ -116,13 +121,7 @@ class Evaluator:
         affine_op = isinstance(a, Index | int) and isinstance(b, Index | int)
         return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
 
-    def _refuse_conditions(self, tree: Infix) -> None:
-        for side in (tree.a, tree.b):
-            if isinstance(side, Infix) and side.op in _COMPARE:
-                message = f"{tree.op} is for integers; conditions are joined by && and ||"
-                raise self._error(tree, message, "bad_node")
-
-    def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
+    def _number(self, tree: Infix, a: Plain, b: Plain) -> Plain:
         assert isinstance(a, int | float)
         assert isinstance(b, int | float)
         if tree.op in ("/", "//", "%") and b == 0:
@@ -141,7 +140,7 @@ class Evaluator:
             raise self._error(tree, "the number is too large", "bad_constant")
         return found
 
-    def _call(self, tree: Call) -> Operand:
+    def _call(self, tree: Call) -> Plain:
         name, args = tree.name, tree.args
         if name == "where":
             self._arity(tree, 3)
@@ -176,7 +175,7 @@ class Evaluator:
         raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
                           "unknown_function")  # fmt: skip
 
-    def _along(self, tree: Call, words: tuple[str, ...]) -> tuple[Operand, Index, list[str]]:
+    def _along(self, tree: Call, words: tuple[str, ...]) -> tuple[Plain, Index, list[str]]:
         """Return the value, the index and the further words of a call such as
         `cumsum(X[i,k], k, reverse)`."""
         value, *others = tree.args or (Number(0, tree.pos),)
@@ -197,7 +196,7 @@ class Evaluator:
             )
 
 
-def relu(x: Operand) -> Expr:
+def relu(x: Plain) -> Expr:
     return expr.maximum(x, 0)
 
 
@@ -210,7 +209,7 @@ SCAN_FUNCTIONS: dict[str, Callable[..., Expr]] = {
 POSITIONS: dict[str, Callable[..., Expr]] = {"argmax": expr.argmax, "argmin": expr.argmin}
 """Functions that reduce over the index in their second argument."""
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
-_CASTS = frozenset(dtype.value for dtype in NUMBERS)
+_CASTS = frozenset(dtype.value for dtype in DType)
 _VALUE = {
     "+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV,
     "//": BinaryOp.FLOOR_DIV, "%": BinaryOp.FLOOR_MOD,

@@ -91,13 +91,13 @@ def check_lowered(nest: Nest) -> None:
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
-    """Return `workload` in normal form after the rewrites of `trace`, and the remaining primitives
-    as a trace.
+    """Return `workload` in the form in which it is scheduled, after the rewrites of `trace`, and
+    the remaining primitives as a trace.
 
     Raise ScheduleError if a rewrite does not match, its error is not allowed, or the order of the
     rewrites is not allowed (`check_order`).
     """
-    workload = workload.normalised()
+    workload = workload.stored()
     check_order(trace.rewrites)
     for step in trace.rewrites:
         workload = step.rewrite(workload)
@@ -108,7 +108,7 @@ def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
     """Return the largest proven error of `rewrites`, which are applied in sequence, in the unit of
     `Workload.allowed_error`. Raise ScheduleError if a rewrite does not match or its error is not
     allowed."""
-    workload, largest = workload.normalised(), 0.0
+    workload, largest = workload.stored(), 0.0
     for step in rewrites:
         largest = max(largest, step.stated_error(workload))
         workload = step.rewrite(workload)
@@ -117,7 +117,7 @@ def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
 
 def plain_nest(workload: Workload) -> Nest:
     """Return the unscheduled loop nest, to which the first primitive of a trace is applied."""
-    workload = workload.normalised()
+    workload = workload.stored()
     body = tuple(_stage_nest(stage) for stage in workload.stages)
     outputs = set(workload.outputs)
     for stage in reversed(workload.stages):

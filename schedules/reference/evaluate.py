@@ -26,6 +26,7 @@ from ..algebra.scalar import (
     Unary,
     loads,
 )
+from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
@@ -115,6 +116,8 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
                 code="bad_inputs",
             )
         dense = np.ascontiguousarray(array)
+        if tensor.dtype is DType.BOOL:
+            dense = dense.view(np.uint8) != 0  # NumPy does not expect other bytes than 0 and 1
         loaded[tensor.name] = widened(dense, tensor.dtype)
     return loaded
 

@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..algebra.narrow import nearest, round_to, to_odd
-from ..algebra.scalar import ON_FLOATS_ONLY, ON_INTEGERS_ONLY, BinaryOp, CompareOp, Reducer, UnaryOp
+from ..algebra.scalar import (
+    ON_BOOLS,
+    ON_FLOATS_ONLY,
+    ON_INTEGERS_ONLY,
+    BinaryOp,
+    CompareOp,
+    Reducer,
+    UnaryOp,
+)
 from ..dtypes import DType
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -73,7 +81,8 @@ def binary(op: BinaryOp, a: Array, b: Array) -> Array:
     """Return `op(a, b)` with broadcasting. Raise ValueError if the type has no such operation."""
     if op in ON_FLOATS_ONLY and a.dtype.kind != "f":
         raise ValueError(f"{op} is defined for floats, got values of type {a.dtype}")
-    if op in ON_INTEGERS_ONLY and a.dtype.kind not in "iu":
+    kinds = "iub" if op in ON_BOOLS else "iu"
+    if op in ON_INTEGERS_ONLY and a.dtype.kind not in kinds:
         raise ValueError(f"{op} is defined for integers, got values of type {a.dtype}")
     return np.asarray(combiner(op, a.dtype)(a, b))
 

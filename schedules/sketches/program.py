@@ -172,7 +172,8 @@ def space_for(
     `dropped` lists the sketches for which primitives reject the default and all nearby settings.
     `check` is called repeatedly and may raise an exception to stop.
     """
-    workload = workload.normalised()
+    given = workload.normalised()
+    workload = given.stored()
     best = regrouped(workload)
     check()
     others = rewrites_for(workload)
@@ -187,7 +188,7 @@ def space_for(
         own.append(_plain(workload, target))
     found += [*own, *(one for form in others for one in _sketches(form, target, check))]
     return ScheduleSpace(
-        workload,
+        given,
         target,
         tuple(one for one in found if not isinstance(one, DroppedSketch)),
         (best, *others) if best.steps else others,

@@ -24,6 +24,7 @@ from ..algebra.scalar import (
     Unary,
     UnaryOp,
 )
+from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_CONDS, MAX_DIMS
 from .json_fields import json_dtype, json_fields, json_list, json_string, shown, wrong
@@ -62,6 +63,8 @@ class BodyReader:
         value = fields["value"]
         if value in ("inf", "-inf") and dtype.is_float:
             value = float(str(value))
+        elif isinstance(value, bool) and dtype is DType.BOOL:
+            pass
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise wrong(
                 f'a constant is a number, "inf" or "-inf", got {shown(value)}', f"{pointer}/value"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..algebra.affine import Affine, Ge0, Ranges, interval, var
 from ..algebra.conditions import tidy
-from ..algebra.scalar import All, Cast, IndexValue, Scalar, Select, rewrite, vars_of
+from ..algebra.scalar import All, Cast, Const, IndexValue, Scalar, Select, rewrite, vars_of
 from ..algebra.values import const
 from ..dtypes import DType
 
@@ -50,6 +50,8 @@ def _plain_numbers(node: Scalar, ranges: Ranges) -> Scalar:
                 return const(index.const, dtype)
             case Cast(x, dtype):
                 return _cast(n, rewrite(x, leaf), dtype, ranges)
+            case Select(cond, Const(1, DType.BOOL), Const(0, DType.BOOL)):
+                return rewrite(cond, leaf)
             case _:
                 return None
 

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from ..algebra.affine import Interval
 from ..algebra.scalar import (
+    Reducer,
     Scalar,
     children,
     index_conds,
@@ -124,12 +125,6 @@ def _check_new(tensor: Tensor, known: Mapping[str, Tensor], pointer: str) -> Non
             f"two tensors are named {tensor.name!r}", code="duplicate", pointer=pointer
         )
     check_shape(tensor.name, tensor.shape, pointer)
-    if tensor.dtype is DType.BOOL:
-        raise WorkloadError(
-            f"tensor {tensor.name!r} is bool; store i8 or u8 and compare with 0",
-            code="bad_dtype",
-            pointer=pointer,
-        )
 
 
 def check_depth(node: Scalar, pointer: str = "") -> None:
@@ -193,7 +188,7 @@ def _check_kind(stage: Stage, pointer: str) -> None:
     match stage.kind:
         case Elementwise():
             pass
-        case Reduction(_, axes):
+        case Reduction(reducer, axes):
             if not axes:
                 raise WorkloadError(
                     f"stage {stage.name!r}: a reducer and reduction axes need each other",
@@ -201,7 +196,8 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                     pointer=f"{pointer}/reduce_axes",
                 )
             _check_no_narrow_float(stage, "reduce", pointer)
-        case Scan(_, dim):
+            _check_no_sum_of_bools(stage, reducer, pointer)
+        case Scan(reducer, dim):
             if not 0 <= dim < len(stage.axes):
                 raise WorkloadError(
                     f"stage {stage.name!r} scans along dimension {dim}, it has {len(stage.axes)}",
@@ -209,6 +205,7 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                     pointer=f"{pointer}/scan_axis",
                 )
             _check_no_narrow_float(stage, "scan", pointer)
+            _check_no_sum_of_bools(stage, reducer, pointer)
         case _:
             assert_never(stage.kind)
 
@@ -218,6 +215,16 @@ def _check_no_narrow_float(stage: Stage, verb: str, pointer: str) -> None:
         raise WorkloadError(
             f"stage {stage.name!r} {verb}s in {stage.tensor.dtype};"
             f" {verb} in f32 and cast the result",
+            code="bad_dtype",
+            pointer=pointer,
+        )
+
+
+def _check_no_sum_of_bools(stage: Stage, reducer: Reducer, pointer: str) -> None:
+    if stage.tensor.dtype is DType.BOOL and reducer in (Reducer.SUM, Reducer.PROD):
+        raise WorkloadError(
+            f"stage {stage.name!r} combines bools by {reducer}; bools have max (any of"
+            " them) and min (all of them), and are counted as i32",
             code="bad_dtype",
             pointer=pointer,
         )

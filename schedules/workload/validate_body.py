@@ -8,6 +8,7 @@ from typing import assert_never
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
 from ..algebra.scalar import (
+    ON_BOOLS,
     ON_FLOATS_ONLY,
     ON_INTEGERS_ONLY,
     All,
@@ -110,8 +111,7 @@ class _NodeChecker:
     def check(self, node: Scalar, pointer: str) -> None:
         match node:
             case Const():
-                if node.dtype is DType.BOOL:
-                    raise self._error("a constant may not be bool", "bad_dtype", pointer)
+                pass
             case Load():
                 self._check_load(node, pointer)
             case IndexValue():
@@ -125,8 +125,6 @@ class _NodeChecker:
                 self._check_pair(node, pointer)
             case Cast():
                 self.check(node.x, f"{pointer}/x")
-                if DType.BOOL in (node.x.dtype, node.dtype):
-                    raise self._error("a cast may not be from or to bool", "bad_dtype", pointer)
             case All():
                 if not 1 <= len(node.conds) <= MAX_CONDS:
                     raise self._error(
@@ -219,9 +217,11 @@ class _NodeChecker:
         a, b = node.a.dtype, node.b.dtype
         if a is not b:
             raise self._error(f"{node.op} of {a} and {b}: cast one of them", "dtype_clash", pointer)
+        if a is DType.BOOL and node.op in ON_BOOLS:
+            return
         if a is DType.BOOL or a.is_narrow_float:
             raise self._error(
-                f"{node.op} of {a}: there is no arithmetic on it, cast to f32 or use select",
+                f"{node.op} of {a}: there is no arithmetic on it, cast first or use select",
                 "bad_dtype",
                 pointer,
             )
@@ -246,12 +246,6 @@ class _NodeChecker:
         self.check(node.on_true, f"{pointer}/on_true")
         self.check(node.on_false, f"{pointer}/on_false")
         a, b = node.on_true.dtype, node.on_false.dtype
-        if DType.BOOL in (a, b):
-            raise self._error(
-                "a select chooses between values, not conditions; nest the selects",
-                "bad_dtype",
-                pointer,
-            )
         if a is not b:
             raise self._error(
                 f"the two sides of a select are {a} and {b}: cast one", "dtype_clash", pointer

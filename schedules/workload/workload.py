@@ -20,6 +20,7 @@ from .computation import Computation
 from .document import to_json
 from .flops import published_flops
 from .normalise import normalised
+from .stored import has_bools, with_bytes
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,16 @@ class Workload(Computation):
         form = normalised(self)
         vars(form)["_normalised"] = form  # idempotent, so that it is not computed again
         return form
+
+    def stored(self) -> Self:
+        """Return the normal form in which this computation is scheduled (`stored.py`): the normal
+        form itself, or another one if it has tensors of bools."""
+        return self._stored
+
+    @cached_property
+    def _stored(self) -> Self:
+        form = self.normalised()
+        return with_bytes(form).normalised() if has_bools(form) else form
 
     @cached_property
     def canonical_bytes(self) -> bytes:

@@ -99,7 +99,7 @@ LOAD = {"op": "load", "tensor": "A", "index": ["i", "k"]}
         ("/stages/0/reduce_axes", [["k", 4], ["z", 2]], "unused_axis", "/stages/0/reduce_axes"),
         (BODY, 3, "bad_document", BODY),
         (BODY, {}, "unknown_op", f"{BODY}/op"),
-        (BODY, {"op": "pow"}, "unknown_op", f"{BODY}/op"),
+        (BODY, {"op": "power"}, "unknown_op", f"{BODY}/op"),
         (BODY, {"op": "mul", "a": LOAD}, "missing_field", BODY),
         (BODY, {"op": "neg", "x": LOAD, "y": 1}, "unknown_field", BODY),
         (f"{BODY}/a/tensor", "Z", "unknown_tensor", f"{BODY}/a/tensor"),

@@ -129,6 +129,8 @@ class Expected:
         return self.values.size / self.tensor.elements
 
     def _numbers(self, output: Array) -> Array:
+        if self.tensor.dtype is DType.BOOL:
+            return taken(output.view(np.uint8), self.grid)  # bytes, which must be 0 or 1
         return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:

@@ -347,10 +347,14 @@ def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator)
     return np.asarray(sizes * within)
 
 
+_BOOL_BYTES = np.array([0, 0, 0, 0, 1, 1, 2, 128, 255], np.uint8)
+"""Bytes of bools. Programs in C may pass others than 0 and 1, which are true."""
+
+
 def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:
     low, high = tensor.dtype.integer_range
     if tensor.dtype is DType.BOOL:
-        return rng.integers(0, 2, tensor.shape, np.int8).astype(bool)
+        return rng.choice(_BOOL_BYTES, tensor.shape).view(np.bool_)
     kind = tensor.dtype.numpy.type
     values: Array = rng.integers(low, high, tensor.shape, kind, endpoint=True)
     choice = rng.random(tensor.shape, np.float32)

@@ -73,7 +73,7 @@ def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
 
 
 def _forms(workload: Workload) -> tuple[Form, ...]:
-    normal = workload.normalised()
+    normal = workload.stored()
     return tuple(form for form in (regrouped(normal), *rewrites_for(normal)) if form.steps)
 
 
@@ -117,7 +117,7 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     Narrow operands are (1) elements narrower than the stage's arithmetic whose products are summed,
     or (2) integers that are not multiplied, because a vector has more lanes of them.
     """
-    read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
+    read = {workload.tensors[load.tensor].dtype.stored for load in loads(stage.body)}
     if not read:
         return None
     widest = max(read, key=lambda dtype: dtype.bits)

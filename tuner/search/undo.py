@@ -83,7 +83,8 @@ def _only(place: int, size: int) -> FloatArray:
 def without_rewrites(space: ScheduleSpace, candidate: Candidate) -> Candidate | None:
     """Return the candidate that the prior prefers among the sketches of the original expression, or
     None if the sketch of `candidate` has no rewrite or no such sketch exists."""
-    original = [n for n, one in enumerate(space.sketches) if one.workload == space.workload]
+    plain = space.workload.stored()
+    original = [n for n, one in enumerate(space.sketches) if one.workload == plain]
     if candidate.sketch in original or not original:
         return None
     rest = replace(space, sketches=tuple(space.sketches[n] for n in original))

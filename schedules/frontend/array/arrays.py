@@ -26,7 +26,6 @@ from ...workload.assemble import Output
 from ...workload.checks import check_name
 from ..expr_core import (
     ArrayValue,
-    Condition,
     Expr,
     Index,
     TensorExpr,
@@ -44,7 +43,18 @@ from ..expr_core import (
 )
 from . import einsum as products
 from . import joins, reductions, resampling, views
-from .node import MaskNode, Node, chosen_by, combined, compared, mapped, scalar, source
+from .node import (
+    MaskNode,
+    Node,
+    bools,
+    chosen_by,
+    combined,
+    compared,
+    conditions,
+    mapped,
+    scalar,
+    source,
+)
 from .shapes import axis_of
 from .stages import Tensors, tensors_of
 
@@ -131,6 +141,14 @@ class ArrayExpr(ArrayValue):
     def std(self, axis: Axis = None, keepdims: bool = False, correction: int = 0) -> LazyArray:
         """Return the square root of `var`."""
         return applied(UnaryOp.SQRT, self.var(axis, keepdims, correction))
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return whether any element over `axis` is true (numbers: not 0), as a bool; see `sum`."""
+        return cast_array(self, "bool").max(axis, keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> LazyArray:
+        """Return whether every element over `axis` is true (numbers: not 0), as a bool."""
+        return cast_array(self, "bool").min(axis, keepdims)
 
     def argmax(self, axis: int, *, last: bool = False) -> LazyArray:
         """Return the position of the greatest element along `axis`, as i32. Of equal elements, the
@@ -332,34 +350,31 @@ def tensor_array(tensor: TensorExpr) -> TensorArray:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mask(ArrayValue):
-    """An array of conditions, the result of a comparison. Use it in `where`; `&`, `|` and `~`
-    combine masks, and `astype` returns 1 where a condition holds, else 0."""
+class Mask(LazyArray):
+    """An array of bools, the result of a comparison. `&`, `|` and `~` combine masks, and `where`
+    chooses by their conditions."""
 
-    node: MaskNode
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.node.shape
+    conditions: MaskNode
 
     def astype(self, dtype: str) -> LazyArray:
         """Return 1 where the condition holds, else 0, in `dtype`."""
         wanted = values.dtype_named(dtype)
+        if wanted is DType.BOOL:
+            return self
         return where(self, number(1, wanted), number(0, wanted))
 
-    def __and__(self, other: Mask) -> Mask:
-        return self._with(other, lambda a, b: Condition(lambda x, y: a.choose(b.choose(x, y), y)))
+    def __and__(self, other: Operand) -> LazyArray:
+        if not isinstance(other, Mask):
+            return calculated(BinaryOp.BIT_AND, self, other)
+        return _mask(combined(lambda a, b: a & b, self.conditions, other.conditions))
 
-    def __or__(self, other: Mask) -> Mask:
-        return self._with(other, lambda a, b: Condition(lambda x, y: a.choose(x, b.choose(x, y))))
+    def __or__(self, other: Operand) -> LazyArray:
+        if not isinstance(other, Mask):
+            return calculated(BinaryOp.BIT_OR, self, other)
+        return _mask(combined(lambda a, b: a | b, self.conditions, other.conditions))
 
     def __invert__(self) -> Mask:
-        return Mask(combined(lambda a: Condition(lambda x, y: a.choose(y, x)), self.node))
-
-    def _with(self, other: object, join: Callable[[Condition, Condition], Condition]) -> Mask:
-        if not isinstance(other, Mask):
-            raise _no_array(other, "& and | of a mask", "another mask, such as x > 0")
-        return Mask(combined(join, self.node, other.node))
+        return _mask(combined(lambda a: ~a, self.conditions))
 
     def __bool__(self) -> bool:
         raise WorkloadError(
@@ -370,6 +385,10 @@ class Mask(ArrayValue):
 
     def __repr__(self) -> str:
         return f"<mask {list(self.shape)}>"
+
+
+def _mask(conditions: MaskNode) -> Mask:
+    return Mask(bools(conditions), conditions)
 
 
 def is_array(value: object) -> TypeGuard[ArrayExpr]:
@@ -399,7 +418,7 @@ def cast_array(x: ArrayExpr, dtype: str) -> LazyArray:
 def comparison(op: CompareOp, a: object, b: object) -> Mask:
     """Return the conditions `op` of the elements of two operands, of which one is an array."""
     nodes, call = _operands(a, b)
-    return Mask(compared(lambda *v: value_condition(op, *call(v)), *nodes))
+    return _mask(compared(lambda *v: value_condition(op, *call(v)), *nodes))
 
 
 def reduced(reducer: Reducer, x: ArrayExpr, axis: object, keepdims: bool = False) -> LazyArray:
@@ -420,15 +439,16 @@ def positions(reducer: Reducer, x: ArrayExpr, axis: object, *, last: bool) -> La
     return LazyArray(reductions.positions(reducer, x.node, axis, last=last))
 
 
-def where(mask: Mask, on_true: object, on_false: object) -> LazyArray:
-    """Return the elements of `on_true` where `mask` holds, else those of `on_false`. All three are
-    broadcast. Only the chosen element is evaluated."""
-    if not isinstance(mask, Mask):
-        raise _no_array(mask, "the condition of where", "a comparison such as x > 0 or eq(x, y)")
+def where(mask: ArrayExpr, on_true: object, on_false: object) -> LazyArray:
+    """Return the elements of `on_true` where `mask`, an array of bools, holds, else those of
+    `on_false`. All three are broadcast. Only the chosen element is evaluated."""
+    if not is_array(mask) or mask.node.dtype is not DType.BOOL:
+        raise _no_array(
+            mask, "the condition of where", "bools, such as x > 0, eq(x, y) or a tensor of bools"
+        )
+    holds = mask.conditions if isinstance(mask, Mask) else conditions(mask.node)
     nodes, call = _operands(on_true, on_false)
-    return LazyArray(
-        chosen_by(lambda condition, *v: chosen(condition, *call(v)), mask.node, *nodes)
-    )
+    return LazyArray(chosen_by(lambda condition, *v: chosen(condition, *call(v)), holds, *nodes))
 
 
 def _broadcast(
@@ -464,8 +484,6 @@ def _no_array(value: object, what: str, wanted: str = "an array or a number") ->
         hint = "; index the array to combine its elements with an index variable"
     elif isinstance(value, bool):
         hint = "; == has Python's meaning, write eq or ne"
-    elif isinstance(value, Mask):
-        hint = '; write mask.astype("f32")'
     return WorkloadError(f"{what} must be {wanted}; got {found}{hint}", code="bad_node")
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ...algebra.affine import affine
 from ...algebra.scalar import ON_FLOATS_ONLY, Binary, Load, Scalar, Unary, walk
 from ...dtypes import DType
-from ..expr_core import Condition, Expr, Index, TensorExpr
+from ..expr_core import Condition, Expr, Index, TensorExpr, as_condition
 from .shapes import broadcast, check_rank
 
 Indices: TypeAlias = tuple[Index, ...]
@@ -72,7 +72,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class MaskNode:
-    """An array of conditions, which is never stored."""
+    """An array of conditions."""
 
     shape: tuple[int, ...]
     operands: tuple[Node, ...]
@@ -122,6 +122,20 @@ def chosen_by(choose: Callable[..., Expr], mask: MaskNode, *operands: Node) -> N
         shape=shape, dtype=sample.dtype, element=element, operands=every, label="where",
         inserted=broadcast_inserted(shape, every), costly=mask.costly,
     )  # fmt: skip
+
+
+def bools(mask: MaskNode) -> Node:
+    """Return the conditions of `mask` as an array of bools."""
+    return Node(
+        shape=mask.shape, dtype=DType.BOOL, operands=mask.operands, label="mask",
+        element=lambda index, read: mask.condition(index, read).value(),
+        inserted=broadcast_inserted(mask.shape, mask.operands), costly=mask.costly,
+    )  # fmt: skip
+
+
+def conditions(x: Node) -> MaskNode:
+    """Return the elements of `x`, an array of bools, as conditions."""
+    return MaskNode(x.shape, (x,), lambda index, read: as_condition(read(x, index)), x.costly)
 
 
 def compared(compare: Callable[..., Condition], *operands: Node) -> MaskNode:

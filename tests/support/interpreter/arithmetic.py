@@ -5,7 +5,7 @@ floats. Each function takes types and returns a function of values, so that type
 once, not per element.
 
 Where the node definitions leave a choice: `min` and `max` of a NaN are NaN; a number is true unless
-it is zero. There is no arithmetic on narrow floats (cast to f32 first) and none on bool. Callers
+it is zero. There is no arithmetic on narrow floats (cast to f32 first), and bools have `& | ^` only. Callers
 switch NumPy's warnings off: integers wrap without one.
 """
 
@@ -94,6 +94,8 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
 
 def binary(op: BinaryOp, dtype: DType) -> Callable[[Value, Value], Value]:
     """`op` on two values of `dtype`. UndefinedOperationError if it has no meaning there."""
+    if dtype is DType.BOOL and op in _ON_BOOLS:
+        return _ON_BOOLS[op]
     is_other = op in _ON_INTEGERS if dtype.is_float else op in ON_FLOATS_ONLY
     if dtype not in _NUMBERS or is_other:
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
@@ -147,6 +149,8 @@ _ON_NUMBERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.DIV: operator.truediv,
     BinaryOp.MIN: _min,
     BinaryOp.MAX: _max,
+    BinaryOp.POW: lambda a, b: type(a)(np.power(a, b)),
+    BinaryOp.ATAN2: lambda a, b: type(a)(np.arctan2(a, b)),
 }
 
 
@@ -170,6 +174,11 @@ _ON_INTEGERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.SHIFT_RIGHT: _whole(lambda a, b, bits: a >> (b if 0 <= b < bits else bits)),
     BinaryOp.FLOOR_DIV: _whole(lambda a, b, bits: a // b if b else 0),
     BinaryOp.FLOOR_MOD: _whole(lambda a, b, bits: a % b if b else 0),
+}
+_ON_BOOLS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
+    BinaryOp.BIT_AND: lambda a, b: np.bool_(bool(a) and bool(b)),
+    BinaryOp.BIT_OR: lambda a, b: np.bool_(bool(a) or bool(b)),
+    BinaryOp.BIT_XOR: lambda a, b: np.bool_(bool(a) != bool(b)),
 }
 _COMPARE: dict[CompareOp, Callable[[Value, Value], Value]] = {
     CompareOp.LT: operator.lt,

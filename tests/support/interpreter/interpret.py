@@ -26,6 +26,7 @@ from tests.support.interpreter.memory import (
 from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
 from tilewright.schedules.algebra.affine import Cond, var
 from tilewright.schedules.algebra.scalar import Binary, Reducer, loads
+from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
@@ -79,9 +80,17 @@ def interpret_for(
 ) -> list[npt.NDArray[Any]]:
     """`interpret` for a nest of a form of `workload`: `inputs` and results have the shapes of the
     workload, the arguments of the nest have the same elements in shapes of their own."""
-    shaped = [a.reshape(t.shape) for a, t in zip(inputs, nest.inputs, strict=True)]
+    shaped = [_bytes(a).reshape(t.shape) for a, t in zip(inputs, nest.inputs, strict=True)]
     outputs = zip(interpret(nest, shaped), workload.output_tensors, strict=True)
-    return [found.reshape(tensor.shape) for found, tensor in outputs]
+    return [
+        (found.view(np.bool_) if tensor.dtype is DType.BOOL else found).reshape(tensor.shape)
+        for found, tensor in outputs
+    ]
+
+
+def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A nest has tensors of bytes where the workload has tensors of bools."""
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
 def check_inputs(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> None:
