@@ -21,7 +21,7 @@ ReadFile = Callable[[str], bytes]
 LoadFunction = Callable[[str, str], Workload]
 """Function from (path, function name) to the workload that the named function returns."""
 
-_ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
+_ASSIGNMENT = re.compile(r"[\s;]*\w+\s*(?:\[|[+*]?=|(?:max|min)=)")
 _PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<function>\w*))?", re.DOTALL)
 
 

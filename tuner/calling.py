@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.schedules.algebra.narrow import narrowed, widened
+from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
@@ -83,6 +85,11 @@ class ArrayLaunch:
         self._output_count = len(self._new)
         self._has_one_output = self._output_count == 1
         self._input_count = len(self._expected) - self._output_count
+        self._singles = [
+            (n, tensor.dtype.numpy, _largest(tensor.dtype))
+            for n, tensor in enumerate(self._expected[: self._input_count])
+            if not tensor.shape
+        ]
         self._quick_addresses = quick_addresses(self._expected, self._input_count)
         self._free = [_Workspace(launch, len(arguments), packed)]
         self._argument_count = len(arguments)
@@ -90,10 +97,13 @@ class ArrayLaunch:
     def run(
         self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None
     ) -> Array | tuple[Array, ...]:
-        """Run the kernel once and return `out`, or new arrays if it is None.
+        """Run the kernel once and return `out`, or new arrays if it is None. An input without
+        dimensions may be a number.
 
         Raise CallError if the arrays do not match the signature.
         """
+        if self._singles and len(inputs) == self._input_count:
+            inputs = self._with_arrays(inputs)
         if type(out) is np.ndarray and self._has_one_output and len(inputs) == self._input_count:
             outputs: tuple[Array, ...] = (out,)
         else:
@@ -113,7 +123,9 @@ class ArrayLaunch:
         return outputs[0] if self._has_one_output else outputs
 
     def bind(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> BoundCall:
-        """Return the call on these arrays. Raise CallError as `run` does."""
+        """Return the call on these arrays, and on these numbers. Raise CallError as `run` does."""
+        if self._singles and len(inputs) == self._input_count:
+            inputs = self._with_arrays(inputs)
         outputs = self._given(inputs, out)
         addresses = self._checked_addresses(inputs, outputs)
         workspace = self._workspace()
@@ -134,6 +146,17 @@ class ArrayLaunch:
                 f"gives {self._output_count} outputs, got {len(outputs)} arrays for them"
             )
         return outputs
+
+    def _with_arrays(self, inputs: tuple[object, ...]) -> tuple[Array, ...]:
+        """Return `inputs` with the numbers among them as arrays without dimensions."""
+        given: list[Any] = list(inputs)
+        for n, kind, largest in self._singles:
+            value = given[n]
+            if type(value) is float and -largest <= value <= largest:  # the usual case, quickly
+                given[n] = np.array(value, kind)
+            elif type(value) is not np.ndarray:
+                given[n] = single_array(self._expected[n], value)
+        return tuple(given)
 
     def _checked_addresses(
         self, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
@@ -246,11 +269,47 @@ def aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
     return memory[start : start + size]
 
 
+def _largest(dtype: DType) -> float:
+    """Return the largest number that NumPy converts to `dtype` with one rounding, or -1 for a type
+    of which NumPy knows only the bits."""
+    return dtype.binary.largest if dtype in (DType.F32, DType.F64) else -1.0
+
+
+def single_array(tensor: Tensor, value: object) -> Array:
+    """Return a number of Python or NumPy as an array without dimensions, rounded to the type of
+    `tensor`; other values are returned unchanged. Raise CallError if the number is of another kind
+    or does not fit."""
+    dtype = tensor.dtype
+    if isinstance(value, np.ndarray) or not isinstance(value, int | float | np.generic):
+        return value  # type: ignore[return-value]  # `check_array` explains what is wrong
+    is_bool = isinstance(value, bool | np.bool_)
+    is_whole = not is_bool and isinstance(value, int | np.integer)
+    is_number = is_whole or isinstance(value, float | np.floating)
+    if not (is_bool if dtype is DType.BOOL else is_number if dtype.is_float else is_whole):
+        wanted = "a bool" if dtype is DType.BOOL else "a number" if dtype.is_float else "an integer"
+        raise CallError(f"{tensor.name}: takes {wanted} ({dtype}), got {value!r}")
+    if not dtype.is_float:
+        low, high = dtype.integer_range
+        if not low <= int(value) <= high:
+            raise CallError(f"{tensor.name}: {value!r} does not fit {dtype} ({low}..{high})")
+        return np.array(value, dtype.numpy)
+    with np.errstate(over="ignore"):
+        if dtype.is_narrow_float:
+            found = np.asarray(narrowed(np.asarray(float(value)), dtype))
+        else:
+            found = np.array(value, dtype.numpy)
+    exceeds = np.isinf(widened(found, dtype)) and not np.isinf(float(value))
+    if exceeds:
+        raise CallError(f"{tensor.name}: {value!r} does not fit {dtype}")
+    return found
+
+
 def check_array(tensor: Tensor, array: object, *, is_output: bool) -> None:
     """Raise CallError, with the name of the tensor, if `array` cannot be passed for it."""
     if not isinstance(array, np.ndarray):
+        kind = "a NumPy array" if tensor.shape else "a number or a NumPy array"
         raise CallError(
-            f"{tensor.name}: takes a NumPy array {_wanted(tensor)}, got {type(array).__name__}"
+            f"{tensor.name}: takes {kind} {_wanted(tensor)}, got {type(array).__name__}"
         )
     if isinstance(array, np.ma.MaskedArray):
         raise CallError(

@@ -223,8 +223,9 @@ class _Parser:
 
     def statement(self) -> AssignmentTree:
         name = self.expect("name")
-        self.expect("[")
-        args = self._arguments("]")
+        if self.at("(") or self.at("end"):
+            self.fail("'[' or an assignment")
+        args = self._arguments("]") if self.take("[") else ()
         target = Ref(name.text, args, name.pos, self._depth(name.pos, *args))
         return AssignmentTree(target, self._assignment(), self.expression())
 

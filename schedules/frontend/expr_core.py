@@ -334,6 +334,10 @@ class ArrayValue:
 
     __slots__ = ()
 
+    def single_value(self) -> Expr | None:
+        """Return the element of an array without dimensions, or None for other arrays."""
+        return None
+
 
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
     """Return `node` as an expression with the variables, tensors and reductions of `parts`.
@@ -383,6 +387,9 @@ def operand(value: object) -> Plain:
         isinstance(value, int | float) and not isinstance(value, bool)
     ):
         return value
+    single = value.single_value() if isinstance(value, ArrayValue) else None
+    if single is not None:
+        return single
     if isinstance(value, TensorExpr):
         raise WorkloadError(
             f"{value.name} is a tensor; index it to get a value: {value.name}[...]", code="bad_node"

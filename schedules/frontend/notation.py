@@ -42,7 +42,7 @@ TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tens
 """Declared tensors in argument order: a mapping from name to (dtype, shape), or `Tensor` values."""
 
 _SPEC = re.compile(
-    r"\s*(?P<name>\w+)\s*[=:]\s*(?P<const>const\s+)?(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*",
+    r"\s*(?P<name>\w+)\s*[=:]\s*(?P<const>const\s+)?(?P<dtype>\w+)\s*(?:\[(?P<shape>[^\]]*)\]\s*)?",
     re.ASCII,
 )
 
@@ -59,7 +59,8 @@ def parse_tensor_spec(text: str) -> Tensor:
     name = match["name"]
     check_name(name, "a tensor")
     shape: list[int] = []
-    for part in match["shape"].split(",") if match["shape"].strip() else []:
+    inside = match["shape"] or ""
+    for part in inside.split(",") if inside.strip() else []:
         if not re.fullmatch(r"\s*\d{1,20}\s*", part, re.ASCII):
             raise WorkloadError(
                 f"tensor {name!r}: an extent is a positive integer, got {part.strip()[:40]!r}",
@@ -237,6 +238,8 @@ class _Program:
         extent 1."""
         names: list[str] = []
         for index in target.args:
+            if isinstance(index, Name) and index.name in self._tensors:
+                raise self._error(index, f"{index.name} is a tensor, no index name", "bad_index")
             if isinstance(index, Name) and index.name not in names:
                 names.append(index.name)
             elif isinstance(index, Number) and index.value == 0:
@@ -246,11 +249,6 @@ class _Program:
                     index, f"the left side has distinct index names (or 0): {target.name}[i, j]",
                     "bad_index",
                 )  # fmt: skip
-        if not names:
-            raise self._error(
-                target, f"{target.name} needs an index; a single value is {target.name}[0]",
-                "bad_rank",
-            )  # fmt: skip
         if names.count("") > 1:
             raise self._error(target, "only one index may be 0", "bad_index")
         return names
@@ -262,9 +260,12 @@ class _Program:
             case Number():
                 return
             case Name(name):
-                if name in self._tensors:
+                found = self._tensors.get(name)
+                if found is not None and found.shape:
                     raise self._error(tree, f"tensor {name} needs indices: {name}[...]", "bad_rank")
-                if name not in CONSTANTS:
+                if found is not None:
+                    self._read.add(name)
+                elif name not in CONSTANTS:
                     names.add(name, tree)
             case Ref(name, args):
                 self._check_read(tree, target)

@@ -62,6 +62,8 @@ class Evaluator:
         match tree:
             case Number(value):
                 return value
+            case Name(name) if name in self._tensors:
+                return self._tensors[name].element(())
             case Name(name):
                 return CONSTANTS[name] if name in CONSTANTS else self._scope[name]
             case Ref(name, args):

@@ -115,7 +115,7 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
                 f"got {array.dtype} of shape {array.shape}",
                 code="bad_inputs",
             )
-        dense = np.ascontiguousarray(array)
+        dense = np.asarray(array, order="C")
         if tensor.dtype is DType.BOOL:
             dense = dense.view(np.uint8) != 0  # NumPy does not expect other bytes than 0 and 1
         loaded[tensor.name] = widened(dense, tensor.dtype)
@@ -248,7 +248,7 @@ def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) 
     """Return `node` at every point of `box` in a contiguous array, evaluated in small boxes."""
     if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
         values = np.broadcast_to(value_of(node, box, tensors), box.extents)
-        return np.ascontiguousarray(values)
+        return np.asarray(values, order="C")
     result = np.empty(box.extents, value_dtype(node.dtype))
     base = np.asarray(box.starts)
     for part in leading_tiles(box, MAX_BOX_POINTS):

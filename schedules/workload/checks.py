@@ -22,11 +22,10 @@ def check_name(name: str, what: str, pointer: str = "") -> None:
 
 
 def check_shape(name: str, shape: tuple[int, ...], pointer: str = "") -> None:
-    """Raise WorkloadError if the number of extents is not 1..8 or an extent is not 1..2**31-1."""
-    if not 1 <= len(shape) <= MAX_DIMS:
+    """Raise WorkloadError if the number of extents is not 0..8 or an extent is not 1..2**31-1."""
+    if len(shape) > MAX_DIMS:
         raise WorkloadError(
-            f"tensor {name!r} must have 1..{MAX_DIMS} dimensions, got {len(shape)}"
-            + ("; a single value has the shape (1,)" if not shape else ""),
+            f"tensor {name!r} must have 0..{MAX_DIMS} dimensions, got {len(shape)}",
             code="bad_shape",
             pointer=pointer,
         )

@@ -20,7 +20,7 @@ from .computation import Computation
 from .document import to_json
 from .flops import published_flops
 from .normalise import normalised
-from .stored import has_bools, with_bytes
+from .stored import is_stored_form, stored_form
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Workload(Computation):
 
     def stored(self) -> Self:
         """Return the normal form in which this computation is scheduled (`stored.py`): the normal
-        form itself, or another one if it has tensors of bools."""
+        form itself, or another one if it has tensors of bools or without dimensions."""
         return self._stored
 
     @cached_property
     def _stored(self) -> Self:
         form = self.normalised()
-        return with_bytes(form).normalised() if has_bools(form) else form
+        return form if is_stored_form(form) else stored_form(form).normalised()
 
     @cached_property
     def canonical_bytes(self) -> bytes:

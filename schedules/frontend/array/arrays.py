@@ -37,6 +37,7 @@ from ..expr_core import (
     described,
     function,
     number,
+    operand,
     power,
     shown,
     value_condition,
@@ -83,6 +84,13 @@ class ArrayExpr(ArrayValue):
     def T(self) -> LazyArray:  # noqa: N802  # NumPy's name
         """The array with its dimensions in reverse order."""
         return self.transpose()
+
+    def single_value(self) -> Expr | None:
+        return None if self.node.shape else self._element(())
+
+    def _element(self, index: tuple[object, ...]) -> Expr:
+        """Return the element at `index`, which has one integer or index variable per dimension."""
+        return Tensors([], inner=[self.node]).read(self.node, tuple(as_index(i) for i in index))
 
     def transpose(self, *axes: int | Sequence[int]) -> LazyArray:
         """Return the array with its dimensions in the order `axes`; by default, reversed."""
@@ -396,13 +404,18 @@ def is_array(value: object) -> TypeGuard[ArrayExpr]:
     return isinstance(value, ArrayExpr)
 
 
-def calculated(op: BinaryOp, a: object, b: object) -> LazyArray:
-    """Return `op` of the elements of two operands, of which one is an array."""
+def calculated(op: BinaryOp, a: object, b: object) -> Any:
+    """Return `op` of the elements of two operands, of which one is an array. The result is a value
+    if an array without dimensions is combined with a value that has index variables."""
+    if _are_values(a, b):
+        return arithmetic(op, operand(a), operand(b))
     return _broadcast(lambda x, y: arithmetic(op, x, y), a, b, label=str(op))
 
 
-def raised(power: Callable[..., Expr], x: object, exponent: object) -> LazyArray:
-    """Return `power` of the elements of two operands, of which one is an array."""
+def raised(power: Callable[..., Expr], x: object, exponent: object) -> Any:
+    """Return `power` of two operands; see `calculated`."""
+    if _are_values(x, exponent):
+        return power(operand(x), operand(exponent))
     return _broadcast(power, x, exponent, label="power")
 
 
@@ -415,8 +428,19 @@ def cast_array(x: ArrayExpr, dtype: str) -> LazyArray:
     return LazyArray(mapped(lambda v: derived(values.cast(v.node, wanted), v), x.node))
 
 
-def comparison(op: CompareOp, a: object, b: object) -> Mask:
-    """Return the conditions `op` of the elements of two operands, of which one is an array."""
+def _are_values(a: object, b: object) -> bool:
+    """Return whether one operand is a value with index variables, and the other one an array
+    without dimensions."""
+    for value, array in ((a, b), (b, a)):
+        if isinstance(value, Expr | Index) and getattr(value, "vars", None) and is_array(array):
+            return not array.node.shape
+    return False
+
+
+def comparison(op: CompareOp, a: object, b: object) -> Any:
+    """Return the conditions `op` of the elements of two operands; see `calculated`."""
+    if _are_values(a, b):
+        return value_condition(op, operand(a), operand(b))
     nodes, call = _operands(a, b)
     return _mask(compared(lambda *v: value_condition(op, *call(v)), *nodes))
 

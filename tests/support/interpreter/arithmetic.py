@@ -5,8 +5,8 @@ floats. Each function takes types and returns a function of values, so that type
 once, not per element.
 
 Where the node definitions leave a choice: `min` and `max` of a NaN are NaN; a number is true unless
-it is zero. There is no arithmetic on narrow floats (cast to f32 first), and bools have `& | ^` only. Callers
-switch NumPy's warnings off: integers wrap without one.
+it is zero. There is no arithmetic on narrow floats (cast to f32 first); bools have only `& | ^`.
+Callers switch NumPy's warnings off: integers wrap without one.
 """
 
 from __future__ import annotations

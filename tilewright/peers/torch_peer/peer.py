@@ -122,7 +122,7 @@ class TorchPeer:
         arrays = []
         for tensor in self._workload.output_tensors:
             values = self._tensors.values[tensor.name].expand(tensor.shape).numpy()
-            arrays.append(np.ascontiguousarray(values, tensor.dtype.numpy))
+            arrays.append(np.asarray(values, tensor.dtype.numpy, order="C"))
         return arrays
 
     def _raced_with_compiler(
