@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         abs,
         acos,
         acosh,
+        all,
+        any,
         argmax,
         argmin,
         asin,
@@ -94,7 +96,7 @@ if TYPE_CHECKING:
     )
     from tilewright.service.client import AsyncClient, Client
     from tilewright.tuner.arrays import aligned, empty
-    from tilewright.tuner.kernel import Kernel
+    from tilewright.tuner.kernel import BoundCall, Kernel
     from tilewright.tuner.machine.native_target import native_target
     from tilewright.tuner.many.report import ManyReport
     from tilewright.tuner.session.report import Budget, TuneReport
@@ -114,25 +116,25 @@ _MODULE_OF = {
     **dict.fromkeys(
         (
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-            "WorkloadError", "argmax", "argmin", "cast", "compute", "const", "cummax", "cummin",
-            "cumprod", "cumsum", "max", "maximum", "min", "minimum", "operators", "placeholder",
-            "prod", "reduce_axis", "select", "sum",
+            "WorkloadError", "all", "any", "argmax", "argmin", "cast", "compute", "const", "cummax",
+            "cummin", "cumprod", "cumsum", "max", "maximum", "min", "minimum", "operators",
+            "placeholder", "prod", "reduce_axis", "select", "sum",
         ),
         "schedules",
     ),
     **dict.fromkeys(("AsyncClient", "Client"), "service.client"),
     **dict.fromkeys(("aligned", "empty"), "tuner.arrays"),
-    "Kernel": "tuner.kernel",
+    **dict.fromkeys(("BoundCall", "Kernel"), "tuner.kernel"),
     "native_target": "tuner.machine.native_target",
     "ManyReport": "tuner.many.report",
     **dict.fromkeys(("Budget", "TuneReport"), "tuner.session.report"),
 }  # fmt: skip
 
 __all__ = [
-    "AsyncClient", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError", "Target",
-    "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__",
-    "aligned", "argmax", "argmin", "build", "cast", "compute", "const", "cummax", "cummin",
-    "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
+    "AsyncClient", "BoundCall", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError",
+    "Target", "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError",
+    "__version__", "aligned", "all", "any", "argmax", "argmin", "build", "cast", "compute", "const",
+    "cummax", "cummin", "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
     "select", "sum", "tune", "tune_many",
 ]  # fmt: skip

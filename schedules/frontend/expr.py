@@ -40,6 +40,7 @@ from .array.arrays import (
     reduced,
     tensor_array,
 )  # fmt: skip
+from .array.stages import made_up_name
 from .expr_core import (
     Condition,
     Expr,
@@ -207,13 +208,35 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
     return guard(conds, read.vars).choose(read, number(fill, tensor.dtype))
 
 
+@overload
 def placeholder(
     name: str, shape: Sequence[int], dtype: str = "f32", constant: bool = False
-) -> TensorArray:
-    """Return an input tensor. `constant` states that its values do not change between calls."""
-    check_name(name, "a tensor")
-    check_shape(name, tuple(shape))
-    tensor = Tensor(name, tuple(shape), values.dtype_named(dtype), constant)
+) -> TensorArray: ...
+@overload
+def placeholder(
+    shape: Sequence[int], dtype: str = "f32", constant: bool = False
+) -> TensorArray: ...
+def placeholder(*arguments: Any, **named: Any) -> TensorArray:
+    """Return an input tensor. `shape` may be empty: a number that is given at each call. `constant`
+    states that its values do not change between calls.
+
+    Without a name, the workload names it `x`, or `x1`, `x2`, ... in the order of its inputs.
+    """
+    fields = ("name", "shape", "dtype", "constant")
+    if arguments and not isinstance(arguments[0], str):
+        fields = fields[1:]
+    given = dict(zip(fields, arguments, strict=False))
+    twice = given.keys() & named.keys() or len(arguments) > len(fields)
+    if twice or not named.keys() <= {"name", *fields} or "shape" not in given | named:
+        raise TypeError("placeholder takes [name,] shape, dtype and constant, each once")
+    given |= named
+    name, shape = given.get("name"), given["shape"]
+    if name is not None:
+        check_name(name, "a tensor")
+    shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    check_shape(name or "x", shape)
+    dtype = values.dtype_named(given.get("dtype", "f32"))
+    tensor = Tensor(name or made_up_name("x"), shape, dtype, given.get("constant", False))
     return tensor_array(TensorExpr(tensor))
 
 

@@ -144,6 +144,8 @@ def _of_integers(op: BinaryOp, a: Bounded, b: Bounded) -> Bounded:
     if a[1] is None and b[1] is None:
         return values, None
     doubt = (as_array(a[1]) > 0) | (as_array(b[1]) > 0)
+    if values.dtype.kind == "b":
+        return values, as_error(doubt)
     return values, np.where(doubt, np.inf, 0.0)
 
 
@@ -414,6 +416,8 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
         return values, _conversion_error(value, error, target) if narrowing else error
     if error is None:
         return values, None
+    if target is DType.BOOL:
+        return values, as_error(~(np.abs(value.astype(np.float64)) > error) & (error != 0))
     if source.is_float:
         low, high = _neighbourhood(value, error)
         change = _change(values, cast(low, target), cast(high, target))

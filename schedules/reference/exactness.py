@@ -257,6 +257,8 @@ class _Analysis:
         return ValueRange(min(ends), max(ends), step)
 
     def _cast(self, x: ValueRange, source: DType, target: DType) -> ValueRange:
+        if target is DType.BOOL:
+            return ValueRange(0, 1, None if x.step is None else 0)
         if not target.is_float:
             if not source.is_float:
                 return self._result(x, target)

@@ -73,11 +73,12 @@ def _of_tensors(
                 f"output {output.name!r} is an input; outputs are computed", code="unknown_tensor"
             )
     arguments = placeholders if inputs is None else _declared(inputs, placeholders)
-    made_up = _names_without_marks(computed, {t.name for t in (*order, *arguments)})
+    made_up = _names_without_marks([*arguments, *computed], {t.name for t in (*order, *arguments)})
     taken = {made_up.get(t.name, t.name) for t in (*order, *arguments)}
     stages = _with_unique_names(computed, made_up, taken)
     names = tuple(made_up.get(t.name, t.name) for t in outputs)
-    computation = Computation(tuple(t.tensor for t in arguments), stages, names, name)
+    tensors = tuple(replace(t.tensor, name=made_up.get(t.name, t.name)) for t in arguments)
+    computation = Computation(tensors, stages, names, name)
     validate(computation)
     return computation
 
@@ -127,11 +128,11 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 _MARK = re.compile("@[0-9]+")
 
 
-def _names_without_marks(computed: list[TensorSource], taken: set[str]) -> dict[str, str]:
+def _names_without_marks(tensors: list[TensorSource], taken: set[str]) -> dict[str, str]:
     """Return a name that is not in use for every tensor whose name is made up."""
     found: dict[str, str] = {}
     used = set(taken)
-    for tensor in computed:
+    for tensor in tensors:
         if _MARK.search(tensor.name):
             found[tensor.name] = fresh(_MARK.sub("", tensor.name), used)
             used.add(found[tensor.name])

@@ -49,8 +49,9 @@ def test_integers_are_numbers_modulo_two_to_the_bits(
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 @pytest.mark.parametrize("op", list(UnaryOp))
 def test_functions_stay_in_their_type_and_are_right(op: UnaryOp, dtype: DType) -> None:
-    x = constant(0.3, dtype)
-    expected = scalar_oracles.of_number(op)(0.3)
+    at = 0.3 if op.function.defined(0.3, 0.3) else 1.3
+    x = constant(at, dtype)
+    expected = scalar_oracles.of_number(op)(at)
     found = unary(op, dtype)(x)
     assert type(found) is value_type(dtype)
     assert abs(float(found) - expected) <= 4 * 2.0 ** (-23 if dtype is DType.F32 else -52)

@@ -302,7 +302,7 @@ K = x.reduce_axis(5, "k")
         (lambda i: x.sum(A[i, 0], axis=K), "unused_axis", "'k', which the expression does not use"),
         (lambda i: x.sum(A[i, K], axis=(K, K)), "duplicate", "named twice"),
         (lambda i: x.max(A[i, 0], 0), "bad_reduction", r"of two values: maximum\(a, b\)"),
-        (lambda i: x.select(cast(Any, True), A[i, 0], 0), "bad_node", "select needs a condition"),
+        (lambda i: x.select(cast(Any, True), A[i, 0], 0), "bad_node", "needs a condition"),
         (lambda i: A[i, 0] if i > 1 else 0, "bad_node", "no truth value"),
         (lambda i: A, "bad_node", r"A is a tensor; index it"),
         (lambda i: None, "bad_node", "got NoneType None"),
@@ -331,9 +331,9 @@ def test_an_index_of_another_compute_is_refused() -> None:
         x.compute("Y", (4,), lambda j: A[leaked[0], 0])
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (-3,), (2**31,), (1,) * 9, (2.5,), (True,)])
-def test_shapes_have_one_to_eight_positive_extents(shape: tuple[int, ...]) -> None:
-    with pytest.raises(WorkloadError, match=r"must have 1\.\.8 dimensions|an extent"):
+@pytest.mark.parametrize("shape", [(0,), (-3,), (2**31,), (1,) * 9, (2.5,), (True,)])
+def test_shapes_have_at_most_eight_positive_extents(shape: tuple[int, ...]) -> None:
+    with pytest.raises(WorkloadError, match=r"must have 0\.\.8 dimensions|an extent"):
         x.placeholder("A", shape)
 
 

@@ -157,6 +157,7 @@ def f32_value(node: Scalar, x: Array) -> Array:
             ufuncs = {
                 BinaryOp.ADD: np.add, BinaryOp.SUB: np.subtract, BinaryOp.MUL: np.multiply,
                 BinaryOp.DIV: np.divide, BinaryOp.MIN: np.minimum, BinaryOp.MAX: np.maximum,
+                BinaryOp.POW: np.power, BinaryOp.ATAN2: np.arctan2,
             }  # fmt: skip
             return np.asarray(ufuncs[op](f32_value(left, x), f32_value(right, x)))
         case Select(Compare(_, left, right), on_true, on_false):

@@ -69,8 +69,12 @@ def test_a_plain_copy_is_valid() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        (Const(0, DType.BOOL), "bad_dtype", "constant may not be bool"),
-        (Cast(BODY, DType.BOOL), "bad_dtype", "a cast may not be from or to bool"),
+        (Const(0, DType.BOOL), "dtype_clash", "stores f32, its expression is bool"),
+        (Cast(BODY, DType.BOOL), "dtype_clash", "stores f32, its expression is bool"),
+        (Binary(BinaryOp.ADD, *[Cast(BODY, DType.BOOL)] * 2), "bad_dtype", "no arithmetic on it"),
+        (Compare(CompareOp.LT, *[Cast(BODY, DType.BOOL)] * 2), "bad_dtype", "no arithmetic on it"),
+        (Binary(BinaryOp.BIT_AND, BODY, BODY), "bad_dtype", "only integers have it"),
+        (Binary(BinaryOp.POW, *[Cast(BODY, DType.I32)] * 2), "bad_dtype", "only floats have it"),
         (Load("X", (I, J), DType.F64), "dtype_clash", "reads 'X' as f64, it is f32"),
         (Load("Z", (I, J), DType.F32), "unknown_tensor", r"not an input or an earlier stage \(X"),
         (Load("X", (I,), DType.F32), "bad_rank", "has 2 dimensions, got 1 indices"),
@@ -85,8 +89,8 @@ def test_a_plain_copy_is_valid() -> None:
         (Binary(BinaryOp.ADD, *[Cast(ONE, DType.BF16)] * 2), "bad_dtype", "no arithmetic on it"),
         (Select(BODY, BODY, BODY), "bad_dtype", "needs a condition, got a value of type f32"),
         (Select(All((less(I, J),)), BODY, Const(1, DType.I32)), "dtype_clash", "are f32 and i32"),
-        (Select(All((less(I, J),)), *[Compare(CompareOp.LT, BODY, ONE)] * 2), "bad_dtype",
-         "not conditions; nest the selects"),
+        (Select(All((less(I, J),)), *[Compare(CompareOp.LT, BODY, ONE)] * 2), "dtype_clash",
+         "stores f32, its expression is bool"),
         (All(()), "bad_node", r"needs 1\.\.24 conditions, got 0"),
         (All((less(I, J),) * 25), "bad_node", r"needs 1\.\.24 conditions, got 25"),
         (All((less(I, J),)), "dtype_clash", "stores f32, its expression is bool"),
@@ -121,8 +125,11 @@ def test_malformed_workloads_are_refused() -> None:
         validate(replace(base, inputs=(X,) * 65))
     with pytest.raises(WorkloadError, match="two tensors are named 'X'"):
         validate(replace(base, inputs=(X, X)))
-    with pytest.raises(WorkloadError, match="tensor 'X' is bool; store i8 or u8"):
-        validate(replace(base, inputs=(replace(X, dtype=DType.BOOL),)))
+    counted = workload(
+        Cast(BODY, DType.BOOL), DType.BOOL, kind=Reduction(Reducer.SUM, (Axis("k", 2),))
+    )
+    with pytest.raises(WorkloadError, match="combines bools by sum; bools have max"):
+        validate(counted)
     with pytest.raises(WorkloadError, match="output 'X' is not computed by a stage; stages: Y"):
         validate(replace(base, outputs=("X",)))
     deep = BODY

@@ -29,6 +29,12 @@ _NUMBERS = count()
 """Marks of the names that are made up. The names of a workload do not depend on them."""
 
 
+def made_up_name(label: str) -> str:
+    """Return a name with a mark, which a workload replaces by `label` or by `label` and a
+    number."""
+    return f"{label}@{next(_NUMBERS)}"
+
+
 def tensors_of(outputs: Sequence[Node], name: str | None = None) -> list[TensorExpr]:
     """Return the tensors of `outputs`, which share the stages that several of them need. The last
     one is called `name`; other names are made up."""
@@ -82,7 +88,7 @@ class Tensors:
         # A tensor with a single value has one axis of extent 1.
         axes = axes or (LoopVar("one", 1, reduce=False),)
         label = "out" if whole else node.label
-        name = self._name if whole and self._name else f"{label}@{next(_NUMBERS)}"
+        name = self._name if whole and self._name else made_up_name(label)
         return _Stored(build_stages(name, axes, value), kept)
 
 

@@ -121,6 +121,8 @@ class _Expressions:
 
     def _statement(self, number: int) -> str:
         rng = self.rng
+        if rng.random() < 0.08:
+            return self._whole(number)
         axes = self._axes("x", number, rng.choice((1, 2, 2, 2, 3, 4)), 4096)
         space = prod(self.extents[a] for a in axes)
         reduces = self._axes("k", number, rng.choice((0, 1, 1, 1, 2, 3)), max(1, 65536 // space))
@@ -128,7 +130,16 @@ class _Expressions:
         name = f"T{number}"
         self.computed[name] = tuple(self.extents[a] for a in axes)
         assign = rng.choice(("+=", "+=", "+=", "max=", "min=")) if reduces else "="
+        if rng.random() < 0.15:  # a tensor of bools, or their count
+            value = f"({value}) > {rng.choice(('0', '1', self._single(self.dtype)))}"
         return f"{name}[{','.join(axes)}] {assign} {value}"
+
+    def _whole(self, number: int) -> str:
+        """A reduction over all axes, to a tensor without dimensions."""
+        reduces = self._axes("k", number, self.rng.choice((1, 2)), 4096)
+        name = f"T{number}"
+        self.computed[name] = ()
+        return f"{name}[] {self.rng.choice(('+=', 'max=', 'min='))} {self._plain_read(reduces)}"
 
     def _value(self, axes: list[str], reduces: list[str]) -> str:
         """An expression that uses every reduction axis at least once."""
@@ -164,7 +175,25 @@ class _Expressions:
             text = f"where({self._congruence(axes, reduces)}, {read}, 0) * ({text})"
         if rng.random() < 0.15:
             text = self._scan(text, axes, reduces)
+        if rng.random() < 0.15:
+            text = f"({text}) * {self._single(self.dtype)}"
+        if rng.random() < 0.15:
+            flag = rng.choice((self._flags(axes, reduces), self._single("bool")))
+            text = f"where({flag} || {self._condition(axes, reduces)}, {text}, 0)"
         return text
+
+    def _single(self, dtype: str) -> str:
+        """A number or a bool that is given at the call."""
+        name = f"A{len(self.tensors)}"
+        self.tensors[name] = (dtype, ())
+        return f"{name}[]"
+
+    def _flags(self, axes: list[str], reduces: list[str]) -> str:
+        """A read of a tensor of bools."""
+        pool = [a for a in (*axes, *reduces) if self.rng.random() < 0.7][:4] or axes[:1]
+        name = f"A{len(self.tensors)}"
+        self.tensors[name] = ("bool", tuple(self.extents[p] for p in pool))
+        return f"{name}[{','.join(pool)}]"
 
     def _scan(self, text: str, axes: list[str], reduces: list[str]) -> str:
         """Running results of `text` along any axis. Products are left out: long ones overflow."""

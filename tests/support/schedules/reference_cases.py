@@ -13,6 +13,7 @@ import numpy as np
 from tests.support import scalar_oracles
 from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
 from tilewright.schedules.algebra.scalar import (
+    ON_BOOLS,
     ON_FLOATS_ONLY,
     ON_INTEGERS_ONLY,
     All,
@@ -78,6 +79,8 @@ def matmul(m: int, n: int, k: int, dtype: DType = F32, accumulate: DType | None 
 
 def padded(x: Tensor, index: Sequence[Affine], fill: float = 0.0) -> Scalar:
     """`x[index]`, `fill` outside."""
+    if not x.shape:
+        return load(x)
     conds: list[Cond] = []
     for i, extent in zip(index, x.shape, strict=True):
         conds += [Ge0(i), Ge0(extent - 1 - i)]
@@ -246,6 +249,8 @@ def _slow_binary(op: BinaryOp, a: Any, b: Any, dtype: DType) -> Any:
 
 
 def _slow_cast(x: Any, source: DType, target: DType) -> Any:
+    if target is DType.BOOL:
+        return int(x != 0)
     if target.is_float:
         return float(x)
     if not source.is_float:
@@ -303,20 +308,23 @@ def _slow_unary(op: UnaryOp, x: Any, dtype: DType) -> Any:
 
 EXTENTS = (1, 2, 3, 7)
 NUMBERS = (DType.F32, DType.F64, DType.I64, DType.I32, DType.I8, DType.U8)
+TYPES = (*NUMBERS, DType.BOOL)
 
 
 def random_workload(rng: random.Random) -> Workload:
     """One to three stages over random indices, all reads in bounds or guarded."""
     inputs = tuple(
-        Tensor(f"T{i}", tuple(rng.choice(EXTENTS) for _ in range(rng.randint(1, 3))), dtype)
-        for i, dtype in enumerate(rng.choices(NUMBERS, k=rng.randint(1, 3)))
+        Tensor(f"T{i}", tuple(rng.choice(EXTENTS) for _ in range(rng.randint(0, 3))), dtype)
+        for i, dtype in enumerate(rng.choices(TYPES, k=rng.randint(1, 3)))
     )
     known, stages = list(inputs), list[Stage]()
     for number in range(rng.randint(1, 3)):
-        out = axes(**{n: rng.choice(EXTENTS) for n in "ij"[: rng.randint(1, 2)]})
-        reduced = axes(**{n: rng.choice(EXTENTS) for n in "kl"[: rng.randint(0, 2)]})
-        reducer = rng.choice(list(Reducer)) if reduced else None
-        dtype = rng.choice(NUMBERS)
+        rank = rng.choice((0, 1, 1, 2, 2, 2))
+        out = axes(**{n: rng.choice(EXTENTS) for n in "ij"[:rank]})
+        reduced = axes(**{n: rng.choice(EXTENTS) for n in "kl"[: rng.randint(rank == 0, 2)]})
+        dtype = rng.choice(TYPES)
+        reducers = (Reducer.MAX, Reducer.MIN) if dtype is DType.BOOL else tuple(Reducer)
+        reducer = rng.choice(reducers) if reduced else None
         maker = _Maker(rng, known, out + reduced)
         if reducer is Reducer.SUM and rng.random() < 0.6:
             body = mul(maker.scalar(dtype, 1), maker.scalar(dtype, 1))
@@ -347,18 +355,21 @@ class _Maker:
     def read(self, dtype: DType) -> Scalar:
         tensor = self._rng.choice(self._known)
         index = tuple(self.index() for _ in tensor.shape)
-        value = padded(tensor, index, self._rng.choice([0, 0, 0, 2]))
+        fill = self._rng.choice([0, 0, 0, 1 if tensor.dtype is DType.BOOL else 2])
+        value = padded(tensor, index, fill)
         return value if tensor.dtype is dtype else Cast(value, dtype)
 
     def scalar(self, dtype: DType, depth: int) -> Scalar:
         choice = self._rng.random()
         if depth == 0 or choice < 0.25:
-            if self._rng.random() < 0.2:
+            if self._rng.random() < 0.2 and dtype is not DType.BOOL:
                 if dtype in (DType.I8, DType.U8):
                     return Const(self._rng.randint(0, 9), dtype)
                 return IndexValue(self.index(), dtype)
             return self.read(dtype)
         a = self.scalar(dtype, depth - 1)
+        if dtype is DType.BOOL:
+            return self._bool(a, depth)
         if choice < 0.75:
             left_out = ON_INTEGERS_ONLY if dtype.is_float else frozenset[BinaryOp]()
             ops = [o for o in BinaryOp if o not in ON_FLOATS_ONLY and o not in left_out]
@@ -368,6 +379,15 @@ class _Maker:
         b = self.scalar(dtype, depth - 1)
         compared = Compare(self._rng.choice(list(CompareOp)), a, b)
         return Select(compared, self.scalar(dtype, depth - 1), self.scalar(dtype, depth - 1))
+
+    def _bool(self, a: Scalar, depth: int) -> Scalar:
+        if self._rng.random() < 0.4:
+            of = self._rng.choice(NUMBERS)
+            left, right = (self.scalar(of, depth - 1) for _ in range(2))
+            return Compare(self._rng.choice(list(CompareOp)), left, right)
+        if self._rng.random() < 0.3:
+            return Select(a, self.scalar(DType.BOOL, depth - 1), Const(1, DType.BOOL))
+        return Binary(self._rng.choice(sorted(ON_BOOLS)), a, self.scalar(DType.BOOL, depth - 1))
 
 
 def small_integers(workload: Workload, rng: random.Random) -> list[np.ndarray[Any, Any]]:
