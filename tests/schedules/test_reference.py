@@ -208,7 +208,9 @@ def test_padding_of_a_maximum_is_its_identity() -> None:
 def test_functions(op: UnaryOp) -> None:
     x = vector(DType.F64, 5)
     workload = map_workload(Unary(op, load(x, "i")), (x,), i=5)
-    assert_same(workload, [np.array([0.25, 0.5, 1.0, 3.5, 20.0])])
+    values = np.array([0.25, 0.5, 1.0, 3.5, 20.0])
+    inside = [v for v in (*values, 0.125, 0.75, 1.5, 2.5) if op.function.defined(v, v)]
+    assert_same(workload, [np.array(inside[:5] if len(inside) > 4 else (inside * 5)[:5])])
 
 
 def test_sigmoid_is_accurate_and_silent_far_out() -> None:

@@ -247,7 +247,9 @@ def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
 
 def _integers(tensor: Tensor, low: int, high: int, rng: np.random.Generator) -> Array:
     first = low if tensor.dtype.is_signed else max(low, 0)
-    last = min(high, 1) if tensor.dtype is DType.BOOL else high
+    last = high
+    if tensor.dtype is DType.BOOL:
+        first, last = 0, 1
     return tiled(
         tensor.shape, lambda count: rng.integers(first, last, count, np.int8, endpoint=True)
     )
