@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
 from math import prod
@@ -35,7 +36,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor
 from tilewright.schedules.workload.validate import stage_ranges
 from tilewright.schedules.workload.workload import Workload
 
@@ -62,6 +63,11 @@ _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
 # --- reductions and their dimensions ---------------------------------------------------------
+
+
+def with_axis(tensor: Tensor) -> Tensor:
+    """Return `tensor`, with one axis if it has no dimensions, so that values are drawn alike."""
+    return tensor if tensor.shape else replace(tensor, shape=(1,))
 
 
 def combiner_of(stage: Stage) -> Reducer | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.algebra.narrow import narrowed, widened
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
@@ -25,6 +25,7 @@ from .discriminating_inputs import (
     singles,
     sparse,
     spread,
+    with_axis,
 )
 from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 
@@ -46,7 +47,7 @@ def make_inputs(
     drawn = _Drawn(plan, rng, seed, len(workload.inputs), seed // len(dense))
     arrays = [
         _draw(
-            tensor,
+            with_axis(tensor),
             kind,
             drawn,
             is_shifted=number == seed % drawn.inputs,
@@ -56,12 +57,23 @@ def make_inputs(
         for number, tensor in enumerate(workload.inputs)
     ]
     # Drawn last, so that the other inputs do not depend on them.
-    return [
+    arrays = [
         positions(array, plan.positions[tensor.name], seed, rng)
         if tensor.name in plan.positions
         else array
         for array, tensor in zip(arrays, workload.inputs, strict=True)
     ]
+    return [
+        array if tensor.shape else _single(array, tensor.dtype)
+        for array, tensor in zip(arrays, workload.inputs, strict=True)
+    ]
+
+
+def _single(drawn: Array, dtype: DType) -> Array:
+    """Return the element of `drawn` as an array without dimensions, with 1 in place of 0: a factor
+    of 0 would hide all other inputs."""
+    is_zero = dtype is not DType.BOOL and not widened(drawn, dtype).any()
+    return np.reshape(narrowed(np.ones(1), dtype) if is_zero else drawn, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .discriminating_inputs import combined_values, one_place_per_line, summed_dims
+from .discriminating_inputs import combined_values, one_place_per_line, summed_dims, with_axis
 from .inputs import tiled
 
 Array = npt.NDArray[Any]
@@ -81,12 +81,12 @@ def special_inputs(
         if draw.only is not None:
             has_them = number == draw.only
         values = draw.values if has_them and tensor.dtype.is_float else ()
-        drawn = _drawn(tensor, positive, rng)
+        drawn = _drawn(with_axis(tensor), positive, rng)
         if draw.but_largest or draw.only is not None:
             _put_in_lines(drawn, values, dims[tensor.name], rng)
         elif tensor.elements >= _MIN_ELEMENTS:
             _put_few(drawn, values, share, rng)
-        found.append(narrowed(drawn, tensor.dtype))
+        found.append(narrowed(drawn, tensor.dtype).reshape(tensor.shape))
     return found
 
 
