@@ -355,7 +355,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         image=rising(lambda x: math.log10(x) if x > 0 else -_INF),
         defined=lambda low, high: low > 0,
         exact=lambda np, x, y, _: x == 1,
-        stated_ulps=(2.0, 2.5),
+        stated_ulps=(2.0, 3.0),
         special=(
             (0.0, -_INF), (-0.0, -_INF), (-1.0, _NAN), (-_INF, _NAN), (_INF, _INF), (1.0, 0.0),
         ),
