@@ -70,6 +70,8 @@ def meet_only_within(
     quotient and its remainder are equal, so is their numerator. Proof 2: the difference of the two
     indices is nonzero for all positive and for all negative distances in `name`.
     """
+    if ranges[name].is_point:
+        return True
     # A simplified quotient may no longer match its remainder. Without simplification, it may have
     # variables that its remainder does not have. Three ranges are tried, and one proof suffices.
     every = {**(fixed or {}), **ranges}
@@ -399,23 +401,30 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
-    """Return the interval of `index` under `guards`, which may lower its upper end. Return None if
-    a variable has no range."""
+    """Return the interval of `index` under `guards`, which may raise its lower end and lower its
+    upper end. Return None if a variable has no range."""
     bounds = _bounds(index, ranges)
     if bounds is None:
         return None
     ends = (most + interval(index - part, ranges).hi for part, most in _ended_parts(index, guards))
-    return Interval(bounds.lo, max(min(ends, default=bounds.hi), bounds.lo))
+    starts = (
+        interval(index - part, ranges).lo - most for part, most in _ended_parts(-index, guards, -1)
+    )
+    high = max(min(ends, default=bounds.hi), bounds.lo)
+    return Interval(min(max(starts, default=bounds.lo), high), high)
 
 
-def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affine, int]]:
-    """Yield each part of `index` that a guard bounds from above, and the upper bound."""
+def _ended_parts(
+    index: Affine, guards: tuple[Cond, ...], sign: int = 1
+) -> Iterator[tuple[Affine, int]]:
+    """Yield each part of `index` that a guard bounds from above, and the upper bound. If `sign` is
+    -1, yield the negated parts."""
     for guard in guards:
         ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
         if ended is not None:
             # guard: const - part/scale >= 0, so the part is at most scale * const.
             scale = abs(ended.terms[0][1] // dict(guard.index.terms)[ended.terms[0][0]])
-            yield ended, scale * guard.index.const
+            yield ended * sign, scale * guard.index.const
 
 
 def _ended_part(index: Affine, guard: Ge0) -> Affine | None:

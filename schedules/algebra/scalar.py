@@ -286,6 +286,21 @@ def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
     return [(sign, node)]
 
 
+def conditional_loads(
+    node: Scalar, conds: tuple[Cond, ...] = ()
+) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
+    """Yield the loads of `node`, each with the conditions under which selects need it. `conds` are
+    the conditions around `node`."""
+    if isinstance(node, Load):
+        yield node, conds
+    elif isinstance(node, Select) and isinstance(node.cond, All):
+        yield from conditional_loads(node.on_true, (*conds, *node.cond.conds))
+        yield from conditional_loads(node.on_false, conds)
+    else:
+        for child in children(node):
+            yield from conditional_loads(child, conds)
+
+
 def index_conds(node: Scalar) -> Iterator[Cond]:
     for n in walk(node):
         if isinstance(n, All):

@@ -25,8 +25,11 @@ from .reductions import RFactor as RFactor
 from .reductions import SkipBlocks as SkipBlocks
 from .reductions import SkipZeros as SkipZeros
 from .reductions import Solve as Solve
+from .scans import CarryScan as CarryScan
+from .scans import ScanBlocks as ScanBlocks
 from .stages import ComputeAt as ComputeAt
 from .stages import Inline as Inline
+from .stages import ReverseComputeAt as ReverseComputeAt
 from .tensorize import Tensorize as Tensorize
 
 PRIMITIVES: tuple[type[Primitive], ...] = tuple(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..algebra.affine import Cond, Index, Ranges
 from ..algebra.independence import ElementAccess, meet_only_within, separates, settled
-from ..algebra.scalar import Reducer, loads
+from ..algebra.scalar import Reducer, conditional_loads
 from ..errors import ScheduleError, require
 from ..nest.finding import (
     all_ranges,
@@ -82,9 +82,10 @@ class _AccessPair:
         return meet_only_within(self.write, self.other, loop, ranges, around)
 
 
-def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
+def _dependent_pairs(loop: For, every: Ranges, *, scans: bool = False) -> Iterator[_AccessPair]:
     """Yield pairs of a write in `loop` and another access to the same buffer. Buffers private to
-    the body are skipped. By the invariant of this module, a leaf does not conflict with itself."""
+    the body are skipped. By the invariant of this module, a leaf does not conflict with itself. If
+    `scans`, neither does the read of a step of a scan along `loop`, which is innermost."""
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
     found: dict[_AccessPair, None] = {}
@@ -92,10 +93,11 @@ def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
         if leaf.buffer in private:
             continue
         write = _access(leaf.index, guards, every)
+        continued = scans and scan_step(leaf, loop, every) is not None
         for m, (other, conds) in enumerate(sites):
-            for load in loads(other.value):
-                if load.tensor == leaf.buffer:
-                    read = _access(load.index, conds, every)
+            for load, needed in conditional_loads(other.value):
+                if load.tensor == leaf.buffer and not (continued and other is leaf):
+                    read = _access(load.index, (*conds, *needed), every)
                     found[_AccessPair(leaf.buffer, write, read, True)] = None
             if m > n and other.buffer == leaf.buffer:
                 commutes = _reducer(leaf) is _reducer(other) is not None
@@ -109,11 +111,12 @@ def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAcc
     return ElementAccess(settled(index, every), tuple(kept))
 
 
-def check_disjoint(loop: For, source: object, around: Ranges) -> None:
+def check_disjoint(loop: For, source: object, around: Ranges, *, scans: bool = False) -> None:
     """Raise ScheduleError if iterations of `loop` must not run in parallel.
 
     They must not if two iterations may write the same element, or if one may read an element that
-    another writes. `around` has the ranges of the enclosing loops.
+    another writes. If `scans`, a step of a scan may read the element that the iteration before
+    writes. `around` has the ranges of the enclosing loops.
     """
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     require(not loop.reduce, source, problem)
@@ -131,7 +134,7 @@ def check_disjoint(loop: For, source: object, around: Ranges) -> None:
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
                 f" (index {', '.join(map(str, leaf.index))})",
             )
-    for pair in _dependent_pairs(loop, {**around, **ranges}):
+    for pair in _dependent_pairs(loop, {**around, **ranges}, scans=scans):
         verb = "read" if pair.reads else "write"
         problem = f"an iteration of {loop.var!r} may {verb} what another writes to {pair.buffer!r}"
         require(pair.is_within(loop.var, ranges, around), source, problem)
@@ -167,8 +170,7 @@ def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
     require(innermost, source, problem)
     if not loop.reduce:
-        if len(loop.body) > 1 or scan_step(loop.inside.leaves[0], loop, around) is None:
-            check_disjoint(loop, source, around)
+        check_disjoint(loop, source, around, scans=True)
         return
     for leaf in leaves(loop.body):
         if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):

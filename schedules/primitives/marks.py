@@ -5,11 +5,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..algebra.scalar import loads
 from ..errors import require
 from ..nest.editing import map_allocation
 from ..nest.finding import reads_of
-from ..nest.loop_ir import Allocate, BufferScope, For, LoopKind, Nest, Stmt, loops
+from ..nest.loop_ir import (
+    Allocate,
+    BufferScope,
+    For,
+    Leaf,
+    LoopKind,
+    Nest,
+    Stmt,
+    leaves,
+    loops,
+)
 from ..nest.prepacking import prepack_problem
+from ..nest.scans import recurrence
 from .dependence import check_disjoint, check_vector_lanes
 from .places import buffer_called, serial_loop, still_prepacked
 from .primitive import Primitive
@@ -109,7 +121,8 @@ class Stream(Primitive):
     """Write an output with non-temporal stores.
 
     A non-temporal store neither loads the cache line first nor evicts other lines. It is profitable
-    for outputs larger than the caches. Legal for outputs that the nest does not read.
+    for outputs larger than the caches. Legal for outputs that the nest does not read, except to
+    compute further elements of the same output (a scan), or where another scan begins.
     """
 
     buffer: str
@@ -120,9 +133,17 @@ class Stream(Primitive):
         problem = f"{self.buffer!r} is not an output; outputs: {', '.join(outputs)}"
         require(self.buffer in outputs, self, problem)
         require(self.buffer not in nest.streamed, self, f"{self.buffer!r} is streamed already")
-        read = reads_of(nest.body, self.buffer)
+        others = (leaf for leaf in leaves(nest.body) if not self._continues(leaf))
+        read = reads_of(tuple(others), self.buffer)
         require(not read, self, f"{self.buffer!r} is read by the nest")
         return replace(nest, streamed=(*nest.streamed, self.buffer))
+
+    def _continues(self, leaf: Leaf) -> bool:
+        """Return whether `leaf` reads the output at most to continue a scan."""
+        scan = recurrence(leaf)
+        return leaf.buffer == self.buffer or (
+            scan is not None and all(load.tensor != self.buffer for load in loads(scan.value))
+        )
 
 
 @dataclass(frozen=True, slots=True)

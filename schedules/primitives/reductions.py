@@ -58,9 +58,9 @@ class RFactor(LoopMaker):
           C[i] += v              ->    for i': for ki': C[i'] += P[i', ki']
 
     The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or
-    parallelised; ComputeAt then reduces the size of P. Legal if C's nest is perfectly nested and
-    only its reduction loops were changed, by Split. P is named `name`; `.rf`, and a number if
-    needed, is appended to the loop names of the second nest.
+    parallelised; ComputeAt then reduces the size of P. Legal if the loops of the reduction and of
+    C's elements are perfectly nested and only its reduction loops were changed, by Split. P is
+    named `name`; `.rf`, and a number if needed, is appended to the loop names of the second nest.
     """
 
     loop: str
@@ -72,8 +72,13 @@ class RFactor(LoopMaker):
         reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
         require(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
         require_free(nest, self.name, self)
-        root = (*place.outer, place.loop)[0]
+        outer, root = [*place.outer], place.loop
+        while outer and outer[-1].body == (root,):
+            root = outer.pop()
         chain, leaf = _one_reduction(root, self)
+        problem = f"{leaf.buffer!r} is also combined over loops around {root.var!r}"
+        conds = {name for cond in leaf.first or () for name in cond.index.vars()}
+        require(not any(x.reduce or x.var in conds for x in outer), self, problem)
         lanes = any(loop.kind is LoopKind.VECTORIZED for loop in chain)
         require(not lanes, self, "factor the reduction first, then vectorize")
         target = buffers_in(nest)[leaf.buffer]

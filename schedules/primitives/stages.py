@@ -1,10 +1,11 @@
-"""Primitives that move a stage whose nest is still unscheduled: ComputeAt and Inline."""
+"""Primitives that move a stage whose nest is still unscheduled: ComputeAt, ReverseComputeAt and
+Inline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import substitute_cond, var
+from ..algebra.affine import ZERO, affine, simplify, substitute_cond, var
 from ..algebra.conditions import in_bounds
 from ..algebra.scalar import Load, Scalar, depth_of, loads
 from ..algebra.scalar import substitute as substitute_scalar
@@ -26,6 +27,7 @@ from ..nest.finding import (
     perfect_chain,
     ranges_of,
     reads_of,
+    shared,
     writes_of,
 )
 from ..nest.loop_ir import (
@@ -134,6 +136,103 @@ def _moved_stage(
     value = substitute_scalar(leaf.value, mapping)
     moved = replace(leaf, index=box.position, value=value, guards=(*guards, *inside))
     return nest_loops((*box.loops, *producer.reduce), (moved,))
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseComputeAt(Primitive):
+    """Compute an elementwise stage in the loops of a stage that it reads (`reverse_compute_at`).
+
+        for i: S[i] = f(i)            for i:
+        for j: Y[j] = g(S[j])   ->      S[i] = f(i)
+                                        Y[i] = g(S[i])
+
+    Legal if both stages are unscheduled, have the same shape, and every read of S by Y is at the
+    element that Y computes. The loops of S are kept, also if they run backwards. The new nest is at
+    the place of Y or at the place of S: no statement between them may depend on the stage that
+    moves.
+    """
+
+    buffer: str
+    into: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest with the stage `buffer` after each element of the stage `into`."""
+        reader, producer = (self._plain(nest, name) for name in (self.buffer, self.into))
+        (own,), chain = writes_of((producer,), self.into), perfect_chain(producer)
+        around = perfect_chain(reader)
+        leaf = around[-1].body[0]
+        assert isinstance(leaf, StoreElement)
+        read = [load.index for load in loads(leaf.value) if load.tensor == self.into]
+        shapes = {name: buffers_in(nest)[name].shape for name in (self.buffer, self.into)}
+        same = shapes[self.buffer] == shapes[self.into]
+        require(same, self, f"the two stages have different shapes: {shapes}")
+        ranges = ranges_of(around)
+        alike = bool(read) and all(
+            simplify(a - b, ranges) == ZERO
+            for index in read
+            for a, b in zip(index, leaf.index, strict=True)
+        )
+        require(alike, self, f"{self.buffer!r} must read {self.into!r} at its own index only")
+        names = [str(i) for i in leaf.index]
+        plain = sorted(names) == sorted(loop.var for loop in around)
+        require(plain, self, f"the stage of {self.buffer!r} must be unscheduled")
+        at = dict(zip(names, own.index, strict=True))
+        value = substitute_scalar(leaf.value, at)
+        after = StoreElement(self.buffer, own.index, value)
+        (fused,) = nest_loops(chain, (own, after))
+        body = self._placed(nest.body, producer, reader, fused)
+        return still_prepacked(outlived(replace(nest, body=body)), self)
+
+    def _plain(self, nest: Nest, name: str) -> For:
+        """Return the outermost loop of the unscheduled stage that computes `name`: serial loops
+        around one store to all elements."""
+        writes = writes_of(nest.body, name)
+        roots = [
+            s for s in flattened(nest.body)[1] if isinstance(s, For) and name in s.inside.written
+        ]
+        problem = f"the stage of {name!r} must be an unscheduled stage that is no reduction"
+        require(len(roots) == len(writes) == 1, self, problem)
+        chain = perfect_chain(roots[0])
+        (leaf,) = writes
+        kept = all(x.kind is LoopKind.SERIAL and not x.reduce and not x.bounds for x in chain)
+        plain = isinstance(leaf, StoreElement) and not leaf.guards and chain[-1].body == (leaf,)
+        require(kept and plain, self, problem)
+        shape, once = buffers_in(nest)[name].shape, set[str]()
+        for index, extent in zip(leaf.index, shape, strict=True):
+            along = [x for x in chain if x.var in index.vars() and x.extent == extent]
+            whole = len(along) == 1 and any(
+                index == i for i in (var(along[0].var), affine(extent - 1) - var(along[0].var))
+            )
+            require(whole, self, problem)
+            once.add(along[0].var)
+        require(len(once) == len(chain), self, problem)
+        return roots[0]
+
+    def _placed(
+        self, body: tuple[Stmt, ...], producer: For, reader: For, fused: Stmt
+    ) -> tuple[Stmt, ...]:
+        """Return `body` with `fused` instead of both stages, at the place of one of them."""
+        flat = [s for s in flattened(body)[1] if not isinstance(s, PrefetchHint)]
+        first, second = (next(n for n, s in enumerate(flat) if s is x) for x in (producer, reader))
+        require(first < second, self, f"{self.buffer!r} must follow {self.into!r}")
+        between = tuple(flat[first + 1 : second])
+        place = next(
+            (
+                kept
+                for moved, kept in ((producer, reader), (reader, producer))
+                if next(shared((moved,), between), None) is None
+            ),
+            None,
+        )
+        problem = f"a statement between {self.into!r} and {self.buffer!r} depends on both"
+        require(place is not None, self, problem)
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if stmt is place:
+                return (fused,)
+            return () if stmt is producer or stmt is reader else None
+
+        return transform(body, change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
+    CarryScan,
     ComputeAt,
     Fuse,
     Inline,
@@ -35,7 +36,9 @@ from tilewright.schedules.primitives import (
     Prefetch,
     Primitive,
     Reorder,
+    ReverseComputeAt,
     RFactor,
+    ScanBlocks,
     SkipBlocks,
     SkipZeros,
     Solve,
@@ -66,6 +69,7 @@ TRANSPOSED = notation(
     {"x": 10}, X="f32[5,2]", W="f32[4,2,3]",
 )  # fmt: skip
 TRIANGLE = notation("Y[i,j] += where(k <= i, A[i,k], 0) * B[k,j]", A="f32[7,5]", B="f32[5,6]")
+SCAN = notation("S[i,k] = cumsum(X[i,k], k); Y[i,k] = S[i,k] * 2", X="f32[3,37]")
 
 CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (matmul(), (Split("s0.d0", 3),)),
@@ -88,6 +92,9 @@ CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (TRANSPOSED, (Split("s0.d0", 2), Split("s0.r0", 2), Solve("s0.r0i"))),
     (narrow(), (*schedule(MARK),)),
     (softmax(6, 8), (*ROWS, Stagger("s3.d0", ("s2.r0", "s3.d1")))),
+    (SCAN, (ReverseComputeAt("s1", "s0"),)),
+    (SCAN, (Split("s0.d1", 8), Reorder(("s0.d1o", "s0.d0")), ScanBlocks("s0.d1o", "t", "c"))),
+    (SCAN, (ReverseComputeAt("s1", "s0"), CarryScan("s0", "s0.d1", "kept", 4))),
 ]  # fmt: skip
 
 

@@ -288,7 +288,11 @@ def test_the_bound_holds_for_every_grouping_and_is_tight(function: str) -> None:
     carried = [blocks[0]]
     for block in blocks[1:]:
         carried.append(combine(carried[-1][:, -1:], block))
-    for result in (serial, np.concatenate(carried, axis=1)):
+    totals = [combine.reduce(part, axis=1, keepdims=True) for part in np.split(x, 20, axis=1)]
+    before = combine.accumulate(np.concatenate(totals, axis=1), axis=1)
+    reduced = [blocks[0], *(combine(before[:, [n]], part) for n, part in enumerate(blocks[1:]))]
+    groupings = (serial, np.concatenate(carried, axis=1), np.concatenate(reduced, axis=1))
+    for result in groupings:
         assert (np.abs(result - values) <= bound).all()
     assert (bound[:, 0] <= 2 * 2.0**-23).all()  # one term is hardly rounded
     assert (bound <= 600 * 2.0**-23 * np.abs(values)).all()

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.schedules.algebra.affine import ZERO, Affine, Eq0, affine, var
+from tilewright.schedules.algebra.affine import (
+    ZERO,
+    Affine,
+    Eq0,
+    Interval,
+    affine,
+    prove,
+    substitute_cond,
+    var,
+)
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
@@ -18,7 +27,7 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
 from tilewright.schedules.nest.loop_ir import For, PrefetchHint, StoreElement, Update
-from tilewright.schedules.nest.scans import ScanStep, scan_step
+from tilewright.schedules.nest.scans import Recurrence, scan_step
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
@@ -147,14 +156,14 @@ class LeafWriter:
             value = self.scalars.broadcast(value, axis.lanes)
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
-    def _scan_step(self, leaf: StoreElement) -> ScanStep | None:
+    def _scan_step(self, leaf: StoreElement) -> Recurrence | None:
         """Return `leaf` as a step of a scan along the lanes, or None if it is something else."""
         axis = self.scalars.axis
         if axis is None or all(load.tensor != leaf.buffer for load in loads(leaf.value)):
             return None
         return scan_step(leaf, For(axis.var, axis.lanes, (leaf,)), self.indices.ranges)
 
-    def _scanned(self, leaf: StoreElement, step: ScanStep, mask: Val | None) -> Val:
+    def _scanned(self, leaf: StoreElement, step: Recurrence, mask: Val | None) -> Val:
         """Return the elements of all lanes. Lanes outside the mask follow all others, so that their
         values do not matter.
 
@@ -167,7 +176,7 @@ class LeafWriter:
         total = scalars.running(step.op, value)
         previous = substitute(step.previous, {axis.var: ZERO})
         carrier = self.serial[-1] if self.serial else ""
-        if not carrier or not _follows(leaf, axis, carrier):
+        if not carrier or not self._follows(leaf, step, axis, carrier):
             before = scalars.broadcast(self._alone(previous, None), axis.lanes)
             return scalars.binary(step.op, before, total)
         is_first = self.indices.cond(Eq0(self.indices.resolve(var(carrier))), None)
@@ -183,6 +192,19 @@ class LeafWriter:
         kept = scalars.binary(step.op, before, last)
         self.text.add(f"  store {kept.typed}, ptr {slot}")
         return scalars.binary(step.op, before, total)
+
+    def _follows(self, leaf: StoreElement, step: Recurrence, axis: VectorAxis, loop: str) -> bool:
+        """Return whether the element before the first lane is the last lane of the iteration of
+        `loop` before, in all iterations but the first."""
+        last = {axis.var: affine(axis.lanes - 1), loop: var(loop) - 1}
+        first_lane = {axis.var: ZERO}
+        ranges = self.indices.ranges
+        later = {**ranges, loop: Interval(1, max(ranges[loop].hi, 1))}
+        conds = (substitute_cond(cond, first_lane) for cond in step.conds)
+        pairs = zip(leaf.index, step.before.index, strict=True)
+        return all(prove(cond, later) for cond in conds) and all(
+            i.substitute(last) == before.substitute(first_lane) for i, before in pairs
+        )
 
     def _alone(self, node: Scalar, where: Val | None) -> Val:
         """Return the value of `node`, which is equal for all lanes."""
@@ -257,14 +279,6 @@ class LeafWriter:
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
-
-
-def _follows(leaf: StoreElement, axis: VectorAxis, loop: str) -> bool:
-    """Return whether the element before the first lane is the last lane of the iteration of `loop`
-    before."""
-    last = {axis.var: affine(axis.lanes - 1), loop: var(loop) - 1}
-    before = {axis.var: affine(-1)}
-    return all(i.substitute(last) == i.substitute(before) for i in leaf.index)
 
 
 def _is_sum_of_products(leaf: Update) -> bool:

@@ -24,7 +24,7 @@ from tests.support.interpreter.memory import (
     element_text,
 )
 from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
-from tilewright.schedules.algebra.affine import Cond, var
+from tilewright.schedules.algebra.affine import Cond
 from tilewright.schedules.algebra.scalar import Binary, Reducer, loads
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
@@ -211,13 +211,24 @@ def _scanned_lane(stmt: StoreElement, scope: NameScope) -> str | None:
     value = stmt.value
     if not isinstance(value, Binary) or value.op not in {reducer.op for reducer in Reducer}:
         return None
-    own = [read for read in loads(value) if read.tensor == stmt.buffer]
-    lanes = [x.loop.var for x in scope.watching[stmt.buffer] if x.loop.kind is VECTORIZED]
-    for lane in lanes:
-        before = tuple(i.substitute({lane: var(lane) - 1}) for i in stmt.index)
-        if own == list(loads(value.a)) and [read.index for read in own] == [before]:
-            return lane
+    own = [read.index for read in loads(value.a) if read.tensor == stmt.buffer]
+    if len(own) != 1 or any(read.tensor == stmt.buffer for read in loads(value.b)):
+        return None
+    for loop in (x.loop for x in scope.watching[stmt.buffer] if x.loop.kind is VECTORIZED):
+        # In a folded buffer, the lane before the first one is the last one.
+        pairs = [(i, j) for i, j in zip(stmt.index, own[0], strict=True) if i != j]
+        names = {name for pair in pairs for i in pair for name in i.vars()}
+        if all(
+            i.evaluate({**dict.fromkeys(names, n), loop.var: lane - 1})
+            == j.evaluate({**dict.fromkeys(names, n), loop.var: lane})
+            for i, j in pairs for lane in range(1, loop.extent) for n in _SOME
+        ):  # fmt: skip
+            return loop.var
     return None
+
+
+_SOME = (0, 1, 2, 3, 5, 8, 13, 34)
+"""Values of the other loops for which two indices are compared."""
 
 
 def _update(stmt: Update, scope: NameScope) -> Run:

@@ -23,17 +23,21 @@ from tilewright.schedules.nest.loop_ir import (
     buffers_allocated,
     loops,
 )
+from tilewright.schedules.nest.scans import recurrence
 from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
+    CarryScan,
     ComputeAt,
     Fuse,
     Inline,
     Merge,
     PackAhead,
     Primitive,
+    ReverseComputeAt,
     RFactor,
+    ScanBlocks,
     SkipBlocks,
     SkipZeros,
     Solve,
@@ -263,12 +267,49 @@ def _rfactor(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     return _one_of(rng, found)
 
 
+def _scan_blocks(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
+    """A loop around one along a scan, both serial."""
+    found = [
+        ScanBlocks(outer.var, new, f"{new}.c")
+        for leaf, around in write_sites(nest.body)
+        if recurrence(leaf) is not None
+        for outer, inner in combinations(around, 2)
+        if outer.kind is inner.kind is LoopKind.SERIAL
+        and any({outer.var, inner.var} <= i.vars() for i in leaf.index)
+    ]
+    return _one_of(rng, found)
+
+
+def _carry_scan(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
+    """The outermost loop along a scan, or one inside it, and a width that may be that of lanes."""
+    found = []
+    for leaf, around in write_sites(nest.body):
+        if recurrence(leaf) is not None:
+            along = [x for x in around if any(x.var in i.vars() for i in leaf.index)]
+            lanes = [x.extent for x in around if x.kind is LoopKind.VECTORIZED]
+            found += [(leaf.buffer, x.var, new, n) for x in along for n in (1, 4, *lanes * 3)]
+    chosen = _one_of(rng, found)
+    return chosen and CarryScan(*chosen, rng.random() < 0.5)
+
+
+def _reverse_compute_at(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
+    """A stage that reads another one."""
+    written = {leaf.buffer for leaf, _ in write_sites(nest.body)}
+    found = [
+        ReverseComputeAt(leaf.buffer, load.tensor)
+        for leaf, _ in write_sites(nest.body)
+        for load in loads(leaf.value)
+        if load.tensor in written - {leaf.buffer}
+    ]
+    return _one_of(rng, found)
+
+
 def _stream(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     """An output."""
     return Stream(rng.choice(nest.outputs).name)
 
 
-_RARE = (_cache_padded, _skip_zeros, _solve)
+_RARE = (_cache_padded, _skip_zeros, _solve, _scan_blocks, _carry_scan, _reverse_compute_at)
 """Kinds for which few nests have a place."""
 
 _KINDS: tuple[Callable[[random.Random, Nest, str], Primitive | None], ...] = (

@@ -26,6 +26,7 @@ from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
+    CarryScan,
     ComputeAt,
     Fuse,
     Inline,
@@ -36,7 +37,9 @@ from tilewright.schedules.primitives import (
     Prefetch,
     Primitive,
     Reorder,
+    ReverseComputeAt,
     RFactor,
+    ScanBlocks,
     SkipBlocks,
     SkipZeros,
     Solve,
@@ -260,10 +263,24 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
             )
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     if kind < 0.97:
+        if rng.random() < 0.3:
+            return _scan_step(rng, loop, buffers, new)
         return Stream(rng.choice(buffers))
     if kind < 0.98 and rng.random() < 0.7:
         return PackAhead(rng.choice(own))
     return _layout(rng, nest, rng.choice(own))
+
+
+def _scan_step(rng: random.Random, loop: str, buffers: list[str], new: str) -> Primitive:
+    """A step that is for scans."""
+    one, other = rng.choice(buffers), rng.choice(buffers)
+    return rng.choice(
+        (
+            ScanBlocks(loop, new, f"{new}.c"),
+            CarryScan(one, loop, new, rng.choice((0, 1, 3, 4, 8)), rng.random() < 0.5),
+            ReverseComputeAt(one, other),
+        )
+    )
 
 
 def _chain(nest: Nest, name: str) -> list[str]:

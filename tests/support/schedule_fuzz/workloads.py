@@ -35,7 +35,44 @@ def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
     kind = rng.random()
     if kind < 0.15:
         return random_filter
+    if kind >= 0.95:
+        return random_scan
     return random_operator if kind < 0.5 else random_expression
+
+
+LONG = (129, 257, 1000, 1031, 2048, 5003)
+"""Long enough that threads divide the axis of a scan, and mostly no multiple of anything."""
+
+
+def random_scan(rng: random.Random) -> Workload:
+    """A scan along any axis of a tensor of one to three axes, one of them long or not: of an
+    elementwise value, and half of the time with an elementwise stage after it."""
+    axes = "abc"[: rng.randint(1, 3)]
+    shape = [rng.choice((1, 2, 3, 5, 17)) for _ in axes]
+    dim = rng.randrange(len(axes))
+    shape[dim] = rng.choice((*EXTENTS, *LONG, *LONG))
+    dtype = rng.choice(("f32", "f32", "f64", "i32", "i64"))
+    at, along = ",".join(axes), axes[dim]
+    place = list(axes)
+    if rng.random() < 0.3:  # read from the end
+        place[dim] = f"{shape[dim] - 1}-{along}"
+    value = rng.choice(("X[{}]", "X[{}] * M[{}]", "X[{}] + 1", "where(M[{}] > 0, X[{}], 0)"))
+    value = value.replace("{}", ",".join(place))
+    if rng.random() < 0.4 and shape[dim] <= 65:
+        value = f"where({along} >= 3, {value}, 0)"
+    function = rng.choice(("cumsum", "cumsum", "cummax", "cummin", "cumprod"))
+    if function == "cumprod" and (not dtype.startswith("f") or shape[dim] > 33):
+        function = "cumsum"  # long products overflow
+    words = "".join(f", {word}" for word in ("reverse", "exclusive") if rng.random() < 0.4)
+    text = f"S[{at}] = {function}({value}, {along}{words})"
+    if rng.random() < 0.5:
+        after = rng.choice(("S[{}] * 2", "S[{}] + W[{}]", "max(S[{}], 0) - S[{}]"))
+        text += f"; Y[{at}] = {after.replace('{}', at)}"
+        if rng.random() < 0.3:
+            text += f"; Z[{at}] = S[{at}] + 1"
+    sizes = tuple(shape)
+    tensors = {name: (dtype, sizes) for name in "XMW" if f"{name}[" in text}
+    return from_notation(text, tensors)
 
 
 def random_filter(rng: random.Random) -> Workload:
