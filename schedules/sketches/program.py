@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import islice
@@ -29,7 +30,7 @@ from .groups import stages_of
 from .inlining import stages_inlined
 from .knobs import PartSketch
 from .plain import PlainSketch
-from .rules import covers, likeliest
+from .rules import alone, covers, likeliest
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -166,9 +167,10 @@ def space_for(
 ) -> ScheduleSpace:
     """Return the schedule space of `workload` on `target`.
 
-    The space has at least one sketch with a legal default, because stages that no rule matches
-    become plain loops. The regrouped form is first, with merged axes if its last axes are
-    unsuitable for vectors. Forms with a different rounding error are last.
+    The space has at least one sketch with a legal default, because stages that no rule matches, or
+    for which primitives reject all sketches, become plain loops. The regrouped form is first, with
+    merged axes if its last axes are unsuitable for vectors. Forms with a different rounding error
+    are last.
     `dropped` lists the sketches for which primitives reject the default and all nearby settings.
     `check` is called repeatedly and may raise an exception to stop.
     """
@@ -185,7 +187,7 @@ def space_for(
     found = [one for form in first for one in _sketches(form, target, check)]
     own = _sketches(Form(workload), target, check)
     if all(isinstance(one, DroppedSketch) for one in own):
-        own.append(_plain(workload, target))
+        own.append(_stage_by_stage(workload, target, check))
     found += [*own, *(one for form in others for one in _sketches(form, target, check))]
     return ScheduleSpace(
         given,
@@ -196,9 +198,22 @@ def space_for(
     )
 
 
-def _plain(workload: Workload, target: Target) -> Sketch:
-    """Return a sketch in which every stage is unscheduled. It is used if primitives reject all
-    other sketches."""
+def _stage_by_stage(workload: Workload, target: Target, check: Callable[[], None]) -> Sketch:
+    """Return a sketch in which each stage is computed alone, by its most promising sketch that
+    primitives accept. It is used if primitives reject all other sketches."""
+    inlined = stages_inlined(workload)
+    parts: list[PartSketch] = []
+    accepted: tuple[tuple[int, ...], ...] = ()
+    for choices in alone(stages_of(workload, inlined, target)):
+        for part in choices:
+            with suppress(ScheduleError):
+                accepted = accepted_settings(workload, inlined, [*parts, part], check)
+                parts.append(part)
+                break
+    found = ProgramSketch(workload, inlined, tuple(parts), accepted=accepted, check=check)
+    with suppress(ScheduleError):
+        found.lowered(found.default())
+        return found
     names = tuple(stage.name for stage in workload.stages)
     return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
 

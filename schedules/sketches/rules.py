@@ -16,7 +16,7 @@ from ..target import Target
 from ..workload.tensors import Scan
 from ..workload.workload import Workload
 from .analysis.reductions import is_along_columns
-from .analysis.stages import StageView, view_stage
+from .analysis.stages import StageLoop, StageRead, StageView, view_stage
 from .analysis.tile_roles import assign_roles, is_product, lane_step, tile_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
@@ -27,7 +27,7 @@ from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
-from .scan import ScanSketch
+from .scan.sketch import ScanSketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -158,6 +158,30 @@ def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
     return RuleMatch((ScanSketch(stages.workload, view, scan, stages.target),))
 
 
+def after_scan(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match an elementwise stage with the scan that it reads at its own position. Its other reads
+    are contiguous along the lanes of the scan, or constant."""
+    if view.is_reduction or view.scan is not None or view.axis_splits or view.phase_steps:
+        return None
+    names = {read.tensor for read in view.reads} & set(stages.left)
+    for name in sorted(names):
+        before = stages.views[name]
+        readers = stages.readers[name]
+        if before.scan is None or before.shape != view.shape or readers != (view,):
+            continue
+        sketch = ScanSketch(stages.workload, before, before.scan, stages.target, view)
+        own = view.spatial[before.spatial.index(sketch.last)]
+        if all(_is_alongside(read, name, view, own) for read in view.reads):
+            return RuleMatch((sketch,), (name,))
+    return None
+
+
+def _is_alongside(read: StageRead, name: str, view: StageView, lanes: StageLoop) -> bool:
+    if read.tensor == name:
+        return all(is_loop(i, loop) for i, loop in zip(read.index, view.spatial, strict=True))
+    return read.element_stride(lanes.name) in (0, 1)
+
+
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
@@ -184,7 +208,7 @@ def covers(stages: Stages) -> list[Cover]:
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
     """Return the groups of one cover. Fusions with the alternative `doubt` are not used. A scan is
-    always a group of its own."""
+    in a group with at most one other stage."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -193,7 +217,7 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
             found.insert(0, scanned(view, view.scan, stages))
             continue
         fusible = [name for name in left if stages.views[name].scan is None]
-        fit = _group(stages.before(fusible), view, doubt)
+        fit = after_scan(view, stages.before(left)) or _group(stages.before(fusible), view, doubt)
         for name in fit.fused_stages:
             left.remove(name)
         found.insert(0, fit)
@@ -212,6 +236,19 @@ def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMa
     alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
     parts = tuple(part for fit in alone if fit for part in fit.parts)
     return RuleMatch(parts or (PlainSketch(stages.workload, stages.target, (view.name,)),))
+
+
+def alone(stages: Stages) -> Cover:
+    """Return the sketches of each stage as a group of its own, the most promising first. The plain
+    sketch is the last of each."""
+    found: Cover = []
+    for name, view in stages.views.items():
+        matches = [rule(view, stages) for rule in ALONE if view.scan is None]
+        if view.scan is not None:
+            matches = [scanned(view, view.scan, stages)]
+        parts = tuple(part for fit in matches if fit for part in fit.parts)
+        found.append((*parts, PlainSketch(stages.workload, stages.target, (name,))))
+    return found
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:

@@ -56,6 +56,8 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "interleave_rows": KnobWords("rows computed together"),
     "interleave": KnobWords("rows or vectors scanned together"),
     "block_vectors": KnobWords("vectors per block of columns"),
+    "row_share": KnobWords("steps of a scan per thread", {0: "rows are not divided"}),
+    "vectorise": KnobWords("vectors", _SWITCH),
     "reduction_chunk": KnobWords("rows summed at a time", {0: "all"}),
     "software_pipelining": KnobWords("software pipelining", _SWITCH),
     "fuse_loops": KnobWords("shared loop of a reduction and the stage before it", _SWITCH),

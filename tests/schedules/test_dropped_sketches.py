@@ -16,6 +16,7 @@ from tests.support.interpreter.interpret import interpret_for
 from tests.support.paths import example_target
 from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.algebra.affine import less
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError, require
@@ -28,6 +29,9 @@ from tilewright.schedules.primitives import Fuse, Reorder, Split, TransformLayou
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.sketches import program, space_for
 from tilewright.schedules.sketches.accepted import accepted_settings, nearby
+from tilewright.schedules.sketches.groups import Stages
+from tilewright.schedules.sketches.knobs import PartSketch
+from tilewright.schedules.sketches.rules import alone
 from tilewright.schedules.sketches.writer import TraceWriter
 from tilewright.schedules.space import DroppedSketch, Knob
 from tilewright.schedules.trace import Trace
@@ -185,7 +189,25 @@ def test_a_space_says_which_sketches_it_lacks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(program, "covers", refused)
     space = space_for(workload, target())
     assert space.dropped == (DroppedSketch("refused", "Step(): not (0, 0)"),)
-    assert [sketch.name for sketch in space.sketches] == ["plain"]
+    assert [sketch.name for sketch in space.sketches] == ["rows+rows"]
+
+
+def test_a_stage_without_a_legal_sketch_leaves_the_others_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = notation(
+        "T[i,j] += A[i,k] * B[k,j]; S[i,j] = cumsum(T[i,j], j)", A="f32[9,7]", B="f32[7,21]"
+    ).normalised()
+
+    def refused(stages: Stages) -> list[tuple[PartSketch, ...]]:
+        product, scan = alone(stages)
+        return [product, (Refused(workload), scan[-1])]  # type: ignore[list-item]
+
+    monkeypatch.setattr(program, "covers", lambda stages: [[(Refused(workload),)]])
+    monkeypatch.setattr(program, "alone", refused)
+    (sketch,) = space_for(workload, target()).sketches
+    assert sketch.name == "tile+plain"
+    check_meaning(workload, lower(workload, sketch.trace(sketch.default())))
 
 
 def test_tiles_of_a_large_stage_in_one_walk_are_told_apart_by_digits() -> None:

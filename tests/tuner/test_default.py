@@ -43,16 +43,17 @@ class Refusing(PlainSketch):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        return (Knob("parallel", (0,)), Knob("nothing", tuple(range(100))))
+        one = (Knob("vectorise", (0,)), Knob("parallel", (0,)))
+        return (*one, Knob("nothing", tuple(range(100))))
 
     def default(self) -> tuple[int, ...]:
-        return (0, 99)
+        return (0, 0, 99)
 
     def feasible(self, settings: IntArray) -> BoolArray:
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        if setting[1] < self.legal:
+        if setting[2] < self.legal:
             raise ScheduleError("this sketch", "cannot do that after all")
 
 
@@ -63,7 +64,7 @@ def test_the_next_best_are_tried_and_then_the_sketch_s_own_default(legal: int) -
     space = ScheduleSpace(workload, target, (sketch,))
     look = rank_for_default(space)
     # All settings are equal to the prior, so the first codes come first.
-    assert look.default == Candidate(0, (0, legal if legal < MAX_DEFAULTS_TRIED else 99))
+    assert look.default == Candidate(0, (0, 0, legal if legal < MAX_DEFAULTS_TRIED else 99))
     assert look.default_trace == Trace(())
 
 

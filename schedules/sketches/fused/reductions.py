@@ -144,9 +144,9 @@ class ReductionSteps:
         reduction."""
         w = self.w
         if p.vector != p.wide:
-            self._vectorise(p.vector, place)
+            self.vectorise(p.vector, place)
             w.do(Unroll(p.combine))
-        self._vectorise(p.wide, place)
+        self.vectorise(p.wide, place)
         w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
 
@@ -156,7 +156,7 @@ class ReductionSteps:
         if p.extent % p.width and whole:
             self.w.do(Partition(p.walk, whole))
 
-    def _vectorise(self, buffer: str, place: str) -> None:
+    def vectorise(self, buffer: str, place: str) -> None:
         """Make the lanes of a partial result the innermost loop and vectorise it."""
         w = self.w
         own = w.own_loops(buffer, inside=place)
@@ -166,22 +166,22 @@ class ReductionSteps:
         w.reorder(*spatial, *reduce, *inner)
         w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
 
-    def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
-        """Vectorise a reduction along a spatial axis, with several accumulators.
+    def along_columns(self, name: str, row: str, chunk: int, threads: int = 1) -> str:
+        """Vectorise the reduction into `name` along a spatial axis, with several accumulators.
 
         `chunk` rows are summed in one pass over the columns (0: all rows). Return the loop over the
         columns of a thread, or "" if `threads` do not divide the columns.
         """
         w, lanes = self.w, self.lanes
-        leaf, _ = w.writer_of(view.name)
-        own = w.own_loops(view.name, inside=row)
+        leaf, _ = w.writer_of(name)
+        own = w.own_loops(name, inside=row)
         spatial = [loop.var for loop in own if not loop.reduce]
         reduce = [loop.var for loop in own if loop.reduce]
         best = w.best_vector_loop(leaf, spatial)
         if best is None:  # no axis is contiguous: one scalar accumulator
             place = spatial[-1] if spatial else row
             if place and isinstance(leaf, Update) and reduce:
-                w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
+                w.do(CacheWrite(name, place, f"{name}.acc"))
             return ""
         extent = w.loop(best).extent
         piece, vectors = columns_of(extent, lanes, self.vectors, threads)
@@ -190,9 +190,9 @@ class ReductionSteps:
         middle, inner = w.split(rest, lanes)
         outside, within = self._chunked(reduce, chunk)
         w.reorder(*(x for x in spatial if x != best), *outside, outer, *within, middle, inner)
-        if unrolls_steps(prod(w.loop(name).extent for name in within)):
-            w.do(*(Unroll(name) for name in within))
-        w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
+        if unrolls_steps(prod(w.loop(x).extent for x in within)):
+            w.do(*(Unroll(x) for x in within))
+        w.do(Vectorize(inner), Unroll(middle), CacheWrite(name, outer, f"{name}.acc"))
         if piece % (vectors * lanes) and piece // (vectors * lanes):
             w.do(Partition(outer, piece // (vectors * lanes)))
         return task

@@ -335,7 +335,7 @@ class RowWriter:
         `visit` is a single reduction with few rows, else ""."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
-            return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
+            return steps.along_columns(view.name, row, self.v.reduction_chunk, self.s.threads)
         if not self.v.software_pipelining:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
         elif self.rows.walks_along(view):

@@ -1,0 +1,1 @@
+"""The sketch of a scan."""
