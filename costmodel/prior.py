@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS
+from tilewright.schedules.algebra.scalar_function import POLYNOMIAL_SLOTS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
 from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.space import ScheduleSpace, SpacePart

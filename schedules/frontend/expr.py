@@ -222,7 +222,7 @@ def placeholder(*arguments: Any, **named: Any) -> TensorArray:
 
     Without a name, the workload names it `x`, or `x1`, `x2`, ... in the order of its inputs.
     """
-    fields = ("name", "shape", "dtype", "constant")
+    fields: tuple[str, ...] = ("name", "shape", "dtype", "constant")
     if arguments and not isinstance(arguments[0], str):
         fields = fields[1:]
     given = dict(zip(fields, arguments, strict=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import overload
+from typing import Any, overload
 
 from ..algebra.scalar import Reducer
 from .array.arrays import ArrayExpr, Axis, LazyArray, is_array
@@ -14,7 +14,7 @@ from .expr_core import Expr, Operand
 def any(x: Operand, axis: object) -> Expr: ...
 @overload
 def any(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
-def any(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+def any(x: ArrayExpr | Operand, axis: Any = None, keepdims: bool = False) -> Expr | LazyArray:
     """Return whether any `x` over `axis` is true (numbers: not 0), as a bool; see `sum`."""
     if is_array(x):
         return x.any(axis, keepdims)
@@ -25,7 +25,7 @@ def any(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> 
 def all(x: Operand, axis: object) -> Expr: ...
 @overload
 def all(x: ArrayExpr, axis: Axis = None, keepdims: bool = False) -> LazyArray: ...
-def all(x: ArrayExpr | Operand, axis: object = None, keepdims: bool = False) -> Expr | LazyArray:
+def all(x: ArrayExpr | Operand, axis: Any = None, keepdims: bool = False) -> Expr | LazyArray:
     """Return whether every `x` over `axis` is true (numbers: not 0), as a bool; see `sum`."""
     if is_array(x):
         return x.all(axis, keepdims)

@@ -17,7 +17,8 @@ from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.footprint import Traffic, cache_traffic, touched
 from tilewright.costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from tilewright.costmodel.prior import OPS_IN_FLIGHT, Prior, combine
-from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
+from tilewright.schedules.algebra.functions import UnaryOp
+from tilewright.schedules.algebra.scalar_function import POLYNOMIAL_SLOTS
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.hardware import USABLE_SHARE

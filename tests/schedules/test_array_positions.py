@@ -99,8 +99,8 @@ def test_powers_variances_and_deviations() -> None:
         np.testing.assert_allclose(value_of(X**exponent, VALUES), VALUES**exponent)
     np.testing.assert_array_equal(value_of(N**3, WHOLE), WHOLE**3)
     positive = np.abs(VALUES)
-    for exponent in (-1, -3, 0.5, -0.5, 1.5, -2.25, 100):
-        np.testing.assert_allclose(value_of(X**exponent, positive), positive**exponent, rtol=1e-12)
+    for power in (-1, -3, 0.5, -0.5, 1.5, -2.25, 100):
+        np.testing.assert_allclose(value_of(X**power, positive), positive**power, rtol=1e-12)
     np.testing.assert_allclose(value_of(2.0**X, VALUES), 2.0**VALUES)
     np.testing.assert_allclose(value_of(pow(abs(X), X), VALUES), positive**VALUES)
     assert Workload.of(pow(X, 2)).key == Workload.of(X * X).key

@@ -122,7 +122,7 @@ def test_a_doubtful_condition_is_a_doubtful_bool() -> None:
     data = np.array([[1, 2, 3], [3e7, 1.3, -3e7]], np.float32)
     (_, zeros), (_, counts) = evaluate_with_bound(workload, [data])
     assert zeros.tolist() == [0, 1]
-    assert counts.tolist() == [0, 3]
+    assert np.floor(counts).tolist() == [0, 3]
 
 
 @pytest.mark.parametrize(

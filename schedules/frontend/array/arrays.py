@@ -404,18 +404,18 @@ def is_array(value: object) -> TypeGuard[ArrayExpr]:
     return isinstance(value, ArrayExpr)
 
 
-def calculated(op: BinaryOp, a: object, b: object) -> Any:
+def calculated(op: BinaryOp, a: object, b: object) -> LazyArray:
     """Return `op` of the elements of two operands, of which one is an array. The result is a value
     if an array without dimensions is combined with a value that has index variables."""
     if _are_values(a, b):
-        return arithmetic(op, operand(a), operand(b))
+        return arithmetic(op, operand(a), operand(b))  # type: ignore[return-value]  # see above
     return _broadcast(lambda x, y: arithmetic(op, x, y), a, b, label=str(op))
 
 
-def raised(power: Callable[..., Expr], x: object, exponent: object) -> Any:
+def raised(power: Callable[..., Expr], x: object, exponent: object) -> LazyArray:
     """Return `power` of two operands; see `calculated`."""
     if _are_values(x, exponent):
-        return power(operand(x), operand(exponent))
+        return power(operand(x), operand(exponent))  # type: ignore[return-value]  # see above
     return _broadcast(power, x, exponent, label="power")
 
 
@@ -437,10 +437,10 @@ def _are_values(a: object, b: object) -> bool:
     return False
 
 
-def comparison(op: CompareOp, a: object, b: object) -> Any:
+def comparison(op: CompareOp, a: object, b: object) -> Mask:
     """Return the conditions `op` of the elements of two operands; see `calculated`."""
     if _are_values(a, b):
-        return value_condition(op, operand(a), operand(b))
+        return value_condition(op, operand(a), operand(b))  # type: ignore[return-value]  # see above
     nodes, call = _operands(a, b)
     return _mask(compared(lambda *v: value_condition(op, *call(v)), *nodes))
 
