@@ -93,7 +93,7 @@ def _expm1(x: float) -> float:
 
 def _exp2(x: float) -> float:
     try:
-        return 2.0**x
+        return float(2.0**x)
     except OverflowError:
         return math.inf
 

@@ -235,9 +235,9 @@ class _Analysis:
                 exact = self._quotient(a, b)
             case BinaryOp.POW | BinaryOp.ATAN2:
                 assert op.function is not None
-                ends = (a.lo, a.hi), (b.lo, b.hi)
-                self.defined = self.defined and op.function.defined(*ends)
-                exact = ValueRange(*op.function.image(*ends), None)
+                first, second = (a.lo, a.hi), (b.lo, b.hi)
+                self.defined = self.defined and op.function.defined(first, second)
+                exact = ValueRange(*op.function.image(first, second), None)
             case (
                 BinaryOp.BIT_AND | BinaryOp.BIT_OR | BinaryOp.BIT_XOR | BinaryOp.SHIFT_LEFT
                 | BinaryOp.SHIFT_RIGHT | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD

@@ -92,11 +92,12 @@ def sweep(dtype: DType, count: int = 16_000) -> tuple[Array, Array]:
     """Pairs of bit patterns, of moderate numbers and integers, and powers near the ends of the
     range, with bases of every size and next to 1."""
     rng = np.random.default_rng(20261127)
-    kind = np.dtype(np.uint32 if dtype is DType.F32 else np.uint64)
+    whole = 32 if dtype is DType.F32 else 64
     most = float(np.log(np.finfo(np.float32 if dtype is DType.F32 else np.float64).max))
 
     def bits() -> Array:
-        return rng.integers(0, np.iinfo(kind).max, count, dtype=kind).view(dtype.numpy)
+        drawn = rng.integers(0, 2**64 - 1, count, np.uint64) >> np.uint64(64 - whole)
+        return drawn.astype(f"uint{whole}").view(dtype.numpy)
 
     huge = np.exp(rng.uniform(-most, most, count))
     near = 1 + rng.standard_normal(count) * np.exp(rng.uniform(-30, -1, count))

@@ -35,7 +35,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "tensors"), TEXTS, ids=[text for text, _ in TEXTS])
 def test_kernels_agree_with_the_reference(text: str, tensors: dict[str, str]) -> None:
-    workload = notation(text, **tensors)
+    workload = notation(text, None, **tensors)
     for bits in (128, 256, 512):
         trace = default_trace(workload, this_machine(1, bits))
         check_pair(Pair(text, workload, trace, 1, bits))
@@ -43,7 +43,7 @@ def test_kernels_agree_with_the_reference(text: str, tensors: dict[str, str]) ->
 
 @pytest.mark.parametrize(("text", "tensors"), TEXTS, ids=[text for text, _ in TEXTS])
 def test_every_kind_of_input_is_drawn(text: str, tensors: dict[str, str]) -> None:
-    workload = notation(text, **tensors).normalised()
+    workload = notation(text, None, **tensors).normalised()
     oracle = Oracle(workload, 1)
     for kind in InputKind:
         case = oracle.case(kind, 0)
@@ -114,7 +114,7 @@ def test_a_whole_reduction_gives_an_array_without_dimensions() -> None:
 
 def test_a_lambda_uses_a_single_value_as_it_is() -> None:
     a, x = placeholder("a", ()), placeholder("x", (5,))
-    forms = [
+    forms: list[Any] = [
         compute("Y", (5,), lambda i: a * x[i]),
         compute("Y", (5,), lambda i: x[i] * a),
         compute("Y", (5,), lambda i: a[()] * x[i]),
