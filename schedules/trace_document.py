@@ -9,7 +9,7 @@ from .canonical import canonical_bytes
 
 REWRITES = frozenset({
     "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes", "PrecomputeFactors",
-    "Winograd",
+    "ReadThrough", "ReverseAxis", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -14,15 +14,18 @@ from .gather_over_taps import GatherOverTaps
 from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
 from .precompute_factors import PrecomputeFactors
+from .read_through import ReadThrough
+from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
 from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
+    ReadThrough, ReverseAxis,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
-    "PrecomputeFactors", "Rewrite", "Winograd", "changing_operations", "check_order",
+    "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

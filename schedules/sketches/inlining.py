@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ..algebra.scalar import Load, Reducer, Scalar, children, loads
+from ..algebra.scalar import Load, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from .analysis.phases import inserts_zeros, is_padding
 from .analysis.stages import math_calls
 
 
@@ -32,9 +31,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         # A stored stage reads its operands once, is written once, and is read for each use.
         again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
         cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
-        summed = all(r.reduces_by(Reducer.SUM) for r in readers)
-        zeros = summed and (inserts_zeros(stage) or is_padding(stage))
-        if again <= 1.0 or cheap or zeros:
+        if again <= 1.0 or cheap:
             grown = {**sizes, stage.name: _size_with(stage.body, sizes)}
             if all(_size_with(reader.body, grown) < MAX_INLINED_DEPTH for reader in readers):
                 sizes = grown

@@ -25,7 +25,7 @@ from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
 from .forms.merging import merge_axes
 from .forms.orders import permute_axes
-from .forms.rewriting import regrouped, rewrites_for
+from .forms.rewriting import canonical, regrouped, rewrites_for
 from .groups import stages_of
 from .inlining import stages_inlined
 from .knobs import PartSketch
@@ -179,13 +179,14 @@ def space_for(
     best = regrouped(workload)
     check()
     others = rewrites_for(workload)
+    written = canonical(workload)
     merged = merge_axes(best, target)
-    first = [merged] if merged.steps else []
+    first = [merged] if merged.steps != written.steps else []
     order = permute_axes(merged.workload, target)
     if order:
         first.append(merged.after(*order))
     found = [one for form in first for one in _sketches(form, target, check)]
-    own = _sketches(Form(workload), target, check)
+    own = _sketches(written, target, check)
     if all(isinstance(one, DroppedSketch) for one in own):
         own.append(_stage_by_stage(workload, target, check))
     found += [*own, *(one for form in others for one in _sketches(form, target, check))]

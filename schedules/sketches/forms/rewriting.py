@@ -19,15 +19,26 @@ from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis.stages import math_calls
+from .canonical import forwards, read_through
 from .products import precompute_factors
 
 
+def canonical(workload: Workload) -> Form:
+    """Return the form in which equal computations are written alike: sums read tensors themselves,
+    and windows go forwards. `workload` is in normal form."""
+    return Form(workload).apply_until_fixpoint(read_through).apply_until_fixpoint(forwards)
+
+
 def regrouped(workload: Workload) -> Form:
-    """Return the form of `workload` after all profitable rewrites of three kinds: sums over taps,
-    then common formulas, then precomputed products. `workload` is in normal form."""
-    return precompute_factors(
-        Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
+    """Return the canonical form of `workload` after all profitable rewrites of three kinds: sums
+    over taps, then common formulas, then precomputed products. `workload` is in normal form."""
+    gathered = (
+        Form(workload)
+        .apply_until_fixpoint(read_through)
+        .apply_until_fixpoint(gather_over_taps)
+        .apply_until_fixpoint(common_formulas)
     )
+    return precompute_factors(gathered).apply_until_fixpoint(forwards)
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
@@ -69,11 +80,12 @@ def rewrites_for(workload: Workload) -> tuple[Form, ...]:
     """
     if workload.allowed_error is None:
         return ()
+    base = canonical(workload)
     found = (
-        Form(workload).apply_until_fixpoint(partial(_fast_filters, products))
+        base.apply_until_fixpoint(partial(_fast_filters, products))
         for products in sorted(POINTS, reverse=True)
     )
-    return tuple({form.steps: form for form in found if form.steps}.values())
+    return tuple({form.steps: form for form in found if form.steps != base.steps}.values())
 
 
 def _fast_filters(products: int, workload: Workload) -> Iterator[Winograd]:

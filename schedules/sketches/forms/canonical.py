@@ -1,0 +1,60 @@
+"""Write equal computations in one form: sums read tensors themselves, and windows go forwards.
+
+A transposed convolution may be written by a condition on divisibility, as a scatter, or as a
+convolution over a copy with inserted zeros. A window may go through its taps from the first or from
+the last. The keys of these notations differ, but their canonical forms are equal, and so are the
+schedules that are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...algebra.affine import Affine, FloorDiv, Mod, Var
+from ...algebra.scalar import Load, loads
+from ...form import Form
+from ...rewrites import ReadThrough, ReverseAxis
+from ...rewrites.read_through import is_copy_with_zeros
+from ...workload.tensors import Axis, Stage
+from ...workload.workload import Workload
+
+
+def read_through(workload: Workload) -> Iterator[ReadThrough]:
+    """Yield the rewrites, legal or not, that let sums read a tensor instead of a copy of it."""
+    for stage in workload.stages:
+        if is_copy_with_zeros(stage, workload):
+            yield ReadThrough(stage.name)
+
+
+def forwards(workload: Workload) -> Iterator[ReverseAxis]:
+    """Yield the rewrites that reverse a reduction axis along which all windows go backwards."""
+    for stage in workload.stages:
+        for axis in stage.reduce_axes:
+            if _goes_backwards(stage, axis):
+                yield ReverseAxis(stage.name, axis.name)
+
+
+def _goes_backwards(stage: Stage, axis: Axis) -> bool:
+    """Return whether `axis` is subtracted in all indices that it shares with an output axis, and
+    whether there is such an index."""
+    moved = {other.name for other in stage.axes}
+    steps = [
+        step
+        for load in loads(stage.body)
+        for index in load.index
+        if index.mentions(axis.name) and index.vars() & moved
+        for step in _steps(index, axis.name)
+    ]
+    return bool(steps) and all(step < 0 for step in steps)
+
+
+def _steps(index: Affine, name: str) -> Iterator[int]:
+    """Yield the coefficients of the variable `name` in `index` and in its quotients."""
+    for atom, c in index.terms:
+        if isinstance(atom, Var):
+            if atom.name == name:
+                yield c
+        elif isinstance(atom, FloorDiv):
+            yield from (c * step for step in _steps(atom.numerator, name))
+        elif isinstance(atom, Mod) and atom.numerator.mentions(name):
+            yield 0
