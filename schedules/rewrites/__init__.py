@@ -10,6 +10,7 @@ Any other rewrite is legal if `Workload.allowed_error` is at least the stated er
 from __future__ import annotations
 
 from .common_stage import ExtractCommonStage
+from .compact_outputs import CompactOutputs
 from .gather_over_taps import GatherOverTaps
 from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
@@ -21,11 +22,11 @@ from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
-    ReadThrough, ReverseAxis,
+    ReadThrough, ReverseAxis, CompactOutputs,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
-    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
+    "REWRITES", "CompactOutputs", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.scalar import Load, loads
 from ...form import Form
-from ...rewrites import ReadThrough, ReverseAxis
+from ...rewrites import CompactOutputs, ReadThrough, ReverseAxis
+from ...rewrites.compact_outputs import spaced_axes
 from ...rewrites.read_through import is_copy_with_zeros
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
@@ -24,6 +25,13 @@ def read_through(workload: Workload) -> Iterator[ReadThrough]:
     for stage in workload.stages:
         if is_copy_with_zeros(stage, workload):
             yield ReadThrough(stage.name)
+
+
+def compact(workload: Workload) -> Iterator[CompactOutputs]:
+    """Yield the rewrites that compute no output whose terms are all zero by a congruence."""
+    for stage in workload.stages:
+        if spaced_axes(stage):
+            yield CompactOutputs(stage.name)
 
 
 def forwards(workload: Workload) -> Iterator[ReverseAxis]:

@@ -76,12 +76,12 @@ def _windows_along_columns(view: StageView) -> bool:
 
 
 def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
-    """Return the loop of output dimension `dim` and the reads that use it. Return "" and no reads
-    if there are several such loops, or if the loop is too short for vectors."""
+    """Return the innermost loop of output dimension `dim` and the reads that use it. Return "" and
+    no reads if the loop is too short for vectors."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
-    if len(loops) != 1 or 2 * loops[0].extent < lanes:
+    if not loops or 2 * loops[-1].extent < lanes:
         return "", []
-    return loops[0].name, [read for read in view.reads if read.uses(loops[0].name)]
+    return loops[-1].name, [read for read in view.reads if read.uses(loops[-1].name)]
 
 
 def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:

@@ -19,14 +19,20 @@ from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis.stages import math_calls
-from .canonical import forwards, read_through
+from .canonical import compact, forwards, read_through
 from .products import precompute_factors
 
 
 def canonical(workload: Workload) -> Form:
     """Return the form in which equal computations are written alike: sums read tensors themselves,
-    and windows go forwards. `workload` is in normal form."""
-    return Form(workload).apply_until_fixpoint(read_through).apply_until_fixpoint(forwards)
+    leave out outputs without terms, and go through windows forwards. `workload` is in normal
+    form."""
+    return (
+        Form(workload)
+        .apply_until_fixpoint(read_through)
+        .apply_until_fixpoint(compact)
+        .apply_until_fixpoint(forwards)
+    )
 
 
 def regrouped(workload: Workload) -> Form:
@@ -36,6 +42,7 @@ def regrouped(workload: Workload) -> Form:
         Form(workload)
         .apply_until_fixpoint(read_through)
         .apply_until_fixpoint(gather_over_taps)
+        .apply_until_fixpoint(compact)
         .apply_until_fixpoint(common_formulas)
     )
     return precompute_factors(gathered).apply_until_fixpoint(forwards)
