@@ -63,7 +63,7 @@ def active_boxes(
     """Return the boxes of `whole` in which terms may be active, each with at most `max_points`
     points. Output axes are split before reduction axes. `finite()` returns whether all tensors that
     the body reads are finite. Only then is a product with zero neutral."""
-    conds, neutral = _conditions(stage, finite)
+    conds, neutral = active_conditions(stage, finite)
     outer = len(stage.axes)
     if neutral is None:
         boxes = list(leading_tiles(whole, max_points))
@@ -81,7 +81,7 @@ def active_boxes(
 def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> float:
     """Return an estimate of the fraction of the points of `whole` that `active_boxes` covers, from
     a random sample. `finite` states whether all tensors that the body reads are finite."""
-    conds, neutral = _conditions(stage, lambda: finite)
+    conds, neutral = active_conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
     rng = np.random.Generator(np.random.PCG64(whole.points))
@@ -99,7 +99,9 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
     return min(_WASTE * float(holds.mean()) + _LEAST_SHARE, 1.0)
 
 
-def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
+def active_conditions(
+    stage: Stage, finite: Callable[[], bool]
+) -> tuple[tuple[Cond, ...], Const | None]:
     """Return the conditions that must all hold for a term to be active, and the value of a term if
     one of them fails. Return () and None if no condition depends on a reduction axis."""
     match stage.kind:

@@ -17,6 +17,7 @@ from ..workload.workload import Workload
 from .active import active_share
 from .contract import Contraction, recognise
 from .reads import full_box
+from .residues import class_count
 from .sample import Sample, grid_of, sampled_stage
 
 
@@ -43,6 +44,7 @@ BOUNDED = ReferenceCosts(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9,
 _KERNEL_PRODUCT_SECS = 25e-12
 _KERNEL_POINT_SECS = 0.5e-9
 _ELEMENT_SECS = 20e-9
+_CLASS_SECS = 1e-3
 _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 
 
@@ -91,7 +93,13 @@ def _stage_secs(
     rates: ReferenceCosts,
     finite: bool,
 ) -> float:
-    compact, places = sampled_stage(stage, grid_of(sample, stage))
+    grid = grid_of(sample, stage)
+    found = class_count(stage, grid) if finite else None
+    if found is not None:
+        classes, first = found
+        own = _stage_secs(first.stage, {stage.name: first.grid}, sampled, rates, finite)
+        return classes * (own + _CLASS_SECS)
+    compact, places = sampled_stage(stage, grid)
     plan = recognise(compact, whole=places)
     if plan is not None:
         extents = _extents(plan.stage)

@@ -26,7 +26,7 @@ The reference itself is computed in float64, so the bounds include its roundings
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import assert_never
@@ -77,7 +77,8 @@ from .exactness import exact_inputs_range
 from .extended import FactorValues, contract_sides
 from .math import Array, accumulate, combiner, constant, reduce, value_dtype
 from .reads import AxisCoordinates, IterationBox, Stored, full_box, leading_tiles
-from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken
+from .residues import ResidueClass, residue_classes
+from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken, wanted_shape
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
@@ -135,9 +136,37 @@ def bounded_outputs(
 
 
 def _sampled(stage: Stage, grid: Grid, env: BoundedTensors, continuous: bool) -> Bounded:
+    classes = residue_classes(stage, grid, lambda: _are_finite(stage, env))
+    if classes is not None:
+        return _by_classes(stage, grid, classes, env, continuous)
     values, errors = _stage(*sampled_stage(stage, grid), env, continuous)
     unapplied = left_out(stage, grid)
     return taken(values, unapplied), None if errors is None else taken(errors, unapplied)
+
+
+def _by_classes(
+    stage: Stage,
+    grid: Grid,
+    classes: Iterable[ResidueClass],
+    env: BoundedTensors,
+    continuous: bool,
+) -> Bounded:
+    """Return the elements `grid` of a sum and their errors. Terms in no class are zero, so adding
+    them is exact."""
+    shape = wanted_shape(stage, grid)
+    values, errors = np.zeros(shape, value_dtype(stage.tensor.dtype)), np.zeros(shape)
+    for each in classes:
+        at = np.ix_(*each.where)
+        values[at], found = _sampled(each.stage, each.grid, env, continuous)
+        if found is not None:
+            errors[at] = found
+    return values, errors if errors.any() else None
+
+
+def _are_finite(stage: Stage, env: BoundedTensors) -> bool:
+    """Return whether all elements that `stage` may read, and their errors, are finite."""
+    read = [r.tensor for r in loads(stage.body)]
+    return are_finite([t[name] for t in (env.tensors, env.errors) for name in read])
 
 
 def _stage(
@@ -171,12 +200,7 @@ def _by_boxes(
     """Return the elements of `stage` and their errors, evaluated box by box: the general path.
     `measured` is the result of `measured_growth`."""
     whole = full_box(stage.all_axes, places)
-    read = [r.tensor for r in loads(stage.body)]
-
-    def finite() -> bool:
-        return are_finite([t[name] for t in (env.tensors, env.errors) for name in read])
-
-    active = active_boxes(stage, whole, MAX_BOX_POINTS, finite)
+    active = active_boxes(stage, whole, MAX_BOX_POINTS, lambda: _are_finite(stage, env))
     match stage.kind:
         case Elementwise():
             return _stored(stage, active, env)

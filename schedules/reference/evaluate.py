@@ -65,7 +65,8 @@ from .reads import (
     leading_tiles,
     read,
 )
-from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken
+from .residues import residue_classes
+from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken, wanted_shape
 
 
 def evaluate(
@@ -125,6 +126,14 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
 def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | None = None) -> Array:
     """Return the elements `grid` of `stage`, or all elements if `grid` is None."""
     wanted = grid or (None,) * len(stage.axes)
+    classes = residue_classes(
+        stage, wanted, lambda: are_finite(tensors[r.tensor] for r in loads(stage.body))
+    )
+    if classes is not None:
+        values = np.zeros(wanted_shape(stage, wanted), value_dtype(stage.tensor.dtype))
+        for each in classes:
+            values[np.ix_(*each.where)] = evaluate_stage(each.stage, tensors, each.grid)
+        return values
     unapplied = left_out(stage, wanted)
     stage, places = sampled_stage(stage, wanted)
     plan = recognise(stage, whole=places)

@@ -121,6 +121,12 @@ def grid_of(sample: Sample | None, stage: Stage) -> Grid:
     return everything if sample is None else sample.get(stage.name, everything)
 
 
+def wanted_shape(stage: Stage, grid: Grid) -> tuple[int, ...]:
+    """Return the number of elements of `grid` along each dimension of `stage`."""
+    pairs = zip(stage.axes, grid, strict=True)
+    return tuple(axis.extent if places is None else len(places) for axis, places in pairs)
+
+
 def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
     """Return the tensor index of the element at position `where` of `grid`."""
     places = grid or (None,) * len(where)

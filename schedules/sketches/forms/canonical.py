@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
-from ...algebra.scalar import Load, loads
+from ...algebra.congruence import congruence_of
+from ...algebra.scalar import index_conds, loads
 from ...form import Form
 from ...rewrites import CompactOutputs, ReadThrough, ReverseAxis
 from ...rewrites.compact_outputs import spaced_axes
@@ -35,7 +36,7 @@ def compact(workload: Workload) -> Iterator[CompactOutputs]:
 
 
 def forwards(workload: Workload) -> Iterator[ReverseAxis]:
-    """Yield the rewrites that reverse a reduction axis along which all windows go backwards."""
+    """Yield the rewrites that reverse a reduction axis along which reads go backwards."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             if _goes_backwards(stage, axis):
@@ -43,14 +44,21 @@ def forwards(workload: Workload) -> Iterator[ReverseAxis]:
 
 
 def _goes_backwards(stage: Stage, axis: Axis) -> bool:
-    """Return whether `axis` is subtracted in all indices that it shares with an output axis, and
-    whether there is such an index."""
+    """Return whether `axis` is subtracted in all indices that decide its direction, and whether
+    there is such an index.
+
+    These are the indices that share it with an output axis (windows). If only some of its values
+    contribute to an output, by a congruence, `Solve` makes a remainder of it, and the indices
+    decide in which it is alone (taps): a remainder that is added is shorter than one subtracted.
+    """
     moved = {other.name for other in stage.axes}
+    congruences = (congruence_of(cond) for cond in index_conds(stage.body))
+    phased = any(c is not None and c.modulus and c.index.mentions(axis.name) for c in congruences)
     steps = [
         step
         for load in loads(stage.body)
         for index in load.index
-        if index.mentions(axis.name) and index.vars() & moved
+        if index.mentions(axis.name) and index.vars().isdisjoint(moved) == phased
         for step in _steps(index, axis.name)
     ]
     return bool(steps) and all(step < 0 for step in steps)
