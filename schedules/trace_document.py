@@ -8,7 +8,7 @@ from typing import Any
 from .canonical import canonical_bytes
 
 REWRITES = frozenset({
-    "CompactOutputs", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes", "PrecomputeFactors",
+    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes", "PrecomputeFactors",
     "ReadThrough", "ReverseAxis", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from .common_stage import ExtractCommonStage
 from .compact_outputs import CompactOutputs
+from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
 from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
@@ -22,11 +23,11 @@ from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
-    ReadThrough, ReverseAxis, CompactOutputs,
+    ReadThrough, ReverseAxis, CompactOutputs, Deinterleave,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
-    "REWRITES", "CompactOutputs", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
+    "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

@@ -11,19 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
+from ..algebra.affine import Cond, substitute_cond
+from ..algebra.counting import points_where
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
 from .computation import Computation
 from .tensors import Elementwise, Reduction, Scan, Stage
-
-if TYPE_CHECKING:
-    import numpy as np
-
-# A connected group of axes with more points is counted in full, without its guards.
-_MAX_COUNTED_POINTS = 1 << 22
 
 
 def published_flops(computation: Computation) -> int:
@@ -43,8 +38,7 @@ def useful_flops(computation: Computation) -> int:
     """Return `published_flops` without the products and sums with padding and inserted zeros.
 
     If the declared count is smaller, it is returned instead: the operator library excludes these
-    operations for transposed convolutions. A connected group of axes with more than 2**22 points is
-    counted in full.
+    operations for transposed convolutions. `points_where` states which guards are counted as true.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -88,17 +82,6 @@ def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
             assert_never(stage.kind)
 
 
-def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
-    """Return the number of points of the box with these `extents` at which every condition holds. A
-    connected group of axes with more than 2**22 points is counted in full."""
-    if not conds:
-        return prod(extents.values())
-    points = 1
-    for names, group in _groups(conds, list(extents)):
-        points *= _count({n: extents[n] for n in names}, group)
-    return points
-
-
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
     """Return conditions for each stage of `stages`, which are in program order. If one of them is
     false, the body of the stage is zero.
@@ -136,40 +119,3 @@ def _zero_guards(
             return _zero_guards(x, stages, before)
         case _:
             return []
-
-
-def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Return groups of axes such that no condition depends on two groups. Each group comes with its
-    conditions."""
-    groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
-    for cond in conds:
-        meeting = [g for g in groups if g[0] & cond.index.vars()]
-        groups = [g for g in groups if not g[0] & cond.index.vars()]
-        joined = set().union(*(g[0] for g in meeting))
-        groups.append((joined, [c for g in meeting for c in g[1]] + [cond]))
-    return [(sorted(g[0]), g[1]) for g in groups]
-
-
-def _count(extents: dict[str, int], conds: list[Cond]) -> int:
-    """Return the number of points of the box that satisfy every condition, by enumeration. A box
-    that is too large is counted in full."""
-    total = prod(extents.values())
-    if not conds or total > _MAX_COUNTED_POINTS:
-        return total
-    import numpy  # Start-up: only conditions need NumPy
-
-    grids = numpy.meshgrid(
-        *(numpy.arange(e, dtype=numpy.int64) for e in extents.values()), indexing="ij", sparse=True
-    )
-    env = dict(zip(extents, grids, strict=True))
-    holds = numpy.ones(tuple(extents.values()), dtype=bool)
-    for cond in conds:
-        found = _evaluate(cond.index, env)
-        holds &= found == 0 if isinstance(cond, Eq0) else found >= 0
-    return int(holds.sum())
-
-
-def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
-    import numpy
-
-    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # accepts arrays too

@@ -4,7 +4,8 @@ A convolution with channels before rows has windows along its last axis. With a 
 padding, neighbours along that axis are not contiguous, while neighbours along the channels can be
 packed. The last axis is also unsuitable if it fills a fraction of a vector and another axis is
 contiguous in the operands. The stage is then computed with the other axis last, and the result is
-transposed.
+transposed. If no axis is suitable because there are few channels, the phases of a transposed
+convolution are computed apart along the last axis, and the result is interleaved.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import prod
 
 from ...algebra.scalar import Load
 from ...errors import ScheduleError
-from ...rewrites import PermuteAxes
+from ...rewrites import Deinterleave, PermuteAxes
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
@@ -21,10 +22,12 @@ from ..analysis.stages import StageRead, StageView, view_stage
 from ..analysis.tile_roles import assign_roles
 
 
-def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
+def permute_axes(
+    workload: Workload, target: Target
+) -> tuple[PermuteAxes | Deinterleave, ...]:
     """Return the rewrites of all stages of `workload` that have a more suitable vector axis than
     the last. `workload` is in normal form."""
-    steps: list[PermuteAxes] = []
+    steps: list[PermuteAxes | Deinterleave] = []
     for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
         step = next((step for step in found if step), None)
@@ -35,7 +38,9 @@ def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
     return tuple(steps)
 
 
-def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | None:
+def _step(
+    workload: Workload, stage: Stage, target: Target
+) -> PermuteAxes | Deinterleave | None:
     if not stage.is_reduction or len(stage.axes) < 2:
         return None
     view = view_stage(workload, stage.name)
@@ -53,10 +58,16 @@ def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | Non
         step = PermuteAxes(stage.name, dim)
         if _is_tiled(workload, stage, step):
             return step
+    phases = [loop.extent for loop in view.spatial if loop.dim == len(stage.axes) - 1][1:]
+    if phases and _windows_along_columns(view):
+        apart = Deinterleave(stage.name, prod(phases))
+        return apart if _is_tiled(workload, stage, apart) else None
     return None
 
 
-def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
+def _is_tiled(
+    workload: Workload, stage: Stage, step: PermuteAxes | Deinterleave
+) -> bool:
     """Return whether `step` is legal and the tile sketch matches its result."""
     try:
         new = step.rewrite(workload)

@@ -11,11 +11,12 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Cond, Ge0, Interval, prove, substitute_cond, var
+from ...algebra.counting import points_where
 from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
 from ...primitives.prefetching import PrefetchRun
-from ...workload.flops import points_where, useful_points
+from ...workload.flops import useful_points
 from ..analysis.stages import StageLoop, StageRead, offsets
 from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
