@@ -58,7 +58,7 @@ class Convolution:
         all of them."""
         given = {"pad": 0, "dilation": 1, "out_pad": 0, **sizes}
         axes = ("size", "kernel", "stride", "pad", "dilation", "out_pad")
-        each = {
+        each: dict[str, Any] = {
             name: value if name not in axes or isinstance(value, tuple) else (value,) * rank
             for name, value in given.items()
         }
@@ -96,7 +96,12 @@ def library(c: Convolution) -> Workload:
     """The operator of the library."""
     sizes = {"N": c.batch, "CI": c.ci, "CO": c.co, "groups": c.groups}
     one = len(c.axes) == 1
-    per_axis = ("stride", c.stride), ("pad", c.pad), ("dilation", c.dilation), ("out_pad", c.out_pad)
+    per_axis = (
+        ("stride", c.stride),
+        ("pad", c.pad),
+        ("dilation", c.dilation),
+        ("out_pad", c.out_pad),
+    )
     for at, axis in enumerate(c.axes):
         sizes |= {axis.upper(): c.size[at], "K" if one else f"K{axis.upper()}": c.kernel[at]}
         sizes |= {name if one else f"{name}_{axis}": values[at] for name, values in per_axis}
@@ -131,7 +136,9 @@ def _where_divisible(value: str, indices: Sequence[str], strides: Sequence[int])
 def definition(c: Convolution) -> Workload:
     """A sum over all taps, with a condition that the stride divides the position."""
     taps, outs = [f"{a}k" for a in c.axes], [f"{a}o" for a in c.axes]
-    at = [f"({o} + {p} - {k}*{d})" for o, k, p, d in zip(outs, taps, c.pad, c.dilation, strict=True)]
+    at = [
+        f"({o} + {p} - {k}*{d})" for o, k, p, d in zip(outs, taps, c.pad, c.dilation, strict=True)
+    ]
     ci, co = _channels(c)
     places = [f"{a}//{s}" for a, s in zip(at, c.stride, strict=True)]
     x = _where_divisible(f"X[{_joined(c.image('n', places, ci))}]", at, c.stride)
@@ -159,10 +166,8 @@ def upsampled(c: Convolution, *, flipped: bool = True) -> Workload:
     extents = [(i - 1) * s + 1 for i, s in zip(c.size, c.stride, strict=True)]
     ranges = {**_ranges(c), "e": c.ci, **dict(zip(taps, c.kernel, strict=True))}
     ranges |= dict(zip(ups, extents, strict=True))
-    return from_notation(
-        f"U[{_joined(c.image('n', ups, 'e'))}] = {x}; Y[{_joined(c.image('n', outs, 'o'))}] += {sums}",
-        c.tensors, ranges,
-    )  # fmt: skip
+    u, y = (_joined(c.image("n", *of)) for of in ((ups, "e"), (outs, "o")))
+    return from_notation(f"U[{u}] = {x}; Y[{y}] += {sums}", c.tensors, ranges)
 
 
 SPELLINGS: dict[str, Callable[[Convolution], Workload]] = {
@@ -194,7 +199,8 @@ ROWS = {
     "3d stride 2 out_pad 1":
         of(3, size=8, ci=32, co=32, kernel=3, stride=2, pad=1, out_pad=1),
     "3d 4 groups, stride 2": of(3, size=8, ci=32, co=32, kernel=3, stride=2, groups=4, pad=1),
-    "3d channels last, stride 5": of(3, layout="last", size=6, ci=16, co=16, kernel=5, stride=5, pad=1),
+    "3d channels last, stride 5":
+        of(3, layout="last", size=6, ci=16, co=16, kernel=5, stride=5, pad=1),
     "3d asymmetric, 2 groups, dilated":
         of(3, size=(6, 8, 10), ci=16, co=16, kernel=(3, 3, 5), stride=(1, 2, 3),
            dilation=(2, 1, 2), groups=2, pad=(1, 0, 2)),
@@ -250,9 +256,7 @@ def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return found
 
 
-def measured(
-    name: str, c: Convolution, threads: int, trials: int, torch: Any
-) -> dict[str, Any]:
+def measured(name: str, c: Convolution, threads: int, trials: int, torch: Any) -> dict[str, Any]:
     """Return one row of the table: seconds of each side, and the shares of the bound."""
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=shape).astype(np.float32) for _, shape in c.tensors.values())

@@ -8,8 +8,8 @@ from typing import Any
 from .canonical import canonical_bytes
 
 REWRITES = frozenset({
-    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes", "PrecomputeFactors",
-    "ReadThrough", "ReverseAxis", "Winograd",
+    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes",
+    "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -64,7 +64,9 @@ def class_count(stage: Stage, grid: Grid) -> tuple[int, ResidueClass] | None:
     Return None if it is evaluated as a whole."""
     found = _congruences(stage, lambda: True)
     first = next(_classes(stage, grid, found), None) if found else None
-    return first and (prod(len(_solutions(c, tap)) for tap, c in found.items()), first)
+    if first is None:
+        return None
+    return prod(len(_solutions(c, tap)) for tap, c in found.items()), first
 
 
 def _congruences(stage: Stage, finite: Callable[[], bool]) -> dict[str, Congruence]:
@@ -134,7 +136,8 @@ def _class(stage: Stage, grid: Grid, residues: Residues) -> ResidueClass | None:
         return Axis(axis.name, max(0, -(-(axis.extent - first) // step)))
 
     axes, taps = (tuple(map(thinned, some)) for some in (stage.axes, stage.reduce_axes))
-    places, where = [], []
+    places: list[AxisCoordinates | None] = []
+    where: list[Array] = []
     for axis, wanted in zip(stage.axes, grid, strict=True):
         first, step = residues.get(axis.name, (0, 1))
         if wanted is None:

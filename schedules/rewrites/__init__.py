@@ -28,6 +28,7 @@ REWRITES: tuple[type[Rewrite], ...] = (
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
-    "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes", "PermuteAxes",
-    "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
+    "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
+    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite",
+    "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

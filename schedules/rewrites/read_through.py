@@ -65,14 +65,16 @@ def is_copy_with_zeros(stage: Stage, workload: Workload) -> bool:
 
 
 def _reading_through(body: Scalar, copy: Stage) -> Scalar:
+    """Return `body` with reads of the tensor that `copy` copies, in place of reads of `copy`."""
+
     def leaf(node: Scalar) -> Scalar | None:
         match node:
             case Select(All(conds), Load(copy.name) as load, Const(0) as other):
                 inner = _element(copy, load)
-                return _guarded(All((*conds, *_conditions(inner))), loads(inner)[0], other)
+                return _guarded((*conds, *_conditions(inner)), inner, other)
             case Load(copy.name):
                 inner = _element(copy, node)
-                return _guarded(All(_conditions(inner)), *loads(inner), Const(0, inner.dtype))
+                return _guarded(_conditions(inner), inner, Const(0, node.dtype))
             case _:
                 return None
 
@@ -86,21 +88,26 @@ def _element(copy: Stage, load: Load) -> Scalar:
 
 
 def _conditions(element: Scalar) -> tuple[Cond, ...]:
-    return element.cond.conds if isinstance(element, Select) and isinstance(element.cond, All) else ()
+    return (
+        element.cond.conds if isinstance(element, Select) and isinstance(element.cond, All) else ()
+    )
 
 
-def _guarded(cond: All, load: Load, other: Scalar) -> Scalar:
-    """Return `load` under `cond`, of which limits of a divided index are stated in the same way in
-    all notations: if n divides i, the limits `i >= 1` and `i >= n` are equal, and so are
-    `i < n*m - 1` and `i < n*m`. The chosen limits are those of the quotient."""
-    if not cond.conds:
+def _guarded(conds: tuple[Cond, ...], element: Scalar, other: Scalar) -> Scalar:
+    """Return the load in `element` if `conds` hold, else `other`.
+
+    Limits of a divided index are stated in the same way in all notations: if n divides i, the
+    limits `i >= 1` and `i >= n` are equal, and so are `i < n*m - 1` and `i < n*m`. The chosen
+    limits are those of the quotient.
+    """
+    (load,) = loads(element)
+    if not conds:
         return load
     exact = [
         quotient
         for index in load.index
-        if (quotient := _Quotient.of(index)) is not None and quotient.is_exact(cond.conds)
+        if (quotient := _Quotient.of(index)) is not None and quotient.is_exact(conds)
     ]
-    conds = cond.conds
     for quotient in exact:
         conds = tuple(quotient.limit(c) for c in conds)
     return Select(All(conds), load, other)

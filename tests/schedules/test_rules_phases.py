@@ -13,6 +13,7 @@ from tilewright.schedules.nest.loop_ir import LoopKind, Update, leaves, loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import Inline, Reorder, Solve
+from tilewright.schedules.rewrites import ReadThrough
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.analysis.stages import StageView, view_stage
 from tilewright.schedules.sketches.program import ProgramSketch
@@ -82,7 +83,7 @@ def test_zeros_that_a_stage_puts_in_are_taken_out_again() -> None:
     space = space_for(spread, this_machine())
     trace = space.sketches[0].trace(space.sketches[0].default())
     assert sum(isinstance(step, Solve) for step in trace.steps) == 2
-    assert isinstance(trace.steps[0], Inline)
+    assert isinstance(trace.steps[0], ReadThrough)
     dense = from_notation(
         "Y[h,w,o] += U[h+r-2,w+q-2,c] * W[r,q,c,o]",
         {"U": ("f32", (9, 11, 7)), "W": ("f32", (4, 4, 7, 17))}, {"h": 9, "w": 11},

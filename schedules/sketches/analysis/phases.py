@@ -17,42 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from ...algebra.affine import FloorDiv, Ge0, Var, var
+from ...algebra.affine import FloorDiv, var
 from ...algebra.congruence import Congruence, congruence_of
-from ...algebra.scalar import All, Const, Load, Select, index_conds
+from ...algebra.scalar import index_conds
 from ...errors import ScheduleError
 from ...nest.finding import chain_to, writes_of
 from ...nest.loop_ir import For, Nest, Update
 from ...primitives import Solve, Split
 from ...trace import Trace
-from ...workload.tensors import Stage
-
-
-def inserts_zeros(stage: Stage) -> bool:
-    """Return whether `stage` inserts zeros between the elements of its operand. Its readers should
-    read the operand directly instead."""
-    body = stage.body
-    if not isinstance(body, Select) or not isinstance(body.cond, All):
-        return False
-    found = [congruence_of(cond) for cond in body.cond.conds]
-    spread = any(c is not None and c.modulus > 1 for c in found)
-    zero = isinstance(body.on_false, Const) and body.on_false.value == 0
-    return spread and zero and isinstance(body.on_true, Load) and stage.is_elementwise
-
-
-def is_padding(stage: Stage) -> bool:
-    """Return whether `stage` copies a tensor and adds zeros around it. Readers with windows can
-    read the tensor itself; tiles make padded copies of the parts that they need."""
-    match stage.body:
-        case Select(All(conds), Load(_, index), Const() as other) if stage.is_elementwise:
-            plain = all(
-                isinstance(atom, Var) and coefficient == 1
-                for i in index
-                for atom, coefficient in i.terms
-            )
-            return other.is_plus_zero and plain and all(isinstance(c, Ge0) for c in conds)
-        case _:
-            return False
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:

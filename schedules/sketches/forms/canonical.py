@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.congruence import congruence_of
 from ...algebra.scalar import index_conds, loads
-from ...form import Form
 from ...rewrites import CompactOutputs, ReadThrough, ReverseAxis
 from ...rewrites.compact_outputs import spaced_axes
 from ...rewrites.read_through import is_copy_with_zeros

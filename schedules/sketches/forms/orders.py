@@ -22,9 +22,7 @@ from ..analysis.stages import StageRead, StageView, view_stage
 from ..analysis.tile_roles import assign_roles
 
 
-def permute_axes(
-    workload: Workload, target: Target
-) -> tuple[PermuteAxes | Deinterleave, ...]:
+def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes | Deinterleave, ...]:
     """Return the rewrites of all stages of `workload` that have a more suitable vector axis than
     the last. `workload` is in normal form."""
     steps: list[PermuteAxes | Deinterleave] = []
@@ -38,9 +36,7 @@ def permute_axes(
     return tuple(steps)
 
 
-def _step(
-    workload: Workload, stage: Stage, target: Target
-) -> PermuteAxes | Deinterleave | None:
+def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | Deinterleave | None:
     if not stage.is_reduction or len(stage.axes) < 2:
         return None
     view = view_stage(workload, stage.name)
@@ -65,9 +61,7 @@ def _step(
     return None
 
 
-def _is_tiled(
-    workload: Workload, stage: Stage, step: PermuteAxes | Deinterleave
-) -> bool:
+def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes | Deinterleave) -> bool:
     """Return whether `step` is legal and the tile sketch matches its result."""
     try:
         new = step.rewrite(workload)
