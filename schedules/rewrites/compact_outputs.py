@@ -11,7 +11,9 @@ from ..algebra.affine import Cond, Eq0, affine, fresh, modulo, var
 from ..algebra.conditions import within
 from ..algebra.congruence import congruence_of
 from ..algebra.neutral import neutral_conditions
-from ..algebra.scalar import All, Const, Load, Reducer, Select, substitute
+from ..algebra.quotients import limiting_quotients
+from ..algebra.scalar import All, Load, Reducer, Select, substitute
+from ..algebra.values import const
 from ..errors import ScheduleError
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
@@ -107,7 +109,8 @@ def _split(stage: Stage, spaced: Mapping[str, Spacing], name: str) -> tuple[Stag
         index.append(var(axis.name) // spacing.step)
         conds += within(index[-1], axes[-1].extent)
     tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
-    small = replace(stage, tensor=tensor, axes=tuple(axes), body=substitute(stage.body, dense))
+    body = limiting_quotients(substitute(stage.body, dense))
+    small = replace(stage, tensor=tensor, axes=tuple(axes), body=body)
     read = Load(name, tuple(index), tensor.dtype)
-    zero = Const(0, tensor.dtype)
+    zero = const(0, tensor.dtype)
     return small, Stage(stage.tensor, stage.axes, Select(All(tuple(conds)), read, zero))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..algebra.affine import affine, fresh, var
+from ..algebra.quotients import limiting_quotients
 from ..algebra.scalar import Load, substitute
 from ..errors import ScheduleError, WorkloadError
 from ..workload.tensors import Axis, Scan, Stage, Tensor
@@ -67,7 +68,8 @@ class Deinterleave(Rewrite):
         axes = (*outer, phase, place)
         position = var(place.name) * self.step + var(phase.name)
         tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
-        body = substitute(stage.body, {last.name: position})
+        # A proof that reads are in bounds needs limits of the indices that are read.
+        body = limiting_quotients(substitute(stage.body, {last.name: position}))
         first = replace(stage, tensor=tensor, axes=axes, body=body)
         index = (
             *(var(axis.name) if axis.extent > 1 else affine(0) for axis in outer),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Var
-from ..algebra.congruence import congruence_of
+from ..algebra.affine import Cond
+from ..algebra.quotients import limiting_quotients
 from ..algebra.scalar import All, Const, Load, Reducer, Scalar, Select, loads, substitute
 from ..algebra.scalar import rewrite as rewrite_scalar
+from ..algebra.values import const
 from ..errors import ScheduleError
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
@@ -74,7 +75,7 @@ def _reading_through(body: Scalar, copy: Stage) -> Scalar:
                 return _guarded((*conds, *_conditions(inner)), inner, other)
             case Load(copy.name):
                 inner = _element(copy, node)
-                return _guarded(_conditions(inner), inner, Const(0, node.dtype))
+                return _guarded(_conditions(inner), inner, const(0, node.dtype))
             case _:
                 return None
 
@@ -94,62 +95,7 @@ def _conditions(element: Scalar) -> tuple[Cond, ...]:
 
 
 def _guarded(conds: tuple[Cond, ...], element: Scalar, other: Scalar) -> Scalar:
-    """Return the load in `element` if `conds` hold, else `other`.
-
-    Limits of a divided index are stated in the same way in all notations: if n divides i, the
-    limits `i >= 1` and `i >= n` are equal, and so are `i < n*m - 1` and `i < n*m`. The chosen
-    limits are those of the quotient.
-    """
+    """Return the load in `element` if `conds` hold, else `other`. Limits of a divided index are
+    stated for the quotient, which is the same in all notations."""
     (load,) = loads(element)
-    if not conds:
-        return load
-    exact = [
-        quotient
-        for index in load.index
-        if (quotient := _Quotient.of(index)) is not None and quotient.is_exact(conds)
-    ]
-    for quotient in exact:
-        conds = tuple(quotient.limit(c) for c in conds)
-    return Select(All(conds), load, other)
-
-
-@dataclass(frozen=True, slots=True)
-class _Quotient:
-    """The index `index` = `dividend` // `divisor`."""
-
-    index: Affine
-    dividend: Affine
-    divisor: int
-
-    @classmethod
-    def of(cls, index: Affine) -> _Quotient | None:
-        """Return `index` as a quotient of a plain sum of variables, or None if it is none."""
-        quotients = [(atom, c) for atom, c in index.terms if isinstance(atom, FloorDiv)]
-        if len(quotients) != 1 or quotients[0][1] != 1:
-            return None
-        quotient = quotients[0][0]
-        rest = index - Affine(((quotient, 1),), 0)
-        dividend = quotient.numerator + rest * quotient.divisor
-        plain = all(isinstance(atom, Var) for atom, _ in dividend.terms)
-        return cls(index, dividend, quotient.divisor) if plain else None
-
-    def is_exact(self, conds: tuple[Cond, ...]) -> bool:
-        """Return whether one of `conds` states that the divisor divides the dividend."""
-        for cond in conds:
-            found = congruence_of(cond)
-            if found is None or found.modulus != self.divisor:
-                continue
-            for other in (found.index - self.dividend, found.index + self.dividend):
-                if all(c % self.divisor == 0 for c in (other.const, *(c for _, c in other.terms))):
-                    return True
-        return False
-
-    def limit(self, cond: Cond) -> Cond:
-        """Return `cond`, as a limit of the quotient if it is a limit of the dividend."""
-        if not isinstance(cond, Ge0):
-            return cond
-        if cond.index.terms == self.dividend.terms:  # dividend + more >= 0
-            return Ge0(self.index + (cond.index.const - self.dividend.const) // self.divisor)
-        if cond.index.terms == (-self.dividend).terms:  # more - dividend >= 0
-            return Ge0(-self.index + (cond.index.const + self.dividend.const) // self.divisor)
-        return cond
+    return limiting_quotients(Select(All(conds), load, other)) if conds else load

@@ -39,8 +39,7 @@ def regrouped(workload: Workload) -> Form:
     """Return the canonical form of `workload` after all profitable rewrites of three kinds: sums
     over taps, then common formulas, then precomputed products. `workload` is in normal form."""
     gathered = (
-        Form(workload)
-        .apply_until_fixpoint(read_through)
+        canonical(workload)
         .apply_until_fixpoint(gather_over_taps)
         .apply_until_fixpoint(compact)
         .apply_until_fixpoint(common_formulas)
