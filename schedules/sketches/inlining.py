@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ..algebra.scalar import Load, Scalar, children, loads
+from ..algebra.neutral import neutral_conditions
+from ..algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Load,
+    Reducer,
+    Scalar,
+    children,
+    loads,
+    walk,
+)
 from ..limits import MAX_INLINED_DEPTH
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
@@ -20,10 +30,17 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
     stages has fewer than `MAX_INLINED_DEPTH` operations.
     """
     sizes: dict[str, int] = {}
+    with_zeros = set[str]()
     for stage in workload.stages:
         if not stage.is_elementwise or stage.name in workload.outputs:
             continue
         readers = workload.consumers(stage.name)
+        if _stores_zeros(stage) or any(load.tensor in with_zeros for load in loads(stage.body)):
+            # Inside a product, a stored zero would be an implicit one, whose products with NaN a
+            # kernel may skip. The rewrite ReadThrough does this with the judge's knowledge.
+            if any(_multiplies_sums(reader) for reader in readers):
+                continue
+            with_zeros.add(stage.name)
         times = sum(
             _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
             for reader in readers
@@ -36,6 +53,17 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
             if all(_size_with(reader.body, grown) < MAX_INLINED_DEPTH for reader in readers):
                 sizes = grown
     return tuple(sizes)
+
+
+def _stores_zeros(stage: Stage) -> bool:
+    """Return whether `stage` has zeros that a condition on indices chooses."""
+    return bool(neutral_conditions(stage.body, Reducer.SUM))
+
+
+def _multiplies_sums(stage: Stage) -> bool:
+    """Return whether `stage` sums products."""
+    products = (isinstance(n, Binary) and n.op is BinaryOp.MUL for n in walk(stage.body))
+    return stage.reduces_by(Reducer.SUM) and any(products)
 
 
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:

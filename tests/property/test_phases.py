@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
+from tests.support.schedules.transposed import ALL_SPELLINGS, random_convolution
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.operators import build
@@ -76,8 +77,13 @@ def spread(rng: random.Random) -> Workload:
     return from_notation(text, tensors, {"x": rng.randint(1, 14), "u": rng.randint(1, 12)})
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([image, line, scatter, spread]))
-@settings(max_examples=150)
+def spelled(rng: random.Random) -> Workload:
+    """One to three axes in groups, in any spelling and layout."""
+    return rng.choice([*ALL_SPELLINGS.values()])(random_convolution(rng))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([image, line, scatter, spread, spelled]))
+@settings(max_examples=200)
 def test_any_schedule_of_any_transposed_convolution_computes_it(
     seed: int, make: Callable[[random.Random], Workload]
 ) -> None:

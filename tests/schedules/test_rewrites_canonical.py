@@ -15,6 +15,8 @@ from tests.support.schedules.transposed import random_convolution, scattered, sp
 from tilewright.schedules.algebra.scalar import loads
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.limits import MAX_STAGES
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import Solve
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.rewrites import (
@@ -35,6 +37,17 @@ from tilewright.schedules.sketches.tile.sketch import TileSketch
 def test_every_spelling_of_a_transposed_convolution_has_one_form(row: str) -> None:
     forms = {name: regrouped(w.normalised()) for name, w in spelled(ROWS[row]).items()}
     assert len({form.workload.key for form in forms.values()}) == 1
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_spelling_has_the_same_nests(row: str) -> None:
+    """One setting gives one nest, so that kernels take equal times."""
+    spaces = [space_for(workload, MACHINE) for workload in spelled(ROWS[row]).values()]
+    knobs = [[sketch.knobs for sketch in space.sketches] for space in spaces]
+    assert all(each == knobs[0] for each in knobs)
+    setting = spaces[0].sketches[0].default()
+    nests = [to_text(lower(space.workload, space.sketches[0].trace(setting))) for space in spaces]
+    assert len(set(nests)) == 1
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from math import prod
 
+from tests.support.schedules.transposed import ALL_SPELLINGS, random_convolution
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.workload.workload import Workload
@@ -58,7 +59,9 @@ def random_discrete(rng: random.Random) -> Workload:
     while True:
         try:
             if rng.random() < 0.3:
-                return transposed_convolution(rng)
+                return rng.choice(
+                    (transposed_convolution, spelled_convolution, padded_convolution)
+                )(rng)
             return rng.choice((_rows, _rows, _pool_gradient))(rng)
         except WorkloadError:
             continue
@@ -103,6 +106,26 @@ def _pool_gradient(rng: random.Random) -> Workload:
     text = f"M[c,i] max= {value}; {found}"
     used = {name: spec for name, spec in tensors.items() if f"{name}[" in text}
     return from_notation(text, used, {"c": channels, "i": outputs, "r": taps})
+
+
+def spelled_convolution(rng: random.Random) -> Workload:
+    """The operator of the library, its definition, or sums over an input with inserted zeros."""
+    return rng.choice([*ALL_SPELLINGS.values()])(random_convolution(rng))
+
+
+def padded_convolution(rng: random.Random) -> Workload:
+    """Sums over a copy with zeros around a tensor, or around and between its elements."""
+    size, taps, pad, step = (rng.randint(1, most) for most in (9, 4, 3, 3))
+    ci, co = rng.choice((1, 3)), rng.choice((1, 5, 17))
+    text = f"X[(u-{pad})//{step},c]"
+    if step > 1:
+        text = f"where((u-{pad}) % {step} == 0, {text}, 0)"
+    text = f"U[u,c] = {text}; Y[y,o] += U[y+r,c] * W[r,c,o]"
+    if rng.random() < 0.3:
+        text += "; Z[y,o] = max(Y[y,o], 0.0) + U[y,0]"
+    tensors = {"X": ("f32", (size, ci)), "W": ("f32", (taps, ci, co))}
+    extent = size * step + 2 * pad
+    return from_notation(text, tensors, {"u": extent, "y": max(extent - taps + 1, 1)})
 
 
 def transposed_convolution(rng: random.Random) -> Workload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,12 @@ import numpy.typing as npt
 from benchmarks.transposed import SPELLINGS, Convolution, upsampled
 from tilewright.schedules.workload.workload import Workload
 
-ALL_SPELLINGS = {**SPELLINGS, "backwards": lambda c: upsampled(c, flipped=False)}
+
+def backwards(c: Convolution) -> Workload:
+    return upsampled(c, flipped=False)
+
+
+ALL_SPELLINGS: dict[str, Callable[[Convolution], Workload]] = {**SPELLINGS, "backwards": backwards}
 
 
 def random_convolution(rng: random.Random) -> Convolution:
@@ -59,8 +65,10 @@ def scattered(c: Convolution, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.N
                 continue
             for g in range(c.groups):
                 given = slice(g * ci, (g + 1) * ci)
-                here = (slice(None), slice(g * co, (g + 1) * co), *to)
-                y[here] += x[(slice(None), given, *at)] @ w[(given, slice(None), *tap)]
+                here: Any = (slice(None), slice(g * co, (g + 1) * co), *to)
+                where: Any = (slice(None), given, *at)
+                weights: Any = (given, slice(None), *tap)
+                y[here] += x[where] @ w[weights]
     return y if c.first else np.moveaxis(y, 1, -1)
 
 
