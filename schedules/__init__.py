@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         stack,
         tile,
         where,
+        windows,
     )
     from .frontend.expr import (
         all_of,
@@ -72,7 +73,7 @@ _EXPR = (
 )  # fmt: skip
 _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
-    "tile", "where",
+    "tile", "where", "windows",
 )  # fmt: skip
 _PAIRS = ("atan2", "pow")
 _HOME = {
@@ -125,6 +126,6 @@ __all__ = [
 ]  # fmt: skip
 __all__ += [
     "atan2", "concat", "einsum", "flip", "one_hot", "pad", "pow", "relu", "repeat", "resize",
-    "roll", "split", "stack", "tile", "where",
+    "roll", "split", "stack", "tile", "where", "windows",
 ]  # fmt: skip
 __all__ += list(NAMED)

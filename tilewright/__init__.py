@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         tile,
         trunc,
         where,
+        windows,
     )
     from tilewright.service.client import AsyncClient, Client
     from tilewright.tuner.arrays import aligned, empty
@@ -108,7 +109,7 @@ _ARRAYS = (
     "cos", "cosh", "einsum", "eq", "erf", "exp", "exp2", "expm1", "flip", "floor", "log", "log10",
     "log1p", "log2", "ne", "one_hot", "pad", "pow", "relu", "repeat", "resize", "roll", "round",
     "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "tan", "tanh",
-    "tile", "trunc", "where",
+    "tile", "trunc", "where", "windows",
 )  # fmt: skip
 _MODULE_OF = {
     **dict.fromkeys(_ARRAYS, "schedules"),
@@ -143,7 +144,7 @@ __all__ += [
     "cos", "cosh", "einsum", "eq", "erf", "exp", "exp2", "expm1", "flip", "floor", "log", "log1p",
     "log2", "log10", "ne", "one_hot", "pad", "pow", "relu", "repeat", "resize", "roll", "round",
     "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "tan", "tanh",
-    "tile", "trunc", "where",
+    "tile", "trunc", "where", "windows",
 ]  # fmt: skip
 
 

@@ -594,6 +594,20 @@ def resize(
     return LazyArray(resampling.resized(_node(x, "resize"), size, axes, mode))
 
 
+def windows(
+    x: ArrayExpr, size: int | Sequence[int], axes: Axis = None, *,
+    stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1,
+) -> LazyArray:  # fmt: skip
+    """Return the windows of `size` taps along `axes`, by default the last ones, as NumPy's
+    `sliding_window_view`: with the positions of the windows instead of `axes`, and the taps of each
+    axis as further dimensions at the end.
+
+    Windows begin `stride` elements apart, their taps are `dilation` elements apart, and all of them
+    are inside `x`. With `einsum`, windows are convolutions; with `max` and `mean`, pooling.
+    """
+    return LazyArray(views.windowed(_node(x, "windows"), size, axes, stride, dilation))
+
+
 def one_hot(x: ArrayExpr, depth: int, dtype: str = "f32", axis: int = -1) -> LazyArray:
     """Return 1 where the index along the new `axis`, of extent `depth`, is equal to the element of
     the integer array `x`, and 0 elsewhere."""

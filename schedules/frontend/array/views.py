@@ -250,6 +250,45 @@ def tiled(x: Node, reps: object) -> Node:
     )
 
 
+def windowed(x: Node, size: object, axes: object, stride: object, dilation: object) -> Node:
+    """Return the windows of `size` taps along `axes` of `x`. The result has the positions of the
+    windows instead of `axes`, and one more dimension of taps for each of them at the end. `axes`
+    are the last ones if it is None."""
+    taps = integers(size, "windows", "a number of taps >= 1 for each axis")
+    last = tuple(range(-len(taps), 0))
+    dims = axes_of(last if axes is None else axes, len(x.shape), "windows")
+    steps, gaps = (
+        integers(given, "windows", "one stride and one dilation >= 1, or one for each axis")
+        for given in (stride, dilation)
+    )
+    steps, gaps = (n * len(dims) if len(n) == 1 else n for n in (steps, gaps))
+    counts = {len(taps), len(dims), len(steps), len(gaps)}
+    if len(counts) > 1 or min((*taps, *steps, *gaps), default=0) < 1:
+        raise WorkloadError(
+            f"windows takes a number of taps, a stride and a dilation >= 1 for each of {len(dims)}"
+            f" axes; got size {shown(size)}, stride {shown(stride)}, dilation {shown(dilation)}",
+            code="bad_shape",
+        )
+    shape = list(x.shape)
+    for dim, count, step, gap in zip(dims, taps, steps, gaps, strict=True):
+        span = gap * (count - 1) + 1
+        if span > x.shape[dim]:
+            raise WorkloadError(
+                f"a window of {count} taps spans {span} elements, more than the extent"
+                f" {x.shape[dim]} of dimension {dim}",
+                code="bad_extent",
+            )
+        shape[dim] = (x.shape[dim] - span) // step + 1
+
+    def index_of(index: Indices) -> Indices:
+        found = list(index[: len(x.shape)])
+        for dim, step, gap, tap in zip(dims, steps, gaps, index[len(x.shape) :], strict=True):
+            found[dim] = found[dim] * step + tap * gap
+        return tuple(found)
+
+    return view(x, (*shape, *taps), index_of, inserted=x.inserted - set(dims))
+
+
 def split(x: Node, parts: object, axis: object) -> list[Node]:
     """Return `x` cut along `axis` into `parts` equal arrays, or before each position in `parts`."""
     dim = axis_of(axis, len(x.shape), "split")
