@@ -1,15 +1,14 @@
-"""Layers of channels-first images, written with `compute` as a user of arrays does.
+"""Layers of channels-first images, written with `compute` and `windows` as a user of arrays does.
 
 Images are [N, C, spatial axes...], weights [CO, CI/groups, taps...] and, of transposed
 convolutions, [CI, CO/groups, taps...]. Sizes are given once for all spatial axes or as a tuple.
-Each layer takes any array, and returns a tensor. Convolutions are named after their weights, which
-must be tensors; a chain with two poolings gives them names.
+Each layer takes any array, and returns an array. Convolutions are tensors, named after their
+weights, which must be tensors, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import tilewright as tw
@@ -70,34 +69,29 @@ def conv_transpose(
 
 
 def max_pool(
-    x: Any, size: Sizes, stride: Sizes | None = None, pad: Sizes = 0, dilation: Sizes = 1,
-    *, name: str = "max_pool",
-) -> Any:  # fmt: skip
-    """Return the greatest element of each window, as F.max_pool1d, 2d and 3d."""
-    rank = x.ndim - 2
-    k, p, d = (_each(v, rank) for v in (size, pad, dilation))
-    s, r = k if stride is None else _each(stride, rank), _taps(k)
-    inside = _padded(x, p, -float("inf"))
-    return tw.compute(
-        name,
-        (*x.shape[:2], *_outs(x.shape[2:], k, s, p, d)),
-        lambda n, c, *at: tw.max(inside[(n, c, *_positions(at, r, s, d))], axis=r),
-    )
-
-
-def avg_pool(
-    x: Any, size: Sizes, stride: Sizes | None = None, pad: Sizes = 0, *, name: str = "avg_pool"
+    x: Any, size: Sizes, stride: Sizes | None = None, pad: Sizes = 0, dilation: Sizes = 1
 ) -> Any:
+    """Return the greatest element of each window, as F.max_pool1d, 2d and 3d."""
+    return _windows(x, size, stride, pad, dilation, -float("inf")).max(_taps_of(x))
+
+
+def avg_pool(x: Any, size: Sizes, stride: Sizes | None = None, pad: Sizes = 0) -> Any:
     """Return the mean of each window, in which the padding counts, as F.avg_pool1d, 2d and 3d."""
+    return _windows(x, size, stride, pad, 1, 0.0).mean(_taps_of(x))
+
+
+def _windows(
+    x: Any, size: Sizes, stride: Sizes | None, pad: Sizes, dilation: Sizes, fill: float
+) -> Any:
     rank = x.ndim - 2
-    k, p, d = (_each(v, rank) for v in (size, pad, 1))
-    s, r = k if stride is None else _each(stride, rank), _taps(k)
-    inside = _padded(x, p)
-    return tw.compute(
-        name,
-        (*x.shape[:2], *_outs(x.shape[2:], k, s, p, d)),
-        lambda n, c, *at: tw.sum(inside[(n, c, *_positions(at, r, s, d))], axis=r) / prod(k),
-    )
+    taps = _each(size, rank)
+    step = taps if stride is None else stride
+    return tw.windows(_padded(x, _each(pad, rank), fill), taps, stride=step, dilation=dilation)
+
+
+def _taps_of(x: Any) -> tuple[int, ...]:
+    """Return the axes of the taps of windows on all spatial axes of `x`."""
+    return tuple(range(2 - x.ndim, 0))
 
 
 def _each(value: Sizes, rank: int) -> tuple[int, ...]:
