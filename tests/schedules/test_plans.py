@@ -7,13 +7,16 @@ from math import prod
 import numpy as np
 import pytest
 
+from tests.support.schedules.public_chains import public_chains
 from tests.support.schedules.spaces import drawn, target
 from tests.support.schedules.workloads import notation
 from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.nest.finding import chain_to
 from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Update, leaves
 from tilewright.schedules.plan import Level, LoopAxis, Outline, Plan
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.fused.rows import RowSketch
 from tilewright.schedules.space import SpacePart
 
 WHOLE = ("peel_remainders", "skip_padding", "fuse_packing")
@@ -104,3 +107,15 @@ def test_a_level_that_is_not_there_runs_once_and_makes_no_loop() -> None:
 def test_a_level_as_wide_as_the_one_around_it_runs_once() -> None:
     plan = Plan(Outline((LoopAxis("k", 9),), ()), (Level(0, 4), Level(0, 4), Level(0, 1)), 1)
     assert plan.trips.tolist() == [[3, 1, 4]]
+
+
+@pytest.mark.parametrize("name", public_chains())
+def test_a_plan_of_rows_iterates_no_longer_than_its_passes(name: str) -> None:
+    """Loops of several passes over the same data are one axis. A window of 2x2x2 elements may add
+    its loops to those of the pass that computes them."""
+    for sketch in space_for(from_notation(*public_chains()[name]), target(threads=1)).sketches:
+        for part in sketch.parts:
+            if isinstance(part, RowSketch):
+                axes = part.plan(np.array([part.default()])).outline.axes
+                longest = max(view.points for view in part.group.stages)
+                assert prod(axis.extent for axis in axes) <= 8 * longest

@@ -35,6 +35,7 @@ from ..groups import (
 from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
 from ..statements import own_place, statement_of
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter, called
+from .common_axes import Walk
 from .rows import RowPart
 
 
@@ -141,6 +142,17 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
     def _own_axes(self, view: StageView) -> list[StageLoop]:
         *others, column = view.spatial[self.group.shared_axes :]
         return [*others, *view.reduce, column]
+
+    @cached_property
+    def _walks(self) -> Sequence[Walk]:
+        """The axes of the stages. The last axes of all stages correspond, because the stages are
+        written in this order, too."""
+        own = {view.name: self._own_axes(view) for view in self.group.stages}
+        most = max(map(len, own.values()))
+        return [
+            {name: loops[n - most] for name, loops in own.items() if len(loops) >= most - n}
+            for n in range(most)
+        ]
 
     def plan(self, settings: IntArray) -> Plan:
         """Return a plan of matrices and blocks of columns. Inside a block are the rows of each

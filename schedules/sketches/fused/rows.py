@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from ..analysis.tile_roles import is_product
 from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
 from ..knobs import POWERS
 from ..writer import TraceWriter
+from .common_axes import Walk, common_axes
 from .row_nests import Rows, RowSettings, RowWriter
 
 
@@ -83,17 +83,16 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
     def _outline(self) -> Outline:
         """The axes and accesses of the plan.
 
-        The axes are the shared axes and the axes of the passes over a row. The last axes of all
-        passes correspond. Axes of the last stage have the names of its loops. Intermediate values
-        are stored for one row or block of rows at a time.
+        The axes are the shared axes and the axes of the passes over a row (`_walks`). Axes of the
+        last stage have the names of its loops. Intermediate values are stored for one row or block
+        of rows at a time.
         """
         group, last = self.group, self.group.last
-        inner = [self._own_axes(view) for view in group.stages]
-        walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
         found: dict[str, Access] = {}
-        for view, own in zip(group.stages, inner, strict=True):
+        for view in group.stages:
             rows = [loop.name for loop in view.spatial[: group.shared_axes]]
-            names = [""] * (len(walks) - len(own)) + [loop.name for loop in own]
+            own = [walk.get(view.name) for walk in self._walks]
+            names = [loop.name if loop else "" for loop in own]
             for read in view.reads:
                 one = access_of(read.tensor, read.dtype.bytes, read.index, (*rows, *names))
                 if read.tensor in group.producer_names:
@@ -103,10 +102,16 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
         index = [sum(terms, affine(0)) for terms in along]
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
         axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared_axes]]
-        for n, loops in enumerate(walks):
-            name = loops[-1].name if loops[-1] else f"walk{n}"
-            axes.append((name, max(loop.extent for loop in loops if loop)))
+        for n, walk in enumerate(self._walks):
+            name = walk[last.name].name if last.name in walk else f"walk{n}"
+            axes.append((name, max(loop.extent for loop in walk.values())))
         return Outline(axes_of(axes), (*found.values(), replace(written, is_output=True)))
+
+    @cached_property
+    def _walks(self) -> Sequence[Walk]:
+        """The axes of the passes over a row, outermost first."""
+        own = {view.name: self._own_axes(view) for view in self.group.stages}
+        return common_axes(self.group.stages, own)
 
     block_levels = 0
     """Number of plan levels inside the shared axes that contain all stages."""

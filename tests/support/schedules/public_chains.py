@@ -193,6 +193,30 @@ def _pools() -> Iterator[tuple[str, Chain]]:
         " Y[n,c,h,w] = X[n,c,h,w] * sigmoid(F[n,c])"
     )
     yield "squeeze and excitation", (scaled, _f32(X=(N, C, H, W), A=(4, C), B=(C, 4)), {})
+    head = CONVOLUTION.format(s=1, d=1, p=1) + "B[n,o,h,w] = R[n,o,h,w] * sigmoid(R[n,o,h,w]); "
+    images = _f32(X=(N, C, H, W), K=(O, C, 3, 3))
+    pooled = f"{head}M[n,o,i,j] max= B[n,o,2*i+a,2*j+b]; Y[n,o,i,j] = tanh(M[n,o,i,j])"
+    ranges = {"h": H, "w": W, "i": 7, "j": 7, "a": 2, "b": 2}
+    yield "convolution, swish, max pool, tanh", (pooled, images, ranges)
+    softmax = (
+        "M[n,e,f,g] max= X[n,c,e,f,g]; E[n,c,e,f,g] = exp(X[n,c,e,f,g] - M[n,e,f,g]);"
+        " S[n,e,f,g] += E[n,c,e,f,g];"
+        " P[n,c,d,h,w] max= E[n,c,2*d+p,2*h+q,2*w+r] / S[n,2*d+p,2*h+q,2*w+r]"
+    )
+    ranges = {"d": 4, "h": 8, "w": 8, "p": 2, "q": 2, "r": 2}
+    yield "softmax of volumes, max pool", (softmax, _f32(X=(N, C, 8, 16, 16)), ranges)
+    moved = (
+        "T[n,c,d,h,w] = X[n,d,h,w,c] * 2; P[n,c,i,j,k] max= T[n,c,2*i+p,2*j+q,2*k+r];"
+        " Y[n,c,i,j,k] = tanh(P[n,c,i,j,k])"
+    )
+    ranges = {"i": 4, "j": 8, "k": 8, "p": 2, "q": 2, "r": 2}
+    yield "volumes from n,d,h,w,c, max pool", (moved, _f32(X=(N, 8, 16, 16, C)), ranges)
+    groups = (
+        "G[n,a] += X[n,32*a+b]; V[n,a] += X[n,32*a+b] * (X[n,32*a+b] - G[n,a] / 32);"
+        " P[n,i] max= (X[n,2*i+r] - G[n,i//16] / 32) * rsqrt(V[n,i//16])"
+    )
+    ranges = {"a": 16, "b": 32, "i": 256, "r": 2}
+    yield "group norm of rows, max pool", (groups, _f32(X=(64, 512)), ranges)
     up = "Y[n,c,h,w] = X[n,c,h//2,w//2] + S[n,c,h,w]"
     yield "nearest neighbours", (up, _f32(X=(N, C, 7, 7), S=(N, C, H, W)), {})
 
