@@ -102,6 +102,27 @@ def test_bf16_rounds_to_nearest_even_and_keeps_nan() -> None:
     assert int(got[5]) == 0x7F80
 
 
+@pytest.mark.parametrize(
+    ("value", "loads", "is_masked"),
+    [
+        ("where(X[i] > 0, X[i], 0.01 * X[i]) + Z[i]", 2, False),
+        ("where(X[i] > 0, Z[i], exp(X[i])) + where(Z[i] > 0, 1, tanh(X[i]))", 2, False),
+        ("where(i < 4, Z[i], X[i-4])", 1, True),
+    ],
+)
+def test_alternatives_share_loads_that_are_inside_anyway(
+    value: str, loads: int, is_masked: bool
+) -> None:
+    """A load that depended on the condition would not be the load beside the condition, and so
+    would whatever is computed from it."""
+    workload = notation(f"Y[i] = {value}", X="f32[64]", Z="f32[64]").normalised()
+    steps = (Split("s0.d0", 16), Vectorize("s0.d0i"))
+    text = llvm_text(workload, Trace(steps), this_machine())
+    assert text.count("= load <16 x float>") == loads
+    assert ("@llvm.masked.load" in text) == is_masked
+    agree(workload, *steps, kinds="normal")
+
+
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 31, 33])
 def test_masked_tails(n: int) -> None:
     steps = (Split("s0.d1", 8), Reorder(("s0.d0", "s0.d1o", "s0.r0", "s0.d1i")),

@@ -164,7 +164,7 @@ class Scalars:
         free = self._may_always_read(node.on_true)
         on_true = self.value(node.on_true, where if free else inside)
         outside = where
-        if loads(node.on_false):
+        if not self._may_always_read(node.on_false):
             ones = literal(True, DType.BOOL, cond.lanes).name
             name = self.text.assign(f"xor {cond.typed}, {ones}", "m")
             negated = Val(name, DType.BOOL, cond.lanes)
@@ -173,8 +173,8 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Return whether all loads in `node` are inside their buffers even if the condition of the
-        enclosing `Select` is false.
+        """Return whether all loads in `node`, an alternative of a `Select`, are inside their
+        buffers even if the other alternative is chosen.
 
         Unconditional loads are cheaper and can be shared. Conditions inside `node` still apply.
         """
