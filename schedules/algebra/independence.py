@@ -332,9 +332,10 @@ def _opened(index: Affine, divisor: int) -> Affine:
     divides `c*n`."""
     total = affine(index.const)
     for atom, c in index.terms:
-        opened = isinstance(atom, Mod) and c * atom.divisor % divisor == 0
-        inner = _opened(atom.numerator, divisor // gcd(c, divisor)) if opened else None
-        total = total + (Affine(((atom, 1),), 0) if inner is None else inner) * c
+        inner = Affine(((atom, 1),), 0)
+        if isinstance(atom, Mod) and c * atom.divisor % divisor == 0:
+            inner = _opened(atom.numerator, divisor // gcd(c, divisor))
+        total = total + inner * c
     return total
 
 
