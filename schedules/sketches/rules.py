@@ -20,7 +20,7 @@ from .analysis.stages import StageLoop, StageRead, StageView, view_stage
 from .analysis.tile_roles import assign_roles, is_product, lane_step, tile_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
-from .fused.rows import RowSketch, own_rows, row_group
+from .fused.rows import RowSketch, inner_row_group, own_rows, row_group
 from .fused.transform import TransformSketch, transform_group
 from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
 from .inner_product.roles import inner_product_roles
@@ -69,6 +69,12 @@ def rows(view: StageView, stages: Stages) -> RuleMatch | None:
     group = row_group(stages, view) if assign_roles(view) is None else None
     few = group is not None and group.repeats < stages.target.threads
     return _fused(RowSketch, group, stages, FEW_ROWS if few else None)
+
+
+def inner_rows(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match stages with the same rows if these are not the leading axes of the last stage. An
+    unfused alternative is always kept because elements of a row may be far apart."""
+    return _fused(RowSketch, inner_row_group(stages, view), stages, INNER_ROWS)
 
 
 def _fused(
@@ -183,12 +189,13 @@ def _is_alongside(read: StageRead, name: str, view: StageView, lanes: StageLoop)
 
 
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
+INNER_ROWS = Alternative("inner rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
-DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
+DOUBTS = (BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
-FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
+FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows, inner_rows)
 """Fusing rules, the most promising first. The first match is used."""
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)

@@ -53,10 +53,10 @@ def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
 def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
     """Return the access pattern of the elements that a stage writes."""
     steps, size = {}, 1
-    for loop in reversed(view.spatial):
+    for loop in reversed(view.stored_loops):
         steps[names[loop.name]] = size
         size *= loop.extent
-    dims = tuple(Dim(((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.spatial)
+    dims = tuple(Dim(((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.stored_loops)
     return AccessPattern(view.name, (view.name, dims), steps, dims)
 
 

@@ -145,6 +145,13 @@ class StageView:
         """Average number of uses per element read: about 1 for pure reductions."""
         return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
+    @property
+    def stored_loops(self) -> tuple[StageLoop, ...]:
+        """`spatial` in the order of the dimensions of the result."""
+        if any(loop.dim < 0 for loop in self.spatial):
+            return self.spatial  # only stages without loops of one iteration are reordered
+        return tuple(sorted(self.spatial, key=lambda loop: loop.dim))
+
     def ends(self, loop: str) -> bool:
         """Return whether a guard of the stage depends on `loop`."""
         return any(loop in guard.index.vars() for guard in self.guards)

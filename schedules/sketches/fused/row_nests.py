@@ -292,7 +292,11 @@ class RowWriter:
         for view in stages:  # all spatial axes of a factored reduction are rows
             if view.name not in partials:
                 w.do(*view.axis_splits)
-        rows = w.spatial_loops(self.group.last.name)[: self.group.shared_axes]
+        last = self.group.last
+        order = [loop.name for loop in last.spatial]
+        if not last.is_reduction and order != w.spatial_loops(last.name):
+            w.reorder(*order)
+        rows = w.spatial_loops(last.name)[: self.group.shared_axes]
         task, row = self._rows(w.fuse_all(rows))
         places: dict[str, str] = {}
         for view in reversed(stages):

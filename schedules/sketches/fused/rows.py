@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ...algebra.affine import affine, var
+from ...algebra.affine import Affine, affine, var
 from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
@@ -29,7 +29,15 @@ from ...primitives import Parallel, Stream
 from ..analysis.reductions import contiguous_reduction, is_along_columns
 from ..analysis.stages import StageLoop, StageView
 from ..analysis.tile_roles import is_product
-from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
+from ..groups import (
+    FusionGroup,
+    GroupSketch,
+    Stages,
+    absorb_producers,
+    is_loop,
+    leading_axes,
+    reads_boxes,
+)
 from ..knobs import POWERS
 from ..writer import TraceWriter
 from .common_axes import Walk, common_axes
@@ -61,16 +69,35 @@ def own_rows(view: StageView) -> int:
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
     """Return the group of `view` and earlier stages that can be computed in its rows. Return None
     if there are no such stages. Products are excluded because tiles are faster."""
-    if view.axis_splits:
-        return None
 
     def common(other: StageView, reader: StageView) -> int:
-        apart = bool(other.axis_splits) or is_product(other)
-        return -1 if apart else leading_axes(other.name, reader)
+        reader = view if reader.name == view.name else reader  # its axes may be in another order
+        return -1 if is_product(other) else leading_axes(other.name, reader)
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
     found = absorb_producers(stages, most, common, 1, reads_boxes)
     return found if found.producers else None
+
+
+def inner_row_group(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Return the group of `view` and earlier stages whose rows are not the leading axes of `view`,
+    or None if there is none.
+
+    An example are the channels of images stored plane by plane, with statistics of each channel.
+    The loops of the rows are moved outwards.
+    """
+    if view.is_reduction or any(loop.dim < 0 for loop in view.spatial):
+        return None
+    shared = [
+        {loop.name for loop in view.spatial if any(is_loop(i, loop) for i in read.index)}
+        for read in view.reads
+        if read.tensor in stages.left
+    ]
+    rows = frozenset.intersection(*map(frozenset, shared)) if shared else frozenset()
+    order = sorted(view.spatial, key=lambda loop: loop.name not in rows)
+    if not rows or tuple(order) == view.spatial or view.spatial[-1].name in rows:
+        return None
+    return row_group(stages, replace(view, spatial=tuple(order)))
 
 
 @dataclass(frozen=True)
@@ -98,8 +125,7 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
                 if read.tensor in group.producer_names:
                     one = replace(one, private_levels=group.shared_axes + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)
-        along = [[var(x.name) for x in last.spatial if x.dim == d] for d in range(len(last.shape))]
-        index = [sum(terms, affine(0)) for terms in along]
+        index = [_dim_index(last, dim) for dim in range(len(last.shape))]
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
         axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared_axes]]
         for n, walk in enumerate(self._walks):
@@ -143,6 +169,14 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
         """Emit the loops of a setting. Return the loop that threads divide, or "" if it is already
         parallel."""
+
+
+def _dim_index(view: StageView, dim: int) -> Affine:
+    """Return dimension `dim` of the index of the element that a stage computes."""
+    index, size = affine(0), 1
+    for loop in reversed([loop for loop in view.spatial if loop.dim == dim]):
+        index, size = index + var(loop.name) * size, size * loop.extent
+    return index
 
 
 def _reach(access: Access) -> int:
