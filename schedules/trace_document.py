@@ -9,7 +9,8 @@ from .canonical import canonical_bytes
 
 REWRITES = frozenset({
     "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes",
-    "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Winograd",
+    "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatElements",
+    "ReverseAxis", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -17,18 +17,20 @@ from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
 from .precompute_factors import PrecomputeFactors
 from .read_through import ReadThrough
+from .reduce_axis_last import ReduceAxisLast
+from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
 from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
-    ReadThrough, ReverseAxis, CompactOutputs, Deinterleave,
+    ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReverseAxis", "Rewrite",
-    "Winograd", "changing_operations", "check_order",
+    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
+    "RepeatElements", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

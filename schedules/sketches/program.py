@@ -23,6 +23,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
+from .forms.grouping import columns_first
 from .forms.merging import merge_axes
 from .forms.orders import permute_axes
 from .forms.rewriting import canonical, regrouped, rewrites_for
@@ -180,7 +181,7 @@ def space_for(
     check()
     others = rewrites_for(workload)
     written = canonical(workload)
-    merged = merge_axes(best, target)
+    merged = merge_axes(columns_first(best, target), target)
     first = [merged] if merged.steps != written.steps else []
     order = permute_axes(merged.workload, target)
     if order:

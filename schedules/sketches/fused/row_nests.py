@@ -289,10 +289,9 @@ class RowWriter:
         whole = stages[1:] if is_divided else stages
         along = {view.name: contiguous_reduction(view) for view in whole}
         partials = {name: steps.factor(name, loop) for name, loop in along.items() if loop}
-        for view in stages:  # all spatial axes of a factored reduction are rows
-            if view.name not in partials:
-                w.do(*view.axis_splits)
         last = self.group.last
+        if last.name not in partials:  # all spatial axes of a factored reduction are rows
+            w.do(*last.axis_splits)
         order = [loop.name for loop in last.spatial]
         if not last.is_reduction and order != w.spatial_loops(last.name):
             w.reorder(*order)
@@ -300,8 +299,8 @@ class RowWriter:
         task, row = self._rows(w.fuse_all(rows))
         places: dict[str, str] = {}
         for view in reversed(stages):
-            if view is not self.group.last:
-                w.do(ComputeAt(view.name, row))
+            if view is not last:
+                self._compute_in(view, row, is_split=view.name not in partials)
             if view.name in partials:
                 places[view.name] = steps.place(view.name, row)
                 steps.keep_in_registers(partials[view.name], places[view.name])
@@ -323,6 +322,15 @@ class RowWriter:
         if self.v.software_pipelining:
             self._stagger(row)
         return "" if is_divided else task
+
+    def _compute_in(self, view: StageView, row: str, *, is_split: bool) -> None:
+        """Compute an earlier stage inside loop `row`. If `is_split`, its remaining axes are split
+        as in its view."""
+        found = self.w.remake(ComputeAt(view.name, row))
+        names = {old: new for old, (new,) in found.items()}
+        for step in view.axis_splits if is_split else ():
+            outer, inner = self.w.split(names[step.loop], step.factor)
+            names |= {f"{step.loop}o": outer, f"{step.loop}i": inner}
 
     def _rows(self, row: str) -> tuple[str, str]:
         """Return the loop that threads divide and the loop that contains the stages. Each task of

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile, zip_longest
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -72,7 +73,12 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
     def common(other: StageView, reader: StageView) -> int:
         reader = view if reader.name == view.name else reader  # its axes may be in another order
-        return -1 if is_product(other) else leading_axes(other.name, reader)
+        if is_product(other):
+            return -1
+        # Axes of an earlier stage are split after it has moved into the row.
+        split = {f"{step.loop}{part}" for step in other.axis_splits for part in "oi"}
+        whole = takewhile(lambda loop: loop.name not in split, other.spatial)
+        return min(leading_axes(other.name, reader), len(tuple(whole)))
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
     found = absorb_producers(stages, most, common, 1, reads_boxes)
