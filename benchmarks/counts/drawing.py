@@ -151,6 +151,19 @@ FAMILIES: dict[str, tuple[Drawing, ...]] = {
         _text("S[b,j] += X[b,i,j]; Y[b,i,j] = X[b,i,j] - S[b,j]",
               _axes(b=(1, 2, 3), i=MIDDLE, j=LONG), X="bij"),
     ),
+    "statistics": (
+        _operator("group_norm_nhwc", {
+            "N": (2, 3), "H": (3, 5), "W": (4, 7), "C": (48, 96), "groups": (4, 6, 12),
+        }),
+        _operator("group_norm_nchw", {
+            "N": (1, 3), "H": (3, 5), "W": (4, 7), "C": (6, 12), "groups": (2, 3),
+        }),
+        _operator("batch_norm_train_nchw", {
+            "N": SHORT, "H": (3, 5), "W": (4, 7), "C": (*SHORT, *MIDDLE),
+        }),
+        _text("S[c] += X[n,c,p]; Y[n,c,p] = X[n,c,p] * S[c]",
+              _axes(n=SHORT, c=MIDDLE, p=MIDDLE + LONG), X="ncp"),
+    ),
     "transposes": (
         _operator("transpose_mn", {"M": MIDDLE + LONG, "N": MIDDLE + LONG}),
         _text("Y[b,j,i] = X[b,i,j] * 2", _axes(b=SHORT, i=MIDDLE, j=MIDDLE), X="bij"),

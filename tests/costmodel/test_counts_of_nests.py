@@ -13,7 +13,7 @@ from benchmarks.counts.drawing import FAMILIES, drawn
 
 SETTINGS = {
     "products": 25, "windows": 25, "inner_products": 12, "rows": 40, "columns": 25,
-    "transposes": 25, "transforms": 3, "programs": 8,
+    "statistics": 25, "transposes": 25, "transforms": 3, "programs": 8,
 }  # fmt: skip
 """Drawn of each family; several hundred parts of programs together."""
 
@@ -23,6 +23,7 @@ MISSES: dict[str, tuple[str, ...]] = {
     "inner_products": (),
     "rows": ("rows vector_loads",),
     "columns": (),
+    "statistics": (),
     "transposes": (),
     "transforms": (),
     "programs": ("tile masked_share",),

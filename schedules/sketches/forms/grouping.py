@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from math import prod
 
-from ...algebra.affine import Affine, FloorDiv, var
+from ...algebra.affine import Affine, FloorDiv, Mod, recombine, var
 from ...algebra.scalar import Load, loads
 from ...form import Form
 from ...rewrites import ReduceAxisLast, RepeatElements
@@ -60,8 +60,8 @@ def _group_of(stage: Stage, read: Load) -> tuple[Axis, Axis] | None:
 
 
 def _repeated(workload: Workload) -> Iterator[RepeatElements]:
-    """Yield the steps that store what a stage reads at quotients of its last axis, if that is much
-    less than the stage computes."""
+    """Yield the steps that store what a stage reads at quotients or remainders of its last axis, if
+    that is much less than the stage computes."""
     for stage in workload.stages:
         extents = {axis.name: axis.extent for axis in stage.all_axes}
         for number, read in enumerate(distinct_reads(stage)):
@@ -73,4 +73,5 @@ def _repeated(workload: Workload) -> Iterator[RepeatElements]:
 
 
 def _divides(index: Affine, axis: str) -> bool:
-    return any(isinstance(a, FloorDiv) and a.numerator == var(axis) for a, _ in index.terms)
+    atoms = (atom for atom, _ in recombine(index).terms if isinstance(atom, FloorDiv | Mod))
+    return any(atom.numerator == var(axis) for atom in atoms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from tilewright.schedules.errors import ScheduleError
@@ -50,7 +50,7 @@ from tilewright.schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from tilewright.schedules.rewrites import MergeAxes
+from tilewright.schedules.rewrites import MergeAxes, ReduceAxisLast, RepeatElements, Rewrite
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.trace import Step, Trace
 from tilewright.schedules.workload.workload import Workload
@@ -71,7 +71,8 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     form = workload.normalised()
     choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
-    rewrites = (*rewrites, *_merges(rng, start(workload, Trace(rewrites))[0]))
+    for kinds in (_divisions, _merges):
+        rewrites = (*rewrites, *_one_of(rng, kinds, start(workload, Trace(rewrites))[0]))
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)
     _require_sound(nest, rewrites)
@@ -107,18 +108,36 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     return Trace(tuple(steps)), refused
 
 
-def _merges(rng: random.Random, form: Workload) -> tuple[MergeAxes, ...]:
-    """A legal merge of two axes of a stage, or none; half the time none is tried."""
+def _one_of(
+    rng: random.Random, kinds: Callable[[Workload], list[Rewrite]], form: Workload
+) -> tuple[Rewrite, ...]:
+    """A legal rewrite of `kinds`, or none; half the time none is tried."""
     if rng.random() < 0.5:
         return ()
-    pairs = [(s.name, a.name, b.name) for s in form.stages for a, b in pairwise(s.all_axes)]
-    for pair in rng.sample(pairs, len(pairs)):
+    every = kinds(form)
+    for step in rng.sample(every, len(every)):
         try:
-            MergeAxes(*pair).rewrite(form)
+            step.rewrite(form)
         except ScheduleError:
             continue
-        return (MergeAxes(*pair),)
+        return (step,)
     return ()
+
+
+def _merges(form: Workload) -> list[Rewrite]:
+    """The merges of two axes of a stage, legal or not."""
+    return [MergeAxes(s.name, a.name, b.name) for s in form.stages for a, b in pairwise(s.all_axes)]
+
+
+def _divisions(form: Workload) -> list[Rewrite]:
+    """Reductions over one axis last, and reads that are stored, legal or not."""
+    last = (
+        ReduceAxisLast(s.name, outer.name, inner.name)
+        for s in form.stages
+        for outer in s.axes
+        for inner in s.reduce_axes
+    )
+    return [*last, *(RepeatElements(s.name, n) for s in form.stages for n in range(3))]
 
 
 def _longer_loop(rng: random.Random, nest: Nest) -> list[Primitive]:

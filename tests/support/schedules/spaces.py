@@ -107,6 +107,17 @@ ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]
         "T[i,j] += A[i,k] * B[k,j]; S[i,j] = cumsum(T[i,j], j); Y[i,j] = S[i,j] * 2.0",
         {"A": ("f32", (13, 17)), "B": ("f32", (17, 33))}, {},
     ),
+    "sums of groups of columns": (
+        "S[n,g] += X[n,p,3*g+k]; Y[n,p,c] = X[n,p,c] * S[n,c//3]",
+        {"X": ("f32", (3, 17, 33))}, {"k": 3},
+    ),
+    "sums of groups of planes": (
+        "S[n,g] += X[n,3*g+k,p]; Y[n,c,p] = X[n,c,p] * S[n,c//3]",
+        {"X": ("f32", (3, 6, 33))}, {"k": 3},
+    ),
+    "sums of each plane of all images": (
+        "S[c] += X[n,c,p]; Y[n,c,p] = X[n,c,p] * S[c]", {"X": ("f32", (3, 7, 33))}, {},
+    ),
     "norm of few rows": (
         "S[z] += A[z,i,j] * A[z,i,j]; Y[z] = S[z] * 0.5", {"A": ("f32", (1, 67, 64))}, {},
     ),
