@@ -60,6 +60,7 @@ from ..workload.tensors import Elementwise, Reduction, Scan, Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
+from .unread import skip_unread
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
@@ -172,15 +173,16 @@ def _scanned(stage: Stage, kind: Scan, index: Index, value: Scalar) -> Scalar:
 def clean(nest: Nest) -> Nest:
     """Return an equivalent nest with simpler guards, bounds and extents.
 
-    Redundant guards are removed, other guards are moved into loop bounds, and loops are shrunk to
-    useful iterations. Raise ScheduleError if a register buffer is indexed by a loop that is neither
-    unrolled nor vectorised. Raise it also if an instruction or prepacking no longer applies.
+    Redundant guards are removed, updates of unused elements are guarded, guards are moved into loop
+    bounds, and loops are shrunk to useful iterations. Raise ScheduleError if a register buffer is
+    indexed by a loop that is neither unrolled nor vectorised. Raise it also if an instruction or
+    prepacking no longer applies.
     """
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
     body = end_early(_simplify(body, {}), {})
     body = relax_guards(body, nest.argument_buffers)
-    body = _simplify(body, {})
+    body = _simplify(skip_unread(body), {})
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
     check_registers(cleaned)

@@ -94,7 +94,7 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
         return None
     for read in view.reads:
         name = read.tensor
-        if name not in stages.left or read.conditional:
+        if name not in stages.left or read.padded:
             continue
         anchor = stages.views[name]
         direct = all(
