@@ -8,9 +8,9 @@ from typing import Any
 from .canonical import canonical_bytes
 
 REWRITES = frozenset({
-    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MergeAxes",
-    "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatElements",
-    "ReverseAxis", "Winograd",
+    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "MaskResult",
+    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
+    "RepeatConditions", "RepeatElements", "ReverseAxis", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -25,7 +25,7 @@ from .affine import (
     prove,
     substitute_cond,
 )  # fmt: skip
-from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
+from .scalar import All, Binary, Cast, Compare, Load, Scalar, Select, Unary, children, rewrite
 
 C = TypeVar("C", bound=Cond)
 
@@ -101,6 +101,21 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
         for atom, step in index.terms
         if isinstance(atom, Var) and atom.name in free
     }
+
+
+def used_where(
+    node: Scalar, conds: tuple[Cond, ...] = ()
+) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
+    """Yield every load in `node` with conditions without which it does not affect the value. The
+    conditions `conds` enclose `node`."""
+    if isinstance(node, Load):
+        yield node, conds
+    elif isinstance(node, Select) and isinstance(node.cond, All):
+        yield from used_where(node.on_true, (*conds, *node.cond.conds))
+        yield from used_where(node.on_false, conds)
+    else:
+        for child in children(node):
+            yield from used_where(child, conds)
 
 
 def within(index: Affine, extent: int) -> tuple[Cond, Cond]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
-from .affine import Affine, Cond, Eq0, affine
+from .affine import Affine, Cond, Eq0, affine, substitute_cond, var
 from .congruence import congruence_of
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 1 << 22
 """Most points that are enumerated."""
+
+_MAX_TESTED_PLACES = 1 << 16
+"""Most places at which an estimate tests conditions."""
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
@@ -29,6 +32,19 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
     for names, group in _groups(conds, list(extents)):
         points *= _count({n: extents[n] for n in names}, group)
     return points
+
+
+def estimated_share(extents: Mapping[str, int], conds: Collection[Cond]) -> float:
+    """Return an estimate of the fraction of the points of the box with these `extents` at which
+    every condition holds. The conditions are tested at `_MAX_TESTED_PLACES` places at most, evenly
+    spaced along each axis."""
+    used = frozenset[str]().union(*(cond.index.vars() for cond in conds))
+    most = max(int(_MAX_TESTED_PLACES ** (1 / max(len(used), 1))), 1)
+    steps = {name: -(-extents[name] // most) for name in sorted(used)}
+    places = {name: -(-extents[name] // step) for name, step in steps.items()}
+    at = {name: var(name) * step for name, step in steps.items()}
+    found = points_where(places, tuple(substitute_cond(cond, at) for cond in conds))
+    return found / max(prod(places.values()), 1)
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:

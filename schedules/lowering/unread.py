@@ -1,8 +1,12 @@
 """Skip reductions into private buffers in iterations that use none of their elements.
 
-    for t: alloc acc                                   for t: alloc acc
-      for k: for i: acc[i] += A[k,i+6*t]          ->     for k while 6*t <= n: for i: acc[i] += ...
-      for i: C[i+6*t] = acc[i] if i+6*t <= n else 0      for i: C[i+6*t] = acc[i] if i+6*t <= n else 0
+    for t: alloc acc
+      for k: for i: acc[i] += A[k,i+6*t]
+      for i: C[i+6*t] = acc[i] if i+6*t <= n else 0
+
+    ->  for t: alloc acc
+          for k while 6*t <= n: for i: acc[i] += A[k,i+6*t]
+          for i: C[i+6*t] = acc[i] if i+6*t <= n else 0
 
 If a condition chooses between the elements of a buffer and another value, and fails for all
 elements that are read while the buffer exists, its updates have no effect. The buffer keeps the
@@ -16,8 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..algebra.affine import Cond, Ranges, prove
-from ..algebra.conditions import easiest
-from ..algebra.scalar import All, Load, Scalar, Select, children
+from ..algebra.conditions import easiest, used_where
 from ..nest.finding import ranges_of, write_sites
 from ..nest.loop_ir import Allocate, For, Stmt, Update, transform
 
@@ -78,7 +81,9 @@ class _Uses:
         common: dict[Cond, None] | None = None
         for leaf, chain in write_sites(scope.body):
             inside = ranges_of(chain)
-            for conds in _reads(leaf.value, buffer, leaf.guards):
+            for load, conds in used_where(leaf.value, leaf.guards):
+                if load.tensor != buffer:
+                    continue
                 every = () if leaf.buffer == buffer else (*conds, *self.conditions(leaf.buffer))
                 own = dict.fromkeys(_of_some(every, inside, outer))
                 common = own if common is None else {c: None for c in common if c in own}
@@ -93,15 +98,3 @@ def _of_some(conds: tuple[Cond, ...], inside: Ranges, outer: set[str]) -> Iterat
         found = easiest(cond, inside)
         if found.index.vars() <= outer:
             yield found
-
-
-def _reads(node: Scalar, buffer: str, conds: tuple[Cond, ...]) -> Iterator[tuple[Cond, ...]]:
-    """Yield the conditions under which each load from `buffer` affects the value of `node`."""
-    if isinstance(node, Load) and node.tensor == buffer:
-        yield conds
-    elif isinstance(node, Select) and isinstance(node.cond, All):
-        yield from _reads(node.on_true, buffer, (*conds, *node.cond.conds))
-        yield from _reads(node.on_false, buffer, conds)
-    else:
-        for child in children(node):
-            yield from _reads(child, buffer, conds)

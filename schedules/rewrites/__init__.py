@@ -13,11 +13,13 @@ from .common_stage import ExtractCommonStage
 from .compact_outputs import CompactOutputs
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
+from .mask_result import MaskResult
 from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
 from .precompute_factors import PrecomputeFactors
 from .read_through import ReadThrough
 from .reduce_axis_last import ReduceAxisLast
+from .repeat_conditions import RepeatConditions
 from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
@@ -26,11 +28,13 @@ from .winograd import Winograd
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
+    MaskResult, RepeatConditions,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
-    "RepeatElements", "ReverseAxis", "Rewrite", "Winograd", "changing_operations", "check_order",
+    "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
+    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "Winograd",
+    "changing_operations", "check_order",
 ]  # fmt: skip

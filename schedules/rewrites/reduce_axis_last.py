@@ -44,7 +44,9 @@ class ReduceAxisLast(Rewrite):
         inner = next((axis for axis in stage.reduce_axes if axis.name == self.inner), None)
         problem = f"{self.outer} is no axis or {self.inner} no reduction axis of {stage.name!r}"
         require(outer is not None and inner is not None, self, problem)
-        assert outer is not None and inner is not None and isinstance(kind, Reduction)
+        assert outer is not None
+        assert inner is not None
+        assert isinstance(kind, Reduction)
         first = tuple(axis for axis in kind.axes if axis != inner)
         require(bool(first), self, f"{stage.name!r} reduces over {self.inner} only")
         both = Axis(outer.name, outer.extent * inner.extent)
@@ -59,9 +61,7 @@ class ReduceAxisLast(Rewrite):
             inner.name: modulo(place, inner.extent),
         }
         ranges = {axis.name: Interval(0, axis.extent - 1) for axis in (*axes, *first)}
-        body = map_index(
-            substitute(stage.body, parts), lambda i: recombine(simplify(i, ranges))
-        )
+        body = map_index(substitute(stage.body, parts), lambda i: recombine(simplify(i, ranges)))
         partials = Stage(tensor, axes, body, replace(kind, axes=first))
         at = {axis.name: var(axis.name) if axis.extent > 1 else affine(0) for axis in stage.axes}
         at[outer.name] = at[outer.name] * inner.extent + var(inner.name)

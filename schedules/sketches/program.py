@@ -24,6 +24,7 @@ from ..trace import Trace
 from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
 from .forms.grouping import columns_first
+from .forms.masking import masked_products
 from .forms.merging import merge_axes
 from .forms.orders import permute_axes
 from .forms.rewriting import canonical, regrouped, rewrites_for
@@ -181,7 +182,7 @@ def space_for(
     check()
     others = rewrites_for(workload)
     written = canonical(workload)
-    merged = merge_axes(columns_first(best, target), target)
+    merged = merge_axes(columns_first(masked_products(best), target), target)
     first = [merged] if merged.steps != written.steps else []
     order = permute_axes(merged.workload, target)
     if order:

@@ -27,7 +27,9 @@ DIVIDED = {
     "greatest": ("S[n,g] max= X[n,p,3*g+k]", "X=f32[2,9,12]", {"k": 3}, 1, 0),
     "two axes of rows": ("S[n,g] += X[n,h,w,3*g+k]", "X=f32[2,3,4,12]", {"k": 3}, 1, 0),
     "of integers": ("S[n,g] += X[n,p,5*g+k] * X[n,p,5*g+k]", "X=i32[2,8,15]", {"k": 5}, 1, 0),
-    "weighted": ("S[n,g] += X[n,p,3*g+k] * w[k] * v[g]", "X=f32[2,9,12] w=f32[3] v=f32[4]", {}, 1, 2),
+    "weighted": (
+        "S[n,g] += X[n,p,3*g+k] * w[k] * v[g]", "X=f32[2,9,12] w=f32[3] v=f32[4]", {}, 1, 2,
+    ),
     "centred": (CENTRED, "X=f32[2,12,12]", {"k": 3}, 1, 1),
     "normalised": (NORMALISED, "X=f32[2,12,12]", {"k": 3}, 2, 3),
     "part of each row": (

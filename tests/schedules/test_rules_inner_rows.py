@@ -1,4 +1,4 @@
-"""Rows that are inner or divided axes of the last stage: what is computed together, and the nests."""
+"""Rows that are inner or divided axes of the last stage: what is computed together, and how."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile, zip_longest
+from itertools import takewhile
 from typing import Any, Protocol, TypeVar
 
 import numpy as np

@@ -158,6 +158,8 @@ def _shares(
     stage = t.stage
     around = t.skips_around
     left = np.where(t.skips_blocks, stage.block_share, 1.0) if stage.block_conds else 1.0
+    if stage.used_share < 1.0:
+        left = left * np.where(t.k_count == 1, stage.used_share, 1.0)
     if not stage.view.guards and not around.any():
         return {STEPS: left}
     several = ((rows > 1).astype(np.int64) for rows in (t.tile_rows, t.tile_rows2))

@@ -11,7 +11,8 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Cond, Ge0, Interval, prove, substitute_cond, var
-from ...algebra.counting import points_where
+from ...algebra.conditions import used_where
+from ...algebra.counting import estimated_share, points_where
 from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
@@ -33,10 +34,6 @@ times."""
 MOST_LEFT = 0.875
 """Largest fraction of a reduction for which skipping the rest is profitable: tests of blocks, and
 blocks that are skipped in part only, cost a few percent."""
-
-COUNTED = 256
-"""Number of places along each loop at which conditions are tested to estimate how often they
-hold."""
 
 MAX_BODY = 96
 """Largest number of multiply-adds in an unrolled body whose steps share loads, as taps and windows
@@ -326,7 +323,7 @@ class TileStage(TileOperands):
             and {main} < cond.index.vars() <= {main} | spatial
             and all(cond.index.is_linear_in(name) for name in cond.index.vars())
         )
-        return conds if self._estimated_share(conds) <= MOST_LEFT else ()
+        return conds if estimated_share(self._extents, conds) <= MOST_LEFT else ()
 
     @cached_property
     def starts_late(self) -> bool:
@@ -338,11 +335,21 @@ class TileStage(TileOperands):
     @cached_property
     def block_share(self) -> float:
         """Estimated fraction of the reduction that remains if blocks of zeros are skipped."""
-        return self._estimated_share(self.block_conds)
+        return estimated_share(self._extents, self.block_conds)
 
-    def _estimated_share(self, conds: tuple[Cond, ...]) -> float:
-        units = {name: -(-extent // COUNTED) for name, extent in self._extents.items()}
-        return self._share_of(conds, units)
+    @cached_property
+    def used_share(self) -> float:
+        """Estimated fraction of the results that the epilogue uses. Tiles of which it uses none are
+        skipped (`lowering/unread.py`) if they are finished one after the other."""
+        if self.epilogue is None:
+            return 1.0
+        reads = [
+            set(conds)
+            for load, conds in used_where(self.epilogue.value)
+            if load.tensor == self.view.name
+        ]
+        extents = {loop.name: loop.extent for loop in self.epilogue.spatial}
+        return estimated_share(extents, set.intersection(*reads)) if reads else 1.0
 
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:

@@ -50,7 +50,14 @@ from tilewright.schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from tilewright.schedules.rewrites import MergeAxes, ReduceAxisLast, RepeatElements, Rewrite
+from tilewright.schedules.rewrites import (
+    MaskResult,
+    MergeAxes,
+    ReduceAxisLast,
+    RepeatConditions,
+    RepeatElements,
+    Rewrite,
+)
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.trace import Step, Trace
 from tilewright.schedules.workload.workload import Workload
@@ -71,7 +78,7 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     form = workload.normalised()
     choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
-    for kinds in (_divisions, _merges):
+    for kinds in (_conditions, _divisions, _merges):
         rewrites = (*rewrites, *_one_of(rng, kinds, start(workload, Trace(rewrites))[0]))
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)
@@ -138,6 +145,12 @@ def _divisions(form: Workload) -> list[Rewrite]:
         for inner in s.reduce_axes
     )
     return [*last, *(RepeatElements(s.name, n) for s in form.stages for n in range(3))]
+
+
+def _conditions(form: Workload) -> list[Rewrite]:
+    """Conditions of results and of stored constants, moved to where work is skipped."""
+    kinds = (MaskResult, RepeatConditions)
+    return [kind(stage.name) for stage in form.stages for kind in kinds]
 
 
 def _longer_loop(rng: random.Random, nest: Nest) -> list[Primitive]:
