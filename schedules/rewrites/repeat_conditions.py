@@ -23,13 +23,13 @@ class RepeatConditions(Rewrite):
         P[i,k] = exp(A[i,k]) if k <= i else 0;  C[i,j] += P[i,k] * B[k,j]
     ->  P[i,k] = exp(A[i,k]) if k <= i else 0;  C[i,j] += (P[i,k] if k <= i else 0) * B[k,j]
 
-    No value changes. The reduction can then skip its terms that are zero (SkipBlocks). The rewrite
-    is legal if the reduction reads an elementwise stage that stores a constant unless a condition
-    holds, and does not have this condition yet.
+    No value changes, but stored zeros become implicit zeros, whose products with infinities and NaN
+    may be skipped (docs/math.md). The reduction can then skip its terms that are zero (SkipBlocks).
+    The rewrite is legal if the reduction reads an elementwise stage that stores a constant unless a
+    condition holds, and does not have this condition yet.
     """
 
     label: ClassVar[str] = "conditions"
-    keeps_operations: ClassVar[bool] = True
 
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with more conditions in `stage`, in normal form.

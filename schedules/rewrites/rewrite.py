@@ -18,8 +18,9 @@ class Rewrite(ABC):
     """A rewrite of `stage`. Fields are strings, integers and tuples of them, as in JSON traces."""
 
     keeps_operations: ClassVar[bool] = False
-    """Whether every element is computed by the same operations as before, so that a correct kernel
-    has the same rounding error and special values. Such a rewrite only moves elements."""
+    """Whether every element that is used is computed by the same operations as before, up to the
+    order of a reduction, so that a correct kernel has the same bound on its rounding error and the
+    same special values. Such a rewrite only moves elements and conditions."""
     keeps_shapes: ClassVar[bool] = True
     """Whether inputs and outputs keep their shapes. Their memory is always the same."""
 

@@ -97,6 +97,28 @@ EXPRESSIONS: dict[str, tuple[str, str, str]] = {
     "softmax of a triangle": (
         "m[i] max= where(j<=i, A[i,j], -inf); e[i,j] = where(j<=i, exp(A[i,j]-m[i]), 0);"
         " s[i] += e[i,j]; Y[i,j] = e[i,j]/s[i]", "A=f32[19,19]", ""),
+    "product of two triangles": (
+        "Y[i,j] += where(k<=i, A[i,k], 0)*where(j<=k, B[k,j], 0)", "A=f32[35,35] B=f32[35,35]", ""),
+    "lower part of a product": (
+        "T[i,j] += A[i,k]*B[k,j]; Y[i,j] = where(j<=i, T[i,j], -inf)", "A=f32[35,9] B=f32[9,35]",
+        ""),
+    "softmax of causal scores": (
+        "S[i,j] += Q[i,k]*K[j,k]; m[i] max= where(j<=i, S[i,j], -inf);"
+        " e[i,j] = where(j<=i, exp(S[i,j]-m[i]), 0); s[i] += e[i,j]; Y[i,d] += e[i,j]/s[i]*V[j,d]",
+        "Q=f32[35,9] K=f32[35,9] V=f32[35,17]", ""),
+    "stored triangle": (
+        "P[i,k] = where(k<=i, exp(A[i,k]), 0); Y[i,j] += P[i,k]*B[k,j]",
+        "A=f32[35,35] B=f32[35,17]", ""),
+    "groups of columns": (
+        "S[n,g] += X[n,p,3*g+k]; D[n,g] += (X[n,p,3*g+k]-S[n,g])*(X[n,p,3*g+k]-S[n,g]);"
+        " Y[n,p,c] = (X[n,p,c]-S[n,c//3])*rsqrt(D[n,c//3]+1)*w[c]", "X=f32[2,19,21] w=f32[21]",
+        "k=3"),
+    "groups of planes": (
+        "S[n,g] += X[n,3*g+k,p]; Y[n,c,p] = (X[n,c,p]-S[n,c//3])*w[c]", "X=f32[2,9,37] w=f32[9]",
+        "k=3"),
+    "each plane of all images": (
+        "S[c] += X[n,c,p]; D[c] += (X[n,c,p]-S[c])*(X[n,c,p]-S[c]);"
+        " Y[n,c,p] = (X[n,c,p]-S[c])*rsqrt(D[c]+1)", "X=f32[5,7,37]", ""),
     "where the largest is": (
         "m[i] max= X[i,j]; y[i] min= where(X[i,j]==m[i], f32(j), 1000.0)", "X=f32[7,33]", ""),
     "every other": ("Y[i,j] = X[2*i,3*j+1]", "X=f32[8,70]", "i=4 j=23"),

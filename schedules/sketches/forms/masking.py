@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...algebra.affine import Cond
+from ...algebra.counting import estimated_share
 from ...algebra.neutral import neutral_conditions
 from ...algebra.scalar import Load, loads, rewrite
 from ...form import Form
 from ...rewrites import MaskResult, RepeatConditions, Rewrite
 from ...rewrites.mask_result import conditions_of_terms, result_conditions
 from ...rewrites.repeat_conditions import repeated_conditions
-from ...workload.flops import estimated_share
 from ...workload.tensors import Reduction, Stage
 from ...workload.workload import Workload
 from ..analysis.stages import view_stage
