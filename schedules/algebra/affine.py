@@ -1,13 +1,15 @@
 """Quasi-affine index arithmetic: normal form, intervals, and proofs of index conditions.
 
 An `Affine` is `const + sum(coefficient * atom)`. An atom is a variable, a floor division by a
-positive constant, or a remainder by a positive constant. Divisions round towards minus infinity, as
-in Python. Equal normal forms are equal functions, but equal functions may have different ones.
+positive constant, a remainder by a positive constant, or an integer that is read from a tensor
+(`Datum`). Divisions round towards minus infinity, as in Python. Equal normal forms are equal
+functions, but equal functions may have different ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -72,7 +74,26 @@ class Mod:
         return f"{_parenthesised(self.numerator)}%{self.divisor}"
 
 
-Atom: TypeAlias = Var | FloorDiv | Mod
+class Datum(ABC):
+    """An integer in 0..extent-1 that is known only when data is read; `scalar.py` has its class.
+
+    Nothing is known about it except its range and the variables on which it depends. Proofs that
+    use only these two hold for every content of the tensors.
+    """
+
+    __slots__ = ()
+    extent: int
+
+    @abstractmethod
+    def vars(self) -> frozenset[str]:
+        """Return the names of the variables on which the integer depends."""
+
+    @abstractmethod
+    def map_index(self, change: Callable[[Affine], Affine]) -> Datum:
+        """Return the datum with `change` applied to every index in it."""
+
+
+Atom: TypeAlias = Var | FloorDiv | Mod | Datum
 IndexLike: TypeAlias = Union["Affine", Var, int]
 
 
@@ -159,7 +180,8 @@ class Affine:
         return 0
 
     def vars(self) -> frozenset[str]:
-        """Return the names of all variables, including those inside divisions and remainders."""
+        """Return the names of all variables, including those inside divisions, remainders and
+        data."""
         names = []
         for atom, _ in self.terms:  # cheaper than hashing `self` for the cache of `_vars`
             if not isinstance(atom, Var):
@@ -168,16 +190,24 @@ class Affine:
         return frozenset(names)
 
     def mentions(self, name: str) -> bool:
-        """Return whether the variable `name` occurs, also inside divisions and remainders."""
+        """Return whether the variable `name` occurs, also inside divisions, remainders and
+        data."""
         for atom, _ in self.terms:
-            if atom.name == name if isinstance(atom, Var) else atom.numerator.mentions(name):
+            if atom.name == name if isinstance(atom, Var) else _is_inside(name, atom):
                 return True
         return False
 
     def is_linear_in(self, name: str) -> bool:
-        """Return whether `name` occurs only as a plain variable, never inside `//` or `%`."""
-        return all(
-            isinstance(atom, Var) or not atom.numerator.mentions(name) for atom, _ in self.terms
+        """Return whether `name` occurs only as a plain variable, never inside `//`, `%` or
+        data."""
+        return all(isinstance(atom, Var) or not _is_inside(name, atom) for atom, _ in self.terms)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the value depends on data, also inside divisions and remainders."""
+        return any(
+            not isinstance(atom, Var) and (isinstance(atom, Datum) or atom.numerator.has_data)
+            for atom, _ in self.terms
         )
 
     def substitute(self, mapping: Mapping[str, Affine]) -> Affine:
@@ -197,6 +227,9 @@ class Affine:
                     replaced = floor_div(numerator.substitute(mapping), divisor)
                 case Mod(numerator, divisor):
                     replaced = modulo(numerator.substitute(mapping), divisor)
+                case Datum():
+                    inside = atom.map_index(lambda i: i.substitute(mapping))
+                    replaced = Affine(((inside, 1),), 0)
             const += c * replaced.const
             for inner, inner_c in replaced.terms:
                 total[inner] = total.get(inner, 0) + c * inner_c
@@ -204,7 +237,7 @@ class Affine:
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """Return the value of the index if the variables have the values in `env`, integers or
-        arrays of one shape."""
+        arrays of one shape. Raise KeyError if it depends on data: see `without_data`."""
         total = self.const
         for atom, c in self.terms:
             match atom:
@@ -214,6 +247,36 @@ class Affine:
                     total = total + c * (numerator.evaluate(env) // divisor)
                 case Mod(numerator, divisor):
                     total = total + c * (numerator.evaluate(env) % divisor)
+                case Datum():
+                    raise KeyError(str(atom))
+        return total
+
+    def data(self) -> tuple[Datum, ...]:
+        """Return the data in the index, also inside divisions and remainders."""
+        found: list[Datum] = []
+        for atom, _ in self.terms:
+            if isinstance(atom, Datum):
+                found.append(atom)
+            elif not isinstance(atom, Var):
+                found += atom.numerator.data()
+        return tuple(dict.fromkeys(found))
+
+    def replace_data(self, change: Callable[[Datum], Affine]) -> Affine:
+        """Return the index with each datum replaced by the result of `change`."""
+        if not self.has_data:
+            return self
+        total = affine(self.const)
+        for atom, c in self.terms:
+            match atom:
+                case Var():
+                    term = affine(atom)
+                case FloorDiv(numerator, divisor):
+                    term = floor_div(numerator.replace_data(change), divisor)
+                case Mod(numerator, divisor):
+                    term = modulo(numerator.replace_data(change), divisor)
+                case Datum():
+                    term = change(atom)
+            total = total + term * c
         return total
 
 
@@ -316,6 +379,8 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
             if inner.lo // divisor == inner.hi // divisor:
                 return Interval(inner.lo % divisor, inner.hi % divisor)
             return Interval(0, divisor - 1)
+        case Datum():
+            return Interval(0, atom.extent - 1)
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
@@ -347,6 +412,10 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
     if isinstance(atom, Var):
         bounds = ranges.get(atom.name)
         return affine(bounds.lo) if bounds is not None and bounds.is_point else affine(atom)
+    if isinstance(atom, Datum):
+        if atom.extent == 1:
+            return ZERO
+        return Affine(((atom.map_index(lambda i: simplify(i, ranges)), 1),), 0)
     numerator = simplify(atom.numerator, ranges)
     divisor = atom.divisor
     bounds = interval(numerator, ranges)
@@ -465,7 +534,7 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
 
 def atoms_in(index: Affine) -> int:
     """Return the number of variables, divisions and remainders in `index`, nested ones included."""
-    inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
+    inside = (atom.numerator for atom, _ in index.terms if isinstance(atom, FloorDiv | Mod))
     return len(index.terms) + sum(map(atoms_in, inside))
 
 
@@ -482,7 +551,16 @@ def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
 def _mentions(atom: Atom, mapping: Mapping[str, Affine]) -> bool:
     if isinstance(atom, Var):
         return atom.name in mapping
-    return not mapping.keys().isdisjoint(_vars(atom.numerator))
+    return not mapping.keys().isdisjoint(vars_inside(atom))
+
+
+def vars_inside(atom: FloorDiv | Mod | Datum) -> frozenset[str]:
+    """Return the names of the variables in a quotient, a remainder or a datum."""
+    return atom.vars() if isinstance(atom, Datum) else _vars(atom.numerator)
+
+
+def _is_inside(name: str, atom: FloorDiv | Mod | Datum) -> bool:
+    return name in atom.vars() if isinstance(atom, Datum) else atom.numerator.mentions(name)
 
 
 def _from_terms(total: Mapping[Atom, int], const: int) -> Affine:
@@ -498,7 +576,7 @@ def _term_key(term: tuple[Atom, int]) -> tuple[int, str]:
 
 
 @lru_cache(maxsize=65536)
-def _atom_text(atom: FloorDiv | Mod) -> str:
+def _atom_text(atom: FloorDiv | Mod | Datum) -> str:
     return str(atom)
 
 
@@ -512,7 +590,7 @@ def _each_var(index: Affine) -> Iterator[str]:
         if isinstance(atom, Var):
             yield atom.name
         else:
-            yield from _each_var(atom.numerator)
+            yield from vars_inside(atom)
 
 
 @lru_cache(maxsize=65536)

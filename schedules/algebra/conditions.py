@@ -258,6 +258,8 @@ def _has_guard(node: Scalar) -> bool:
             return _has_guard(node.a) or _has_guard(node.b)
         case Select():
             return _has_guard(node.cond) or _has_guard(node.on_true) or _has_guard(node.on_false)
+        case Load():
+            return any(map(_has_guard, children(node)))
         case _:
             return False
 

@@ -1,7 +1,8 @@
 """Prove that index conditions contradict each other, by Fourier-Motzkin elimination.
 
 A quotient is treated as a variable: `q = x // d` is defined by `0 <= x - d*q <= d - 1`, and `x % d`
-is `x - d*q`. Each inequality (row) is tightened for integers (W. Pugh, The Omega Test, 1991).
+is `x - d*q`. A datum is a variable with a range. Each inequality (row) is tightened for integers
+(W. Pugh, The Omega Test, 1991).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
+from .affine import Affine, Atom, Cond, Datum, Eq0, FloorDiv, Ranges, Var, affine, floor_div
 
 MAX_ROWS = 300
 """Most inequalities of a proof: eliminating a variable may square their number. The proofs for
@@ -94,11 +95,13 @@ def _at_least_zero(cond: Cond) -> tuple[Affine, ...]:
 
 
 def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
-    """Return indices that are >= 0 by the definition of `atom`, a variable or a quotient."""
+    """Return indices that are >= 0 by the definition of `atom`, which is no remainder."""
     value = Affine(((atom, 1),), 0)
     if isinstance(atom, Var):
         bounds = ranges[atom.name]
         return value - bounds.lo, bounds.hi - value
+    if isinstance(atom, Datum):
+        return value, atom.extent - 1 - value
     rest = atom.numerator - value * atom.divisor
     return rest, atom.divisor - 1 - rest
 
@@ -115,8 +118,8 @@ def _by_quotients(index: Affine) -> Affine:
 
 
 def _atom_by_quotients(atom: Atom) -> Affine:
-    if isinstance(atom, Var):
-        return affine(atom)
+    if isinstance(atom, Var | Datum):
+        return Affine(((atom, 1),), 0)
     numerator, divisor = _by_quotients(atom.numerator), atom.divisor
     whole = tuple((a, c // divisor) for a, c in numerator.terms if c // divisor)
     rest = tuple((a, c % divisor) for a, c in numerator.terms if c % divisor)

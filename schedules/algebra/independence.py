@@ -68,7 +68,8 @@ def meet_only_within(
     Proof 1: if a dimension has the same atom with the same coefficient in both indices, and its
     other terms differ by less than the coefficient, the atom is equal in both iterations. If a
     quotient and its remainder are equal, so is their numerator. Proof 2: the difference of the two
-    indices is nonzero for all positive and for all negative distances in `name`.
+    indices is nonzero for all positive and for all negative distances in `name`. A dimension whose
+    index contains data proves nothing, because the data may change between the iterations.
     """
     if ranges[name].is_point:
         return True
@@ -76,7 +77,8 @@ def meet_only_within(
     # variables that its remainder does not have. Three ranges are tried, and one proof suffices.
     every = {**(fixed or {}), **ranges}
     mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
-    pairs = tuple(zip(one.index, other.index, strict=True))
+    dimensions = zip(one.index, other.index, strict=True)
+    pairs = tuple((a, b) for a, b in dimensions if not (a.has_data or b.has_data))
     equal = tuple(a for a, b in pairs if a == b)
     different = [(a, b) for a, b in pairs if a != b]
     both = _Meeting(ranges, every, mine, theirs)

@@ -81,9 +81,8 @@ def affine_of(tree: Tree, text: str) -> Affine:
             raise syntax_error(
                 text,
                 tree.pos,
-                f"an index cannot be data, got {name}[...]: it is made of index names and integers;"
-                " select by comparison instead, over a range of its own:"
-                " C[i] += where(B[i] == k, A[k], 0)",
+                f"only the index of a read may be data, got {name}[...]: this one is made of index"
+                " names and integers",
                 "bad_index",
             )
         case _:

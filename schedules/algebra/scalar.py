@@ -4,107 +4,31 @@ An expression is a tree of frozen nodes. Every node has a `dtype`. The operands 
 node have the same type; casts are explicit. A `Select` evaluates only the branch taken, and reads
 in the other branch are not executed. Padding is therefore a select around a read that may be out of
 bounds.
+
+The index of a read may contain data: a read whose index has a `Clamped` is a gather. The reads
+inside the index are children of the read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from math import copysign, isnan
 from typing import TypeAlias, assert_never
 
 from ..dtypes import DType
-from .affine import Affine, Cond, Eq0, Ge0, substitute_cond
-from .binary_functions import BINARY_FUNCTIONS, BinaryFunction
+from .affine import Affine, Cond, Datum, Eq0, Ge0, substitute_cond
 from .functions import UnaryOp
-
-
-class BinaryOp(StrEnum):
-    """Binary operations. The operations of `ON_FLOATS_ONLY` are for floats, and those of
-    `ON_INTEGERS_ONLY` for integers; integers add and multiply modulo 2**n.
-
-    Every operation is defined for all operands, as in NumPy: `floor_div` and `floor_mod` by 0 give
-    0; a shift by a negative number or by the number of bits or more shifts out all bits.
-    """
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    DIV = "div"
-    MIN = "min"
-    MAX = "max"
-    BIT_AND = "bit_and"
-    BIT_OR = "bit_or"
-    BIT_XOR = "bit_xor"
-    SHIFT_LEFT = "shift_left"
-    SHIFT_RIGHT = "shift_right"
-    FLOOR_DIV = "floor_div"
-    FLOOR_MOD = "floor_mod"
-    POW = "pow"
-    ATAN2 = "atan2"
-
-    @property
-    def function(self) -> BinaryFunction | None:
-        """The row of a function of two floats, or None for other operations."""
-        return BINARY_FUNCTIONS.get(self)
-
-
-ON_INTEGERS_ONLY = frozenset({
-    BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHIFT_LEFT,
-    BinaryOp.SHIFT_RIGHT, BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD,
-})  # fmt: skip
-
-ON_FLOATS_ONLY = frozenset({BinaryOp.DIV, *(op for op in BinaryOp if op.function is not None)})
-NAMED_PAIRS = {op.value: op for op in BinaryOp if op.function is not None}
-"""The functions of two values that front ends call by name."""
-
-
-class CompareOp(StrEnum):
-    LT = "lt"
-    LE = "le"
-    EQ = "eq"
-    NE = "ne"
-
-
-ON_BOOLS = frozenset({BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR})
-"""The operations of bools, whose result is a bool."""
-
-COMMUTATIVE = frozenset({
-    BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX,
-    BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR,
-})  # fmt: skip
-
-
-class Reducer(StrEnum):
-    """Associative and commutative combiners of a reduction."""
-
-    SUM = "sum"
-    MAX = "max"
-    MIN = "min"
-    PROD = "prod"
-
-    @property
-    def op(self) -> BinaryOp:
-        return _REDUCER_OP[self]
-
-    def identity(self, dtype: DType) -> int | float:
-        """Return the identity element: 0, 1, or the least or greatest value of `dtype`."""
-        if self is Reducer.SUM:
-            return 0
-        if self is Reducer.PROD:
-            return 1
-        if dtype.is_float:
-            return float("-inf") if self is Reducer.MAX else float("inf")
-        return dtype.integer_range[self is not Reducer.MAX]
-
-
-_REDUCER_OP = {
-    Reducer.SUM: BinaryOp.ADD,
-    Reducer.MAX: BinaryOp.MAX,
-    Reducer.MIN: BinaryOp.MIN,
-    Reducer.PROD: BinaryOp.MUL,
-}
+from .operations import (
+    COMMUTATIVE,
+    NAMED_PAIRS,
+    ON_BOOLS,
+    ON_FLOATS_ONLY,
+    ON_INTEGERS_ONLY,
+    BinaryOp,
+    CompareOp,
+    Reducer,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +66,33 @@ class Load:
     tensor: str
     index: tuple[Affine, ...]
     dtype: DType
+
+
+DATA_TYPES = (DType.I32, DType.I64)
+"""The types of integers in indices; narrower ones are cast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamped(Datum):
+    """The integer `value`, saturated to 0..extent-1, in the index of a read.
+
+    The other ways to treat integers outside the range are expressions around it (see `gathers.py`).
+    """
+
+    value: Scalar
+    extent: int
+
+    def vars(self) -> frozenset[str]:
+        return vars_of(self.value)
+
+    def map_index(self, change: Callable[[Affine], Affine]) -> Clamped:
+        return self.with_value(map_index(self.value, change))
+
+    def with_value(self, value: Scalar) -> Clamped:
+        return self if value is self.value else Clamped(value, self.extent)
+
+    def __str__(self) -> str:
+        return f"clamp({to_scalar_text(self.value)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +172,10 @@ Scalar: TypeAlias = Const | Load | IndexValue | Unary | Binary | Compare | Cast 
 
 def children(node: Scalar) -> tuple[Scalar, ...]:
     match node:
-        case Const() | Load() | IndexValue() | All():
+        case Const() | IndexValue() | All():
             return ()
+        case Load():
+            return tuple(datum.value for datum in data_of(node))
         case Unary() | Cast():
             return (node.x,)
         case Binary() | Compare():
@@ -231,6 +184,12 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
             return (node.cond, node.on_true, node.on_false)
         case _:
             assert_never(node)
+
+
+def data_of(load: Load) -> tuple[Clamped, ...]:
+    """Return the data in the index of `load`."""
+    found = (datum for index in load.index if index.has_data for datum in index.data())
+    return tuple(datum for datum in dict.fromkeys(found) if isinstance(datum, Clamped))
 
 
 def is_defined(op: UnaryOp | BinaryOp, dtype: DType) -> bool:
@@ -310,27 +269,45 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
     """Return `node` with each subtree replaced by the result of `leaf`, which is called top down.
 
-    If `leaf` returns None for a subtree, its children are rewritten. Unchanged nodes keep their
+    If `leaf` returns None for a subtree, its children are rewritten. The children of a read, which
+    are in its index, are rewritten before `leaf` is called for the read. Unchanged nodes keep their
     identity.
     """
+    if isinstance(node, Load):
+        node = with_data(node, lambda value: rewrite(value, leaf))
     replaced = leaf(node)
-    if replaced is not None:
-        return replaced
+    return _with_children(node, lambda x: rewrite(x, leaf)) if replaced is None else replaced
+
+
+def with_data(load: Load, change: Callable[[Scalar], Scalar]) -> Load:
+    """Return `load` with `change` applied to each value in its index."""
+    if not any(i.has_data for i in load.index):
+        return load
+
+    def changed(datum: Datum) -> Affine:
+        assert isinstance(datum, Clamped)
+        return Affine(((datum.with_value(change(datum.value)), 1),), 0)
+
+    index = tuple(i.replace_data(changed) for i in load.index)
+    return load if index == load.index else Load(load.tensor, index, load.dtype)
+
+
+def _with_children(node: Scalar, change: Callable[[Scalar], Scalar]) -> Scalar:
+    """Return `node` with `change` applied to its children, except those in the index of a read."""
     match node:
         case Const() | Load() | IndexValue() | All():
             return node
         case Unary() | Cast():
-            x = rewrite(node.x, leaf)
+            x = change(node.x)
             return node if x is node.x else replace(node, x=x)
         case Binary():
-            a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+            a, b = change(node.a), change(node.b)
             return node if a is node.a and b is node.b else Binary(node.op, a, b)
         case Compare():
-            a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+            a, b = change(node.a), change(node.b)
             return node if a is node.a and b is node.b else Compare(node.op, a, b)
         case Select():
-            c = rewrite(node.cond, leaf)
-            t, f = rewrite(node.on_true, leaf), rewrite(node.on_false, leaf)
+            c, t, f = change(node.cond), change(node.on_true), change(node.on_false)
             same = c is node.cond and t is node.on_true and f is node.on_false
             return node if same else Select(c, t, f)
         case _:
@@ -339,22 +316,19 @@ def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
 
 def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
     """Return `node` with `change` applied to every index: in loads, in conditions, and in indices
-    that are used as values."""
-
-    def leaf(n: Scalar) -> Scalar | None:
-        match n:
-            case Load():
-                index = tuple(change(i) for i in n.index)
-                same = all(a is b for a, b in zip(index, n.index, strict=True))
-                return n if same else Load(n.tensor, index, n.dtype)
-            case IndexValue():
-                return replace(n, index=change(n.index))
-            case All():
-                return All(tuple(type(c)(change(c.index)) for c in n.conds))
-            case _:
-                return None
-
-    return rewrite(node, leaf)
+    that are used as values. `change` must apply itself to data in the index, as `substitute` and
+    `simplify` of `affine.py` do."""
+    match node:
+        case Load():
+            index = tuple(change(i) for i in node.index)
+            same = all(a is b for a, b in zip(index, node.index, strict=True))
+            return node if same else Load(node.tensor, index, node.dtype)
+        case IndexValue():
+            return replace(node, index=change(node.index))
+        case All():
+            return All(tuple(type(c)(change(c.index)) for c in node.conds))
+        case _:
+            return _with_children(node, lambda x: map_index(x, change))
 
 
 def substitute(node: Scalar, mapping: Mapping[str, Affine]) -> Scalar:
@@ -389,9 +363,101 @@ def vars_of(node: Scalar) -> frozenset[str]:
     return frozenset(names)
 
 
+KEPT = "\0"
+"""Placeholder of a space at which the printer does not break a line."""
+
+
+def to_scalar_text(scalar: Scalar) -> str:
+    """Return `scalar` as one line with the fewest parentheses."""
+    return scalar_text(scalar)[0].replace(KEPT, " ")
+
+
+def access_text(name: str, index: tuple[Affine, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def kept_access_text(name: str, index: tuple[Affine, ...]) -> str:
+    """Return the text of an access in which no line is broken."""
+    return access_text(name, index).replace(" ", KEPT)
+
+
+def conds_text(conds: tuple[Cond, ...]) -> str:
+    each = (str(c).replace(" ", KEPT) for c in conds)
+    return f" and{KEPT}".join(each) if conds else "true"
+
+
+# Precedences; an operand of lower precedence is put in parentheses.
+(
+    _CHOICE, _AND, _RELATION, _BITS_OR, _BITS_XOR, _BITS_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _ATOM,
+) = range(11)  # fmt: skip
+
+_INFIX = {
+    BinaryOp.ADD: ("+", _SUM),
+    BinaryOp.SUB: ("-", _SUM),
+    BinaryOp.MUL: ("*", _PRODUCT),
+    BinaryOp.DIV: ("/", _PRODUCT),
+    BinaryOp.FLOOR_DIV: ("//", _PRODUCT),
+    BinaryOp.FLOOR_MOD: ("%", _PRODUCT),
+    BinaryOp.SHIFT_LEFT: ("<<", _SHIFT),
+    BinaryOp.SHIFT_RIGHT: (">>", _SHIFT),
+    BinaryOp.BIT_AND: ("&", _BITS_AND),
+    BinaryOp.BIT_XOR: ("^", _BITS_XOR),
+    BinaryOp.BIT_OR: ("|", _BITS_OR),
+}
+_RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", CompareOp.NE: "!="}
+
+
+def scalar_text(node: Scalar) -> tuple[str, int]:
+    """Return the text of `node`, and the precedence of its outermost operator."""
+    match node:
+        case Const(value, dtype):
+            return _const(value, dtype)
+        case Load(tensor, index):
+            return kept_access_text(tensor, index), _ATOM
+        case IndexValue(index, dtype):
+            return f"{dtype}({index})", _ATOM
+        case Cast(x, dtype):
+            return f"{dtype}({scalar_text(x)[0]})", _ATOM
+        case Unary(UnaryOp.NEG, x):
+            return f"-{_operand(x, _ATOM)}", _SIGN
+        case Unary(op, x):
+            return f"{op}({scalar_text(x)[0]})", _ATOM
+        case Binary(op, a, b):
+            if op not in _INFIX:
+                return f"{op}({scalar_text(a)[0]}, {scalar_text(b)[0]})", _ATOM
+            # Operators of equal precedence associate to the left.
+            sign, strength = _INFIX[op]
+            return f"{_operand(a, strength)} {sign}{KEPT}{_operand(b, strength + 1)}", strength
+        case Compare(op, a, b):
+            sign = _RELATION_SIGN[op]
+            return f"{_operand(a, _BITS_OR)} {sign}{KEPT}{_operand(b, _BITS_OR)}", _RELATION
+        case All(conds):
+            return conds_text(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
+        case Select(cond, on_true, on_false):
+            taken, other = _operand(on_true, _AND), _operand(on_false, _CHOICE)
+            return f"{taken} if{KEPT}{_operand(cond, _AND)} else{KEPT}{other}", _CHOICE
+        case _:
+            assert_never(node)
+
+
+def _operand(node: Scalar, strength: int) -> str:
+    text, found = scalar_text(node)
+    return text if found >= strength else f"({text})"
+
+
+def _const(value: int | float, dtype: DType) -> tuple[str, int]:
+    if dtype is DType.BOOL:
+        return ("true" if value else "false"), _ATOM
+    text = repr(float(value) if dtype.is_float else int(value))
+    return text, _SIGN if text.startswith("-") else _ATOM
+
+
 __all__ = [
-    "COMMUTATIVE", "All", "Binary", "BinaryOp", "Cast", "Compare", "CompareOp", "Const", "Eq0",
-    "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "calls_of",
-    "children", "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite",
-    "substitute", "substitute_cond", "vars_of", "walk",
+    "COMMUTATIVE", "DATA_TYPES", "KEPT", "NAMED_PAIRS", "ON_BOOLS", "ON_FLOATS_ONLY",
+    "ON_INTEGERS_ONLY", "All", "Binary", "BinaryOp", "Cast", "Clamped", "Compare", "CompareOp",
+    "Const", "Eq0", "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp",
+    "access_text", "calls_of", "chain_terms", "children", "conds_text", "data_of", "depth_of",
+    "index_conds", "is_defined", "kept_access_text", "loads", "map_index", "rename_tensors",
+    "rewrite", "scalar_text", "substitute", "substitute_cond", "to_scalar_text", "vars_of", "walk",
+    "with_data",
 ]  # fmt: skip

@@ -20,7 +20,8 @@ from typing import Any, overload
 from ..algebra import values
 from ..algebra.affine import Eq0, Interval, prove, var
 from ..algebra.conditions import within
-from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer
+from ..algebra.gathers import Outside
+from ..algebra.scalar import BinaryOp, CompareOp, Reducer
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.checks import check_name, check_shape
@@ -43,6 +44,7 @@ from .array.arrays import (
 from .array.stages import made_up_name
 from .expr_core import (
     Condition,
+    DataIndex,
     Expr,
     Index,
     LoopVar,
@@ -193,14 +195,32 @@ def select(condition: Condition | Expr, on_true: Operand, on_false: Operand) -> 
     return chosen(as_condition(condition), on_true, on_false)
 
 
-def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
+def clamp(position: Operand) -> DataIndex:
+    """Return an integer as an index of a read: outside, it is the first or the last position."""
+    return DataIndex(as_value(position), Outside.CLAMP)
+
+
+def wrap(position: Operand) -> DataIndex:
+    """Return an integer as an index of a read: it is taken modulo the extent, so that -1 is the
+    last position."""
+    return DataIndex(as_value(position), Outside.WRAP)
+
+
+def zero(position: Operand) -> DataIndex:
+    """Return an integer as an index of a read: outside, the read is zero. This is the policy of a
+    plain integer value, too."""
+    return DataIndex(as_value(position), Outside.ZERO)
+
+
+def padded(tensor: TensorExpr, *index: Index | DataIndex | Expr | int, fill: float = 0) -> Expr:
     """Return `tensor[index]`, or `fill` if the index is outside the tensor."""
-    read = tensor.element(tuple(index))
+    read = tensor.element(tuple(index), fill)
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
-    load = read.node
-    assert isinstance(load, Load)
     conds = tuple(
-        c for i, extent in zip(load.index, tensor.shape, strict=True) for c in within(i, extent)
+        c
+        for i, extent in zip(index, tensor.shape, strict=True)
+        if not isinstance(i, DataIndex | Expr)
+        for c in within(as_index(i).affine, extent)
     )
     if all(prove(c, ranges) for c in conds):
         return read

@@ -14,6 +14,7 @@ from ..algebra import values
 from ..algebra.affine import Affine, Cond, Ge0, affine, var
 from ..algebra.balance import balanced_sum
 from ..algebra.conditions import normal_cond
+from ..algebra.gathers import DataPosition, Outside, gathered
 from ..algebra.scalar import (
     All,
     BinaryOp,
@@ -123,6 +124,14 @@ class Index:
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DataIndex:
+    """An integer value as the index of a read, with the policy for integers outside."""
+
+    value: Expr
+    outside: Outside = Outside.ZERO
+
+
 class ReduceAxis(Index):
     """An index variable to reduce over: use it in indices and as `axis=` of a reducer."""
 
@@ -145,9 +154,16 @@ def as_index(value: object) -> Index:
     )
 
 
+def as_position(value: object) -> Index | DataIndex:
+    """Convert `value` to an index of a read: an index, or an integer value."""
+    if isinstance(value, DataIndex):
+        return value
+    return DataIndex(value) if isinstance(value, Expr) else as_index(value)
+
+
 def described(value: object) -> str:
     if isinstance(value, Expr):
-        return f"a value of type {value.dtype}; indices may not depend on tensors"
+        return f"a value of type {value.dtype}, which is only the index of a read"
     return f"{type(value).__name__} {shown(value)}"
 
 
@@ -663,11 +679,16 @@ class TensorExpr:
         return self.tensor.dtype
 
     def __getitem__(self, index: object) -> Expr:
-        """Return the element at `index`, which has one integer or index per dimension."""
+        """Return the element at `index`, which has one integer, index or integer value per
+        dimension."""
         return self.element(index)
 
-    def element(self, index: object) -> Expr:
-        """Return the element at `index`, as `self[index]` does."""
+    def element(self, index: object, fill: float = 0) -> Expr:
+        """Return the element at `index`, as `self[index]` does.
+
+        An entry of the index may be an integer value (an `Expr`, or a `DataIndex` with a policy). A
+        read outside is then `fill` by default.
+        """
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != len(self.shape):
             raise WorkloadError(
@@ -675,12 +696,20 @@ class TensorExpr:
                 f" got {len(given)} indices",
                 code="bad_rank",
             )
-        indices = [as_index(i) for i in given]
+        indices = [as_position(i) for i in given]
         variables: dict[str, LoopVar] = {}
         for i in indices:
-            variables.update(i.vars)
-        load = Load(self.name, tuple(i.affine for i in indices), self.dtype)
-        return Expr(load, variables, {self.name: self}, {})
+            if isinstance(i, Index):
+                variables.update(i.vars)
+        places = [
+            i.affine if isinstance(i, Index) else DataPosition(i.value.node, i.outside)
+            for i in indices
+        ]
+        node = gathered(self.name, self.shape, self.dtype, places, values.const(fill, self.dtype))
+        read = Expr(node, variables, {self.name: self}, {})
+        data = [i.value for i in indices if isinstance(i, DataIndex)]
+        # The policy may compare the integer with both ends of the dimension.
+        return derived(node, read, *(data * 3), depth=depth_of(node)) if data else read
 
     def __iter__(self) -> Any:
         raise TypeError(f"tensor {self.name} cannot be iterated; index it with index variables")

@@ -35,7 +35,7 @@ from ..workload.tensors import Tensor
 from ..workload.workload import Workload
 from . import expr
 from .expr_core import Index, Operand, ReduceAxis, TensorExpr
-from .notation_eval import CONSTANTS, POSITIONS, SCAN_FUNCTIONS, Evaluator
+from .notation_eval import CONSTANTS, POSITIONS, SCAN_FUNCTIONS, Evaluator, is_data
 from .notation_ranges import TensorUse, infer_extents
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
@@ -270,7 +270,10 @@ class _Program:
             case Ref(name, args):
                 self._check_read(tree, target)
                 self._read.add(name)
-                indices = tuple(affine_of(a, self._text) for a in args)
+                # The range of data is not known: it says nothing about the ranges of indices.
+                indices = tuple(
+                    Affine((), 0) if is_data(a) else affine_of(a, self._text) for a in args
+                )
                 reads.append(TensorUse(tree, self._tensors[name].shape, indices))
                 for a in args:
                     self._survey(a, target, names, reads)

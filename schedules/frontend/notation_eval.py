@@ -14,6 +14,7 @@ from ..errors import WorkloadError
 from . import expr
 from .expr_core import (
     Condition,
+    DataIndex,
     Expr,
     Index,
     Plain,
@@ -90,11 +91,19 @@ class Evaluator:
                 raise
             raise self._error(tree, str(error), error.code) from error
 
-    def _index(self, tree: Tree) -> Index | int:
+    def _index(self, tree: Tree) -> Index | DataIndex | int:
+        if isinstance(tree, Call) and tree.name in POLICIES:
+            self._arity(tree, 1)
+            return POLICIES[tree.name](self.value(tree.args[0]))
         found = self.value(tree)
         if isinstance(found, Index | int):
             return found
-        raise self._error(tree, "an index is made of index names and integers", "bad_index")
+        if isinstance(found, Expr) and not found.dtype.is_float:
+            return DataIndex(found)
+        raise self._error(
+            tree, "an index is made of index names, integers and values of integer tensors",
+            "bad_index",
+        )  # fmt: skip
 
     def _infix(self, tree: Infix) -> _Value:
         op = tree.op
@@ -171,6 +180,9 @@ class Evaluator:
         if name in _CASTS:
             self._arity(tree, 1)
             return expr.cast(self.value(args[0]), name)
+        if name in POLICIES:
+            message = f"{name} is for the index of a read, such as T[{name}(I[i]), j]"
+            raise self._error(tree, message, "bad_node")
         known = (_FUNCTIONS, PAIR_FUNCTIONS, _CASTS, SCAN_FUNCTIONS, POSITIONS)
         choices = ", ".join(sorted([*chain(*known), "min", "max", "where"]))
         hint = " (a sum needs a separate statement: T[i] += ...)" if name in ("sum", "prod") else ""
@@ -196,6 +208,27 @@ class Evaluator:
             raise self._error(
                 tree, f"{tree.name} takes {count} values, got {len(tree.args)}", "bad_node"
             )
+
+
+def is_data(tree: Tree) -> bool:
+    """Return whether an index is data: whether it reads a tensor or calls a function."""
+    match tree:
+        case Ref() | Call():
+            return True
+        case Prefix(_, x):
+            return is_data(x)
+        case Infix(_, a, b):
+            return is_data(a) or is_data(b)
+        case Number() | Name():
+            return False
+
+
+POLICIES: dict[str, Callable[[Any], DataIndex]] = {
+    "clamp": expr.clamp,
+    "wrap": expr.wrap,
+    "zero": expr.zero,
+}
+"""Functions of the integers in the index of a read."""
 
 
 def relu(x: Plain) -> Expr:

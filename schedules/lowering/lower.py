@@ -354,3 +354,5 @@ def check_registers(nest: Nest) -> None:
                     f"registers of {buffer!r}",
                     f"loops {sorted(names)} index it and must be unrolled or vectorised",
                 )
+            if buffer in registers and any(i.has_data for i in index):
+                raise ScheduleError(f"registers of {buffer!r}", "an index of it is data")

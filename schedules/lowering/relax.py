@@ -27,7 +27,7 @@ from ..algebra.affine import (
     var,
 )
 from ..algebra.conditions import greatest, in_bounds
-from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
+from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite, with_data
 from ..algebra.scalar import walk as walk_scalar
 from ..nest.finding import ranges_of, write_sites
 from ..nest.loop_ir import (
@@ -322,9 +322,11 @@ def guard_reads(
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:
-            case Select(All(conds), Load() as load, on_false) if not loads(on_false):
+            case Select(All(conds), Load() as read, on_false) if not loads(on_false):
+                load = with_data(read, lambda value: rewrite(value, leaf))
                 more = missing(load, conds)
-                return Select(All((*conds, *more)), load, on_false) if more else node
+                same = not more and load is read
+                return node if same else Select(All((*conds, *more)), load, on_false)
             case Load() as load:
                 more = missing(load, ())
                 return Select(All(more), load, Const(0, load.dtype)) if more else load

@@ -18,6 +18,7 @@ from ..algebra.affine import (
     ZERO,
     Affine,
     Cond,
+    Datum,
     FloorDiv,
     Index,
     Interval,
@@ -135,7 +136,7 @@ def _steps(name: str, index: Index) -> list[int]:
     found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
     while atoms:
         atom = atoms.pop()
-        if isinstance(atom, Var):
+        if isinstance(atom, Var | Datum):
             continue
         atoms += [inner for inner, _ in atom.numerator.terms]
         step = 1

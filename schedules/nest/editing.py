@@ -101,8 +101,8 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
     total = affine(index.const)
     for atom, c in index.terms:
         term = Affine(((atom, c),), 0)
-        inside = () if isinstance(atom, Var) else atom.numerator.vars()
-        total = total + (simplify(term, known) if inside and known.keys() >= set(inside) else term)
+        inside = frozenset() if isinstance(atom, Var) else term.vars()
+        total = total + (simplify(term, known) if inside and known.keys() >= inside else term)
     return total
 
 

@@ -21,24 +21,16 @@ from itertools import groupby
 from textwrap import TextWrapper
 from typing import TypeAlias, assert_never
 
-from ..algebra.affine import Affine, Cond
+from ..algebra.affine import Cond
 from ..algebra.scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    IndexValue,
-    Load,
+    KEPT,
     Reducer,
-    Scalar,
-    Select,
-    Unary,
-    UnaryOp,
+    access_text,
+    conds_text,
+    kept_access_text,
+    scalar_text,
+    to_scalar_text,
 )
-from ..dtypes import DType
 from ..workload.tensors import Tensor
 from .loop_ir import (
     Allocate,
@@ -72,30 +64,8 @@ def to_text(nest: Nest) -> str:
     return _with_spaces("\n".join(lines))
 
 
-def to_scalar_text(scalar: Scalar) -> str:
-    """Return `scalar` as one line with the fewest parentheses."""
-    return _with_spaces(_scalar(scalar)[0])
-
-
-def access_text(name: str, index: tuple[Affine, ...]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]"
-
-
-_KEPT = "\0"
-"""Placeholder of a space at which a line is not broken."""
-
-
 def _with_spaces(text: str) -> str:
-    return text.replace(_KEPT, " ")
-
-
-def _conds(conds: tuple[Cond, ...]) -> str:
-    each = (str(c).replace(" ", _KEPT) for c in conds)
-    return f" and{_KEPT}".join(each) if conds else "true"
-
-
-def _access(name: str, index: tuple[Affine, ...]) -> str:
-    return access_text(name, index).replace(" ", _KEPT)
+    return text.replace(KEPT, " ")
 
 
 def _header(nest: Nest) -> str:
@@ -141,7 +111,7 @@ def _wrapped(text: str, indent: str) -> str:
 def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
     for guards, stmts in groupby(body, key=_guards):
         if guards:
-            yield depth, f"if{_KEPT}{_conds(guards)}:", ""
+            yield depth, f"if{KEPT}{conds_text(guards)}:", ""
         for stmt in stmts:
             if isinstance(stmt, Allocate):
                 yield from _allocate_lines(stmt, depth, ends_block=stmt is body[-1])
@@ -167,21 +137,25 @@ def _stmt_lines(stmt: For | StoreElement | Update | PrefetchHint, depth: int) ->
             yield depth, _loop_text(stmt), _loop_mark(stmt)
             yield from _body_lines(stmt.body, depth + 1)
         case StoreElement():
-            target = _access(stmt.buffer, stmt.index)
-            yield depth, f"{target} ={_KEPT}{_scalar(stmt.value)[0]}", ""
+            target = kept_access_text(stmt.buffer, stmt.index)
+            yield depth, f"{target} ={KEPT}{scalar_text(stmt.value)[0]}", ""
         case Update():
-            target = _access(stmt.buffer, stmt.index)
+            target = kept_access_text(stmt.buffer, stmt.index)
             sign = _REDUCER_SIGN[stmt.reducer]
-            yield depth, f"{target} {sign}{_KEPT}{_scalar(stmt.value)[0]}", _first_mark(stmt.first)
+            yield (
+                depth,
+                f"{target} {sign}{KEPT}{scalar_text(stmt.value)[0]}",
+                _first_mark(stmt.first),
+            )
         case PrefetchHint():
             mark = "for writing" if stmt.for_write else "far ahead" if stmt.far else ""
-            yield depth, f"prefetch {_access(stmt.buffer, stmt.index)}", mark
+            yield depth, f"prefetch {kept_access_text(stmt.buffer, stmt.index)}", mark
         case _:
             assert_never(stmt)
 
 
 def _loop_text(loop: For) -> str:
-    until = f" while{_KEPT}{_conds(loop.bounds)}" if loop.bounds else ""
+    until = f" while{KEPT}{conds_text(loop.bounds)}" if loop.bounds else ""
     return f"for {loop.var} in range({loop.extent}){until}:"
 
 
@@ -193,7 +167,7 @@ def _loop_mark(loop: For) -> str:
 def _first_mark(first: tuple[Cond, ...] | None) -> str:
     if first is None:
         return ""
-    return f"first at {_conds(first)}" if first else "first always"
+    return f"first at {conds_text(first)}" if first else "first always"
 
 
 _SCOPE_MARK = {
@@ -209,67 +183,4 @@ _REDUCER_SIGN = {
     Reducer.MIN: "min=",
 }
 
-# Precedences; an operand of lower precedence is put in parentheses.
-(
-    _CHOICE, _AND, _RELATION, _BITS_OR, _BITS_XOR, _BITS_AND, _SHIFT, _SUM, _PRODUCT, _SIGN, _ATOM,
-) = range(11)  # fmt: skip
-
-_INFIX = {
-    BinaryOp.ADD: ("+", _SUM),
-    BinaryOp.SUB: ("-", _SUM),
-    BinaryOp.MUL: ("*", _PRODUCT),
-    BinaryOp.DIV: ("/", _PRODUCT),
-    BinaryOp.FLOOR_DIV: ("//", _PRODUCT),
-    BinaryOp.FLOOR_MOD: ("%", _PRODUCT),
-    BinaryOp.SHIFT_LEFT: ("<<", _SHIFT),
-    BinaryOp.SHIFT_RIGHT: (">>", _SHIFT),
-    BinaryOp.BIT_AND: ("&", _BITS_AND),
-    BinaryOp.BIT_XOR: ("^", _BITS_XOR),
-    BinaryOp.BIT_OR: ("|", _BITS_OR),
-}
-_RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", CompareOp.NE: "!="}
-
-
-def _scalar(node: Scalar) -> tuple[str, int]:
-    """Return the text of `node`, and the precedence of its outermost operator."""
-    match node:
-        case Const(value, dtype):
-            return _const(value, dtype)
-        case Load(tensor, index):
-            return _access(tensor, index), _ATOM
-        case IndexValue(index, dtype):
-            return f"{dtype}({index})", _ATOM
-        case Cast(x, dtype):
-            return f"{dtype}({_scalar(x)[0]})", _ATOM
-        case Unary(UnaryOp.NEG, x):
-            return f"-{_operand(x, _ATOM)}", _SIGN
-        case Unary(op, x):
-            return f"{op}({_scalar(x)[0]})", _ATOM
-        case Binary(op, a, b):
-            if op not in _INFIX:
-                return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
-            # Operators of equal precedence associate to the left.
-            sign, strength = _INFIX[op]
-            return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
-        case Compare(op, a, b):
-            sign = _RELATION_SIGN[op]
-            return f"{_operand(a, _BITS_OR)} {sign}{_KEPT}{_operand(b, _BITS_OR)}", _RELATION
-        case All(conds):
-            return _conds(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
-        case Select(cond, on_true, on_false):
-            taken, other = _operand(on_true, _AND), _operand(on_false, _CHOICE)
-            return f"{taken} if{_KEPT}{_operand(cond, _AND)} else{_KEPT}{other}", _CHOICE
-        case _:
-            assert_never(node)
-
-
-def _operand(node: Scalar, strength: int) -> str:
-    text, found = _scalar(node)
-    return text if found >= strength else f"({text})"
-
-
-def _const(value: int | float, dtype: DType) -> tuple[str, int]:
-    if dtype is DType.BOOL:
-        return ("true" if value else "false"), _ATOM
-    text = repr(float(value) if dtype.is_float else int(value))
-    return text, _SIGN if text.startswith("-") else _ATOM
+__all__ = ["access_text", "to_scalar_text", "to_text"]

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from ..algebra import scalar
-from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Interval, Var
+from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Interval, Var, vars_inside
 from ..algebra.scalar import (
+    DATA_TYPES,
     All,
     Binary,
     BinaryOp,
     Cast,
+    Clamped,
     Compare,
     Const,
     IndexValue,
@@ -193,7 +195,7 @@ def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
             case FloorDiv(numerator, _):
                 fine = _never_grows(numerator, name, sign if c > 0 else -sign)
             case _:
-                fine = name not in atom.numerator.vars()
+                fine = name not in vars_inside(atom)
         if not fine:
             return False
     return True
@@ -212,6 +214,7 @@ def _check_allocate(stmt: Allocate, place: _Place) -> None:
 
 def _check_write(stmt: StoreElement | Update, place: _Place) -> None:
     buffer = _check_access(stmt.buffer, stmt.index, place)
+    _no_data(stmt.index, f"the write {access_text(stmt.buffer, stmt.index)}")
     _need(stmt.buffer not in place.inputs, f"input {stmt.buffer} is written")
     where = f"the value written to {access_text(stmt.buffer, stmt.index)}"
     _check_scalar(stmt.value, place, where)
@@ -245,7 +248,12 @@ def _check_access(name: str, index: tuple[Affine, ...], place: _Place) -> Buffer
     return buffer
 
 
+def _no_data(index: tuple[Affine, ...], where: str) -> None:
+    _need(not any(i.has_data for i in index), f"{where} depends on data; only a read may")
+
+
 def _check_cond(cond: Cond, place: _Place, where: str) -> None:
+    _no_data((cond.index,), f"{where}, {cond}")
     if not cond.index.vars() <= place.variables:
         _unknown(cond.index.vars(), place, f"{where}, {cond}")
 
@@ -269,11 +277,17 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")
         case Load(name, index, dtype):
-            held = _check_access(name, index, place).dtype
+            buffer = _check_access(name, index, place)
+            if buffer.scope is BufferScope.REGISTER:
+                _no_data(index, f"{where}: the read of registers {access_text(name, index)}")
+            for datum in scalar.data_of(node):
+                _check_datum(datum, where)
+            held = buffer.dtype
             if held is not dtype:
                 text = access_text(name, index)
                 raise MalformedNest(f"{where} loads {text} as {dtype}, {name} holds {held}")
         case IndexValue(index, _):
+            _no_data((index,), f"{where}: the number {index}")
             if not index.vars() <= place.variables:
                 _unknown(index.vars(), place, where)
         case Cast():
@@ -298,6 +312,15 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
             _check_alike(node, on_true, on_false, where)
         case _:
             assert_never(node)
+
+
+def _check_datum(datum: Clamped, where: str) -> None:
+    _, most = DType.I32.integer_range
+    _need(
+        datum.value.dtype in DATA_TYPES and 1 <= datum.extent <= most,
+        f"{where}: data in an index are {' or '.join(DATA_TYPES)} in 0..{most}, found {datum}"
+        f" of {datum.value.dtype} in 0..{datum.extent - 1}",
+    )
 
 
 def _fits(value: int | float, dtype: DType) -> bool:

@@ -141,14 +141,16 @@ def _span(index: Affine, inner: Ranges, ranges: Ranges, source: object) -> Dimen
     for atom, c in index.terms:
         term = Affine(((atom, c),), 0)
         names = term.vars()
-        if names.isdisjoint(inner):
+        if term.has_data:  # any element of the range: the data may depend on the iteration
+            moving = moving + term
+        elif names.isdisjoint(inner):
             fixed = fixed + term
         elif names <= inner.keys():
             moving = moving + term
         else:
             problem = f"index {index} divides a sum of loops from inside and outside"
             raise ScheduleError(source, problem)
-    bounds = interval(moving, inner)
+    bounds = interval(moving, ranges)
     plain = all(isinstance(a, Var) for a, _ in moving.terms)
     step = gcd(*(c for _, c in moving.terms)) if plain else 1
     return DimensionSpan(fixed + bounds.lo, bounds.hi - bounds.lo, step)

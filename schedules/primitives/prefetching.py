@@ -73,6 +73,7 @@ class Prefetch(Primitive):
         require(
             not (self.deal or self.step), self, "deal and step are for prefetches within a loop"
         )
+        self._require_known(reads[0].index)
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
         # A buffer that is allocated in the body has no address before its allocation.
@@ -95,6 +96,7 @@ class Prefetch(Primitive):
         problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be 1..{MAX_EXTENT}"
         require(legal, self, problem)
         index = reads[0].index
+        self._require_known(index)
         moved = bool(self.deal) and any(self.deal in i.vars() for i in index)
         require(not moved, self, f"the index of {self.tensor!r} depends on {self.deal!r}")
         shape, inner = buffers_in(nest)[self.tensor].shape, all_ranges(body)
@@ -105,6 +107,11 @@ class Prefetch(Primitive):
             for where in self._dealt(index, {n: r.hi + 1 for n, r in inner.items()}, shared)
         ]
         return still_prepacked(place.with_body(*dealt, *body), self)
+
+    def _require_known(self, index: Index) -> None:
+        """Raise ScheduleError if `index` contains data: it would be read ahead, out of bounds."""
+        by_data = any(i.has_data for i in index)
+        require(not by_data, self, f"{self.tensor!r} is read at an index that is data")
 
     def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
         """Return the indices that one iteration prefetches if `shared` iterations divide the

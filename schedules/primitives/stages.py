@@ -239,8 +239,9 @@ class ReverseComputeAt(Primitive):
 class Inline(Primitive):
     """Inline an elementwise stage into all its readers (`compute_inline`).
 
-    Legal if the stage is unscheduled, elementwise and not an output. The resulting expressions must
-    not exceed the limits of `limits.py`.
+    Legal if the stage is unscheduled, elementwise and not an output, and no index of its readers
+    contains data (conditions on axes would become conditions on data). The resulting expressions
+    must not exceed the limits of `limits.py`.
     """
 
     buffer: str
@@ -256,6 +257,8 @@ class Inline(Primitive):
                 self._require_room(reader.value, value)
 
         def computed(read: Load) -> Scalar:
+            by_data = any(i.has_data for i in read.index)
+            require(not by_data, self, f"{self.buffer!r} is read at an index that is data")
             pairs = zip(producer.spatial, read.index, strict=True)
             return substitute_scalar(value, {loop.var: i for loop, i in pairs})
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..algebra.affine import Affine, Cond, Interval, Var, fresh, simplify, var
+from ..algebra.affine import Affine, Cond, Datum, Interval, Var, fresh, simplify, var
 from ..algebra.scalar import (
     All,
     Binary,
@@ -168,7 +168,9 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
     def look(index: Affine) -> Affine:
         for atom, _ in index.terms:
-            if not isinstance(atom, Var) and atom.numerator == var(axis):
+            if isinstance(atom, Datum):
+                atom.map_index(look)
+            elif not isinstance(atom, Var) and atom.numerator == var(axis):
                 found.add(atom.divisor)
         return index
 

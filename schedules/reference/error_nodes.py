@@ -30,6 +30,7 @@ from ..algebra.scalar import (
     Unary,
     UnaryOp,
     chain_terms,
+    data_of,
 )
 from ..dtypes import DType
 from .error_exact import (
@@ -68,7 +69,7 @@ from .error_special import (
     sure_product,
     sure_quotient,
 )
-from .evaluate import value_of
+from .evaluate import data_over, value_of
 from .math import Array, binary, cast, compare, unary
 from .padding import without_padding
 from .reads import IterationBox, Stored, read
@@ -98,10 +99,8 @@ def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bound
         case IndexValue(_, dtype):
             values = value_of(node, box, env.tensors)
             return values, _conversion_error(values, None, dtype)
-        case Load(tensor, index, _):
-            errors = env.errors[tensor]
-            read_errors = None if errors is None else read(errors, index, box)
-            return value_of(node, box, env.tensors), read_errors
+        case Load():
+            return value_of(node, box, env.tensors), _read_errors(node, box, env)
         case Unary(op, x):
             signed = keeps_zero_sign(x, env.signed)
             return _unary(op, bounded_value(x, box, env), node.dtype, signed_zero=signed)
@@ -190,6 +189,20 @@ def signed_sum(terms: list[tuple[int, Bounded]]) -> Array:
             total = binary(BinaryOp.ADD if sign > 0 else BinaryOp.SUB, total, value)
     assert total is not None, "a chain of additions has terms"
     return total
+
+
+def _read_errors(load: Load, box: IterationBox, env: BoundedTensors) -> Errors:
+    """Return the errors of the elements that `load` reads. They are infinite where an integer in
+    the index may differ, so that another element may be read."""
+    errors = env.errors[load.tensor]
+    found: Errors = None
+    if errors is not None:
+        found = read(errors, load.index, box, data_over(load, box, env.tensors))
+    for datum in data_of(load):
+        uncertain = bounded_value(datum.value, box, env)[1]
+        if uncertain is not None:
+            found = np.where(uncertain > 0, np.inf, as_array(found))
+    return found
 
 
 def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:

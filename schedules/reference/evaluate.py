@@ -24,6 +24,7 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
+    data_of,
     loads,
 )
 from ..dtypes import DType
@@ -56,6 +57,7 @@ from .math import (
 )
 from .reads import (
     AxisCoordinates,
+    Data,
     IterationBox,
     SampledTensor,
     Stored,
@@ -268,13 +270,22 @@ def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) 
     return result
 
 
+def data_over(load: Load, box: IterationBox, tensors: Mapping[str, Stored]) -> Data:
+    """Return the data in the index of `load` at every point of `box`, int64."""
+    return {
+        datum: np.clip(value_of(datum.value, box, tensors), 0, datum.extent - 1).astype(np.int64)
+        for datum in data_of(load)
+    }
+
+
 def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
     """Return `node` at every point of `box`, in a shape that broadcasts to the box's extents."""
     match node:
         case Const(value, dtype):
             return constant(value, dtype)
         case Load(tensor, index, dtype):
-            return np.asarray(read(tensors[tensor], index, box), value_dtype(dtype), order="C")
+            found = read(tensors[tensor], index, box, data_over(node, box, tensors))
+            return np.asarray(found, value_dtype(dtype), order="C")
         case IndexValue(index, dtype):
             return cast(index_values(index, box), dtype)
         case All(conds):

@@ -30,6 +30,7 @@ from ..algebra.scalar import (
     Select,
     Unary,
     UnaryOp,
+    data_of,
 )
 from ..dtypes import DType
 from ..workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor
@@ -172,7 +173,9 @@ class _Analysis:
             case Const(value, dtype):
                 return _const_span(float(constant(value, dtype)))
             case Load(tensor, _, _):
-                return self.tensors[tensor]
+                known = all(self._span(d.value).step is not None for d in data_of(node))
+                span = self.tensors[tensor]
+                return span if known else ValueRange(span.lo, span.hi, None)
             case IndexValue(index, dtype):
                 bounds = interval(index, self._axes)
                 return self._result(ValueRange(bounds.lo, bounds.hi, 0), dtype)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..algebra.affine import Affine, Cond, Ge0, Mod, Var
+from ..algebra.affine import Affine, Cond, Datum, Ge0, Mod, Var
 from ..workload.tensors import Axis
 from .math import Array
 
@@ -138,16 +138,23 @@ def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
     return tiles(box, extents)
 
 
-def index_values(index: Affine, box: IterationBox) -> Array:
+Data: TypeAlias = Mapping[Datum, Array]
+"""The values of the data in an index over a box, in shapes that broadcast to it."""
+
+
+def index_values(index: Affine, box: IterationBox, data: Data | None = None) -> Array:
     """Return `index` at every point of `box`, int64, in a shape that broadcasts to the box."""
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
         if isinstance(atom, Var):
             values = box.coordinates(atom.name)
+        elif isinstance(atom, Datum):
+            assert data is not None, f"{atom} is known only where a tensor is read"
+            values = data[atom]
         elif isinstance(atom, Mod):
-            values = index_values(atom.numerator, box) % atom.divisor
+            values = index_values(atom.numerator, box, data) % atom.divisor
         else:
-            values = index_values(atom.numerator, box) // atom.divisor
+            values = index_values(atom.numerator, box, data) // atom.divisor
         total = total + coefficient * values
     return np.asarray(total)
 
@@ -162,20 +169,23 @@ def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
     return np.asarray(result)
 
 
-def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
-    """Return `tensor[index]` at every point of `box`, in a shape that broadcasts to the box.
+def read(
+    tensor: Stored, index: Sequence[Affine], box: IterationBox, data: Data | None = None
+) -> Array:
+    """Return `tensor[index]` at every point of `box`, in a shape that broadcasts to the box. `data`
+    has the values of all data in `index`.
 
     If the index is out of bounds, the value is 0 or any element of the array. It is not used,
     because the expression reads the tensor inside a `Select` that takes its other branch. `tensor`
     must be C-contiguous. The result may be a view and must not be written.
     """
     if isinstance(tensor, SampledTensor):
-        return _gather(tensor.values, index, box, tensor)
+        return _gather(tensor.values, index, box, tensor, data)
     array = tensor
     if box.places and any(i.vars() & box.placed for i in index):
-        return _gather(array, index, box)
+        return _gather(array, index, box, None, data)
     if not all(isinstance(atom, Var) for i in index for atom, _ in i.terms):
-        return _gather(array, index, box)
+        return _gather(array, index, box, None, data)
     spans = [_span(i, box) for i in index]
     if all(lo >= 0 and hi < n for (lo, hi), n in zip(spans, array.shape, strict=True)):
         return _view(array, index, [0] * len(index), box)
@@ -225,13 +235,17 @@ def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Ite
 
 
 def _gather(
-    array: Array, index: Sequence[Affine], box: IterationBox, sampled: SampledTensor | None = None
+    array: Array,
+    index: Sequence[Affine],
+    box: IterationBox,
+    sampled: SampledTensor | None = None,
+    data: Data | None = None,
 ) -> Array:
     flat = np.zeros((1,) * len(box.names), np.int64)
     stride = array.size
     shape = array.shape if sampled is None else sampled.shape
     for dim, (i, n) in enumerate(zip(index, shape, strict=True)):
         stride //= array.shape[dim]
-        at = np.clip(index_values(i, box), 0, n - 1)
+        at = np.clip(index_values(i, box, data), 0, n - 1)
         flat = flat + (at if sampled is None else sampled.position(dim, at)) * stride
     return np.asarray(array.reshape(-1).take(flat))

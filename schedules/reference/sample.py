@@ -75,8 +75,10 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
 def _values_of(
     index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
 ) -> set[int] | None:
-    """Return all values of `index` over `axes`, or None if there are too many points to
-    enumerate."""
+    """Return all values of `index` over `axes`, or None if there are too many points to enumerate
+    or the values depend on data."""
+    if index.has_data:
+        return None
     used = index.vars()
     own = [a for a in axes if a.name in used]
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:

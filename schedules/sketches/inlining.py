@@ -35,6 +35,8 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         if not stage.is_elementwise or stage.name in workload.outputs:
             continue
         readers = workload.consumers(stage.name)
+        if any(_reads_by_data(reader, stage.name) for reader in readers):
+            continue
         if _stores_zeros(stage) or any(load.tensor in with_zeros for load in loads(stage.body)):
             # Inside a product, a stored zero would be an implicit one, whose products with NaN a
             # kernel may skip. The rewrite ReadThrough does this with the judge's knowledge.
@@ -66,12 +68,17 @@ def _multiplies_sums(stage: Stage) -> bool:
     return stage.reduces_by(Reducer.SUM) and any(products)
 
 
+def _reads_by_data(reader: Stage, name: str) -> bool:
+    """Return whether `reader` reads the tensor `name` at an index that contains data."""
+    reads = (ld for ld in loads(reader.body) if ld.tensor == name)
+    return any(i.has_data for read in reads for i in read.index)
+
+
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
     """Return the number of operations of `body` if stages are inlined into it. `inside` has the
     number of operations of each inlined stage."""
-    if isinstance(body, Load):
-        return inside.get(body.tensor, 1)
-    return 1 + sum(_size_with(child, inside) for child in children(body))
+    own = inside.get(body.tensor, 1) if isinstance(body, Load) else 1
+    return own + sum(_size_with(child, inside) for child in children(body))
 
 
 def _points(stage: Stage) -> int:

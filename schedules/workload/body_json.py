@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import TypeVar
 
 from ..algebra import values
@@ -15,6 +16,7 @@ from ..algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
+    Clamped,
     Compare,
     CompareOp,
     IndexValue,
@@ -78,10 +80,7 @@ class BodyReader:
 
     def load(self, op: str, fields: Mapping[str, object], pointer: str, depth: int) -> Scalar:
         name = json_string(fields["tensor"], f"{pointer}/tensor")
-        index = tuple(
-            self.index(item, f"{pointer}/index/{n}")
-            for n, item in enumerate(json_list(fields["index"], f"{pointer}/index", MAX_DIMS))
-        )
+        items = json_list(fields["index"], f"{pointer}/index", MAX_DIMS)
         tensor = self._known.get(name)
         if tensor is None:
             raise wrong(
@@ -90,7 +89,22 @@ class BodyReader:
                 f"{pointer}/tensor",
                 "unknown_tensor",
             )
+        index = tuple(
+            self.data(item, extent, f"{pointer}/index/{n}", depth)
+            if isinstance(item, Mapping)
+            else self.index(item, f"{pointer}/index/{n}")
+            for n, (item, extent) in enumerate(zip_longest(items, tensor.shape))
+            if n < len(items)
+        )
         return Load(name, index, tensor.dtype)
+
+    def data(
+        self, item: Mapping[str, object], extent: int | None, pointer: str, depth: int
+    ) -> Affine:
+        """Return the index `{"clamp": integer}` in a dimension of `extent` positions; None if the
+        tensor has no such dimension."""
+        value = self.child(json_fields(item, pointer, ("clamp",)), "clamp", pointer, depth)
+        return Affine(((Clamped(value, extent or 1), 1),), 0)
 
     def index(self, value: object, pointer: str) -> Affine:
         if isinstance(value, int) and not isinstance(value, bool):

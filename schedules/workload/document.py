@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any, assert_never
 
+from ..algebra.affine import Affine
 from ..algebra.scalar import (
     All,
     Binary,
     Cast,
+    Clamped,
     Compare,
     Const,
     IndexValue,
@@ -82,7 +84,8 @@ def _node_json(node: Scalar) -> dict[str, Any]:
         case Const():
             return {"op": "const", "value": _number_json(node.value), "dtype": str(node.dtype)}
         case Load():
-            return {"op": "load", "tensor": node.tensor, "index": [str(i) for i in node.index]}
+            index = [_index_json(i) for i in node.index]
+            return {"op": "load", "tensor": node.tensor, "index": index}
         case IndexValue():
             return {"op": "index", "index": str(node.index), "dtype": str(node.dtype)}
         case Unary():
@@ -102,6 +105,14 @@ def _node_json(node: Scalar) -> dict[str, Any]:
             }
         case _:
             assert_never(node)
+
+
+def _index_json(index: Affine) -> str | dict[str, Any]:
+    if not index.has_data:
+        return str(index)
+    (datum,) = index.data()
+    assert isinstance(datum, Clamped), "valid workloads have data in this form only"
+    return {"clamp": _node_json(datum.value)}
 
 
 def _number_json(value: float) -> int | float | str:

@@ -112,6 +112,8 @@ def _zero_guards(
         case Unary(op="neg"):
             return _zero_guards(node.x, stages, before)
         case Load(tensor, index) if tensor in before and stages[tensor].is_elementwise:
+            if any(i.has_data for i in index):
+                return []
             axes = stages[tensor].axes
             at = {axis.name: i for axis, i in zip(axes, index, strict=True)}
             return [substitute_cond(c, at) for c in before[tensor]]

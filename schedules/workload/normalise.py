@@ -46,6 +46,7 @@ from ..algebra.scalar import (
     loads,
     rename_tensors,
     substitute,
+    with_data,
 )  # fmt: skip
 from .computation import C, Computation
 from .settle import settled_body
@@ -205,7 +206,8 @@ def _ordered(node: Scalar) -> tuple[Scalar, str]:
         case Const():
             return node, f"{node.value!r}:{node.dtype}"
         case Load():
-            return node, f"{node.tensor}[{','.join(map(str, node.index))}]"
+            ordered = with_data(node, lambda value: _ordered(value)[0])
+            return ordered, f"{ordered.tensor}[{','.join(map(str, ordered.index))}]"
         case IndexValue():
             return node, f"<{node.index}>:{node.dtype}"
         case Unary():

@@ -47,7 +47,7 @@ def json_nodes(node: Scalar) -> int:
         total += 2
         match n:
             case Load():
-                total += 2 + len(n.index)
+                total += 2 + len(n.index) + sum(len(i.data()) for i in n.index)
             case IndexValue():
                 total += 2
             case All():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
 from ..algebra.scalar import (
+    DATA_TYPES,
     ON_BOOLS,
     ON_FLOATS_ONLY,
     ON_INTEGERS_ONLY,
@@ -15,6 +17,7 @@ from ..algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
+    Clamped,
     Compare,
     Const,
     IndexValue,
@@ -23,6 +26,7 @@ from ..algebra.scalar import (
     Select,
     Unary,
     children,
+    data_of,
     is_defined,
 )
 from ..dtypes import DType
@@ -93,6 +97,12 @@ def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
     identity."""
     if node is wanted:
         return pointer
+    if isinstance(node, Load):
+        for dim, index in enumerate(node.index):
+            for datum in data_of(replace(node, index=(index,))):
+                found = _place(datum.value, wanted, f"{pointer}/index/{dim}/clamp")
+                if found is not None:
+                    return found
     for name in _FIELDS.get(type(node), ()):
         found = _place(getattr(node, name), wanted, f"{pointer}/{name}")
         if found is not None:
@@ -164,10 +174,44 @@ class _NodeChecker:
                 "bad_rank",
                 pointer,
             )
-        for dim, index in enumerate(node.index):
-            self._check_index(index, f"{pointer}/index/{dim}")
+        for dim, (index, extent) in enumerate(zip(node.index, tensor.shape, strict=True)):
+            place = f"{pointer}/index/{dim}"
+            if index.has_data:
+                self._check_data(index, extent, place)
+            else:
+                self._check_index(index, place)
+
+    def _check_data(self, index: Affine, extent: int, pointer: str) -> None:
+        """Check an index that contains data. It must be one integer, clamped to the dimension."""
+        datum, *others = index.data()
+        if others or index != Affine(((datum, 1),), 0) or not isinstance(datum, Clamped):
+            raise self._error(
+                f"an index is made of index variables, or it is one integer: {index}; compute"
+                " with the integer itself",
+                "bad_index",
+                pointer,
+            )
+        self.check(datum.value, f"{pointer}/clamp")
+        if datum.value.dtype not in DATA_TYPES:
+            raise self._error(
+                f"an integer in an index is {' or '.join(DATA_TYPES)}, got"
+                f" {datum.value.dtype}; cast it",
+                "bad_dtype",
+                pointer,
+            )
+        if datum.extent != extent:
+            raise self._error(
+                f"an integer in an index is clamped to 0..{extent - 1}, the positions of its"
+                f" dimension, got 0..{datum.extent - 1}",
+                "bad_index",
+                pointer,
+            )
 
     def _check_index(self, index: Affine, pointer: str, level: int = 0) -> None:
+        if index.has_data:
+            raise self._error(
+                f"{shorten(str(index))}: only the index of a read may be data", "bad_index", pointer
+            )
         unknown = index.vars() - self._ranges.keys()
         if unknown:
             raise self._error(

@@ -53,7 +53,7 @@ def is_normal(index: Affine) -> bool:
         and all(
             a.divisor > 1 and bool(a.numerator.terms) and is_normal(a.numerator)
             for a, _ in index.terms
-            if not isinstance(a, Var)
+            if isinstance(a, FloorDiv | Mod)
         )
     )
 

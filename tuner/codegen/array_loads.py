@@ -6,9 +6,9 @@ arbitrary elements (a gather).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tilewright.schedules.algebra.affine import Affine, interval
+from tilewright.schedules.algebra.affine import Affine, interval, var
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -186,6 +186,36 @@ class ArrayLoads(Addresses):
         return Val(
             self.text.assign(f"call {vector} {function}({arguments})", "l"), dtype, mask.lanes
         )
+
+    def gather(
+        self,
+        place: Array,
+        offset: Affine,
+        dtype: DType,
+        axis: VectorAxis,
+        lanes: Mapping[str, Val],
+        where: Val | None,
+    ) -> Val:
+        """Load one element per lane. `lanes` has the values of the variables of `offset` that
+        differ between lanes, besides `axis`."""
+        vector, text = type_text(dtype, axis.lanes), self.text
+        result = "poison"
+        for lane in range(axis.lanes):
+            at = dict[str, Affine]()
+            for name, values in lanes.items():
+                one = text.assign(f"extractelement {values.typed}, i64 {lane}", "x")
+                if values.dtype is not DType.I64:
+                    one = text.assign(f"zext {values.dtype.llvm} {one} to i64", "x")
+                self.indices.bind(one, one, text.depth)
+                self.indices.ranges[one] = self.indices.ranges[name]
+                at[name] = var(one)
+            place_of = self.lane(offset.substitute(at), axis, lane)
+            pointer = self.pointer(place, place_of)
+            if where is not None:
+                pointer = self._redirect(pointer, self._mask_bit(where, lane))
+            found = f"{scalar_type(dtype)} {self._load_at(pointer, dtype)}"
+            result = text.assign(f"insertelement {vector} {result}, {found}, i64 {lane}", "l")
+        return Val(result, dtype, axis.lanes)
 
     def _gather(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None

@@ -14,6 +14,7 @@ from tilewright.schedules.algebra.affine import (
     Affine,
     Atom,
     Cond,
+    Datum,
     Ge0,
     Interval,
     Mod,
@@ -143,6 +144,8 @@ class Indices:
     def _atom_level(self, atom: Atom) -> int:
         if isinstance(atom, Var):
             return self._variables[atom.name][1]
+        if isinstance(atom, Datum):
+            return self.text.depth  # the data may be written in the loops around
         return self.level_of(atom.numerator)
 
     def _op(self, op: str, a: Val, b: Val, level: int) -> Val:
@@ -151,6 +154,7 @@ class Indices:
     def _atom(self, atom: Atom, level: int) -> Val:
         if isinstance(atom, Var):
             return Val(self._variables[atom.name][0], DType.I64)
+        assert not isinstance(atom, Datum), f"{atom} is read before its index is used"
         memo = self.text.levels[level].memo
         if atom in memo:
             return memo[atom]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.schedules.algebra.affine import Affine, Var, interval
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import Buffer
@@ -62,6 +64,22 @@ class BufferAddresses:
                 found = self._loads.lanes(place, offset, dtype, axis, where)
             loaded[key] = found
         return found
+
+    def gather(
+        self,
+        tensor: str,
+        index: tuple[Affine, ...],
+        dtype: DType,
+        axis: VectorAxis,
+        lanes: Mapping[str, Val],
+        where: Val | None,
+    ) -> Val:
+        """Load one element per lane of `axis` if the variables `lanes` of `index` have another
+        value in each lane. `where` is as in `load`."""
+        place = self.places[tensor]
+        assert isinstance(place, Array), "the index of registers is never data"
+        offset = self._offset(place.buffer, index)
+        return self._loads.gather(place, offset, dtype, axis, lanes, where)
 
     def load_side_by_side(self, tensor: str, index: tuple[Affine, ...], count: int) -> Val:
         """Load `count` contiguous elements of an array, beginning at `index`."""

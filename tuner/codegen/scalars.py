@@ -17,6 +17,7 @@ from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
+    Clamped,
     Compare,
     CompareOp,
     Const,
@@ -36,6 +37,7 @@ from tilewright.schedules.nest.instructions import MULTIPLY_ADDS
 from tilewright.schedules.nest.scans import REDUCER_OF
 
 from ..isa.instruction_set import instruction_set
+from .data_indices import DataIndices
 from .indices import Indices, VectorAxis
 from .mathlib import ROUNDINGS
 from .memory import BufferAddresses
@@ -58,6 +60,7 @@ class Scalars:
         self.module = module
         self.axis: VectorAxis | None = None
         self._is_before_jump = False
+        self._data = DataIndices(text, indices, module)
 
     def value(self, node: Scalar, where: Val | None = None) -> Val:
         """Return the value of `node`. If `where` is given, elements are loaded only in lanes in
@@ -66,7 +69,7 @@ class Scalars:
             case Const(value, dtype):
                 return literal(value, dtype)
             case Load():
-                return self.memory.load(node.tensor, node.index, node.dtype, self.axis, where)
+                return self._load(node, where)
             case IndexValue(index, dtype):
                 return self._index_value(self.indices.resolve(index), dtype)
             case Unary(op, x):
@@ -95,6 +98,25 @@ class Scalars:
                 return self._select(node, where)
             case _:
                 assert_never(node)
+
+    def _load(self, node: Load, where: Val | None) -> Val:
+        if not any(i.has_data for i in node.index):
+            return self.memory.load(node.tensor, node.index, node.dtype, self.axis, where)
+        known = self._data.known(node, lambda datum: self._position(datum, where))
+        if not known.lanes:
+            return self.memory.load(node.tensor, known.index, node.dtype, self.axis, where)
+        assert self.axis is not None
+        return self.memory.gather(
+            node.tensor, known.index, node.dtype, self.axis, known.lanes, where
+        )
+
+    def _position(self, datum: Clamped, where: Val | None) -> Val:
+        """Return an integer of an index, written outside as many loops as possible. It is one
+        integer if it is equal in all lanes."""
+        home = self._home(datum.value)
+        where = where if home == self.text.depth else None
+        with self.text.outside(home):
+            return self._data.clamped(self.value(datum.value, where), datum.extent)
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:

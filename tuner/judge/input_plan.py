@@ -24,6 +24,7 @@ from tilewright.schedules.reference.exactness import (
 from tilewright.schedules.workload.workload import Workload
 
 from .discriminating_inputs import combined_values, compared_positions, reduced_dims
+from .index_inputs import indexing_inputs
 
 
 class InputKind(StrEnum):
@@ -142,6 +143,9 @@ class InputPlan:
     positions: Mapping[str, Interval]
     """The range of the indices that an integer input selects by comparison. In all kinds, most
     values of such an input are in this range."""
+    indices: Mapping[str, tuple[int, ...]]
+    """The integer inputs on which indices depend, with the extents of the dimensions. In all kinds,
+    most values of such an input are indices of these dimensions, inside and outside."""
 
 
 REAL_SPAN = 8.0
@@ -165,6 +169,7 @@ def plan_inputs(workload: Workload) -> InputPlan:
         terms=max(map(combined_values, workload.stages), default=1),
         dims=reduced_dims(workload),
         positions=compared_positions(workload),
+        indices=indexing_inputs(workload),
     )
 
 
@@ -172,7 +177,9 @@ def plan_for_rewritten(plan: InputPlan, rewritten: Workload) -> InputPlan:
     """Return `plan`, which is for the original workload, with the exactness of the rewritten
     workload."""
     spans = {
-        t.name: ValueRange(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
+        t.name: full_span(t.dtype)
+        if t.name in plan.indices
+        else ValueRange(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
         for t in rewritten.inputs
     }
     whole = value_ranges(rewritten, spans)
@@ -193,11 +200,14 @@ def _with_floats(workload: Workload, span: ValueRange) -> Ranges:
 def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges]:
     """Return the widest range of integers for which the most stages have no rounding."""
 
+    indices = indexing_inputs(workload)
+
     def ranges(high: int) -> Ranges:
         spans = {t.name: integer_span(t, high) for t in workload.inputs}
         if positive:
             spans = {name: ValueRange(1, max(s.hi, 1), 0) for name, s in spans.items()}
-        return value_ranges(workload, spans)
+        indexing = {t.name: full_span(t.dtype) for t in workload.inputs if t.name in indices}
+        return value_ranges(workload, spans | indexing)
 
     found = [(high, ranges(high)) for high in range(MAX_INPUT, 0, -1)]
     high, best = max(found, key=lambda item: (item[1].exact, len(item[1].exact_tensors), item[0]))

@@ -27,6 +27,7 @@ from .discriminating_inputs import (
     spread,
     with_axis,
 )
+from .index_inputs import indices
 from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 
 Array = npt.NDArray[Any]
@@ -58,9 +59,7 @@ def make_inputs(
     ]
     # Drawn last, so that the other inputs do not depend on them.
     arrays = [
-        positions(array, plan.positions[tensor.name], seed, rng)
-        if tensor.name in plan.positions
-        else array
+        _selecting(array, tensor.name, plan, seed, rng)
         for array, tensor in zip(arrays, workload.inputs, strict=True)
     ]
     return [
@@ -74,6 +73,16 @@ def _single(drawn: Array, dtype: DType) -> Array:
     of 0 would hide all other inputs."""
     is_zero = dtype is not DType.BOOL and not widened(drawn, dtype).any()
     return np.reshape(narrowed(np.ones(1), dtype) if is_zero else drawn, ())
+
+
+def _selecting(
+    values: Array, name: str, plan: InputPlan, seed: int, rng: np.random.Generator
+) -> Array:
+    """Return the values of an input, of which most are positions if the input selects elements."""
+    if name in plan.indices:
+        return indices(values, plan.indices[name], seed, rng)
+    span = plan.positions.get(name)
+    return values if span is None else positions(values, span, seed, rng)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ...algebra.affine import (
     recombine,
     simplify,
     var,
+    vars_inside,
 )
 from ...algebra.scalar import (
     All,
@@ -365,7 +366,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
         and atom.numerator.is_linear_in(loop)
         and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MAX_LANE_STRIDE
         for atom, c in last.terms
-        if not isinstance(atom, Var) and loop in atom.numerator.vars()
+        if not isinstance(atom, Var) and loop in vars_inside(atom)
     )
 
 

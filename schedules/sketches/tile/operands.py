@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...algebra.affine import Var
+from ...algebra.affine import Affine, Var, vars_inside
 from ...hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from ...target import Target
 from ...workload.workload import Workload
@@ -78,7 +78,8 @@ class TileOperands:
         inside a block. Batch loops are outside all blocks, so an index may divide them."""
         batch = {loop.name for loop in self.roles.batch}
         return all(
-            isinstance(atom, Var) or atom.numerator.vars() <= batch
+            isinstance(atom, Var)
+            or (vars_inside(atom) <= batch and not Affine(((atom, 1),), 0).has_data)
             for index in read.index
             for atom, _ in index.terms
         )

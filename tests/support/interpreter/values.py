@@ -21,11 +21,12 @@ from tests.support.interpreter.memory import (
     Watch,
     out_of_bounds,
 )
-from tilewright.schedules.algebra.affine import Affine, Atom, Cond, FloorDiv, Ge0, Mod, Var
+from tilewright.schedules.algebra.affine import Affine, Atom, Cond, Datum, FloorDiv, Ge0, Mod, Var
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     Cast,
+    Clamped,
     Compare,
     Const,
     IndexValue,
@@ -135,6 +136,10 @@ def _atom(atom: Atom, scope: NameScope) -> EvaluateIndex:
     if isinstance(atom, Var):
         variables, slot = scope.variables, scope.slot(atom.name)
         return lambda: variables[slot]
+    if isinstance(atom, Datum):
+        assert isinstance(atom, Clamped)
+        value, most = evaluator(atom.value, scope), atom.extent - 1
+        return lambda: min(max(int(value()), 0), most)
     numerator, divisor = index_evaluator(atom.numerator, scope), atom.divisor
     match atom:
         case FloorDiv():
