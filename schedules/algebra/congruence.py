@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
+from typing import assert_never
 
 from .affine import (
     Affine,
     Cond,
+    Datum,
     Eq0,
     FloorDiv,
     Interval,
@@ -97,8 +99,12 @@ def collected(index: Affine) -> Affine:
                 total = total + floor_div(collected(numerator), divisor) * c
             case Mod(numerator, divisor):
                 total = total + modulo(collected(_opened(numerator, divisor)), divisor) * c
+            case Datum():
+                total = total + Affine(((atom.map_index(collected), c),), 0)
             case Var():
                 total = total + Affine(((atom, c),), 0)
+            case _:
+                assert_never(atom)
     shorter = _with_quotient(total)
     while shorter is not None:
         total, shorter = shorter, _with_quotient(shorter)

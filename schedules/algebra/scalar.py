@@ -292,6 +292,13 @@ def with_data(load: Load, change: Callable[[Scalar], Scalar]) -> Load:
     return load if index == load.index else Load(load.tensor, index, load.dtype)
 
 
+def replace_reads(node: Scalar, change: Callable[[Load], Load]) -> Scalar:
+    """Return `node` with each read outside of indices replaced by `change` of it."""
+    if isinstance(node, Load):
+        return change(node)
+    return _with_children(node, lambda x: replace_reads(x, change))
+
+
 def _with_children(node: Scalar, change: Callable[[Scalar], Scalar]) -> Scalar:
     """Return `node` with `change` applied to its children, except those in the index of a read."""
     match node:
@@ -458,6 +465,6 @@ __all__ = [
     "Const", "Eq0", "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp",
     "access_text", "calls_of", "chain_terms", "children", "conds_text", "data_of", "depth_of",
     "index_conds", "is_defined", "kept_access_text", "loads", "map_index", "rename_tensors",
-    "rewrite", "scalar_text", "substitute", "substitute_cond", "to_scalar_text", "vars_of", "walk",
-    "with_data",
+    "replace_reads", "rewrite", "scalar_text", "substitute", "substitute_cond", "to_scalar_text",
+    "vars_of", "walk", "with_data",
 ]  # fmt: skip

@@ -277,12 +277,9 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")
         case Load(name, index, dtype):
-            buffer = _check_access(name, index, place)
-            if buffer.scope is BufferScope.REGISTER:
-                _no_data(index, f"{where}: the read of registers {access_text(name, index)}")
+            held = _check_access(name, index, place).dtype
             for datum in scalar.data_of(node):
                 _check_datum(datum, where)
-            held = buffer.dtype
             if held is not dtype:
                 text = access_text(name, index)
                 raise MalformedNest(f"{where} loads {text} as {dtype}, {name} holds {held}")

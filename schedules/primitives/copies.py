@@ -191,7 +191,7 @@ class BlockRead(_CopyPrimitive):
 
     Unlike in CacheRead, the elements need not form a rectangular region: an index may divide a sum
     of inner and outer loops. Elements outside the tensor are zero in the copy. Legal if all
-    selected reads are equal and the body does not write the tensor.
+    selected reads are equal, their index has no data, and the body does not write the tensor.
     """
 
     along: str
@@ -212,6 +212,8 @@ class BlockRead(_CopyPrimitive):
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
         require(same >= set(reads), self, f"several reads of {self.tensor!r}{words}")
+        by_data = any(i.has_data for i in old.index)
+        require(not by_data, self, f"{self.tensor!r} is read at an index that is data")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
         box = BufferBox.of(self.name, extent, source.dtype, True, names_in(nest))

@@ -17,7 +17,6 @@ from ..algebra.scalar import (
     Load,
     Scalar,
     Select,
-    loads,
     substitute,
     substitute_cond,
     vars_of,
@@ -106,6 +105,8 @@ def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filte
 
 
 def _filters(axis: Axis, number: int, load: Load, tensor: Tensor) -> Iterator[Filter]:
+    if any(index.has_data for index in load.index):
+        return  # the conditions of the new read would be conditions on data
     for dim, index in enumerate(load.index):
         step = index.coefficient(axis.name)
         if step and index.is_linear_in(axis.name):
@@ -151,7 +152,8 @@ def _filter(
     """
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)
-    (load,) = loads(factor)
+    load = factor.on_true
+    assert isinstance(load, Load)
     inside = set(within(load.index[found.dim], found.taps))
     kept = tuple(c for c in factor.cond.conds if c not in inside)
     moved = {found.axis.name: element}

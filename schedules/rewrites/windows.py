@@ -67,6 +67,8 @@ def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | s
         data = _read(first)
         if data is None or not isinstance(second, Load):
             continue
+        if any(index.has_data for index in (*data.index, *second.index)):
+            continue
         windows = _windows(stage, data, second)
         if not windows:
             continue

@@ -78,11 +78,20 @@ class Num:
 
 
 @dataclass(frozen=True, slots=True)
+class IxData:
+    """An integer as the whole index of a dimension. `outside` is what happens to one that is not
+    inside: `zero` (the read is zero), `clamp` or `wrap`."""
+
+    value: Value
+    outside: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """`tensor[index]`; `padded`: zero outside, otherwise it is never evaluated outside."""
 
     tensor: str
-    index: tuple[Ix, ...]
+    index: tuple[Ix | IxData, ...]
     dtype: str
     padded: bool = True
 
@@ -245,6 +254,12 @@ def with_child(node: Any, old: object, new: object) -> Any:
         elif isinstance(value, tuple) and any(v is old for v in value):
             changes[f.name] = tuple(new if v is old else v for v in value)
     return replace(node, **changes)
+
+
+def indexing_tensors(stages: tuple[Stage, ...]) -> set[str]:
+    """The tensors whose elements are in indices."""
+    data = (p for s in stages for p in parts(s.body) if isinstance(p, IxData))
+    return {r.tensor for datum in data for r in reads(datum.value)}
 
 
 def reads(value: Value) -> list[Read]:

@@ -18,6 +18,7 @@ from .computation import (
     Ix,
     IxAdd,
     IxConst,
+    IxData,
     IxDiv,
     IxMod,
     IxMul,
@@ -239,13 +240,13 @@ class Drawing:
                 places = sorted(range(len(shape)), key=lambda d: shape[d])
                 plain = dict(zip(places, by_extent, strict=True))
                 return Read(name, tuple(IxVar(plain[d]) for d in range(len(shape))), dtype)
-            return Read(name, tuple(self._index(2) for _ in shape), dtype)
+            return Read(name, tuple(self._place() for _ in shape), dtype)
         kind = rng.random()
         pool = [n for n in self._names if rng.random() < 0.7][:4] or [rng.choice(self._names)]
         rng.shuffle(pool)
         if kind < 0.5:
             return self._plain_read(dtype, pool)
-        index = tuple(self._index(2) for _ in pool[:3])
+        index = tuple(self._place() for _ in pool[:3])
         shape = tuple(self._near(i) for i in index)
         return Read(self._input(dtype, shape), index, dtype)
 
@@ -262,8 +263,26 @@ class Drawing:
         bounds: Test = And(low, high) if self._rng.random() < 0.5 else And(high, low)
         return Read(self._input(dtype, (shape,)), (index,), dtype, padded=False), bounds
 
-    def _near(self, index: Ix) -> int:
+    def _place(self) -> Ix | IxData:
+        """An index of one dimension: of index variables, or an integer that is read."""
+        rng = self._rng
+        if rng.random() > 0.12:
+            return self._index(2)
+        source = rng.choice(("i32", "i32", "i64", "u8", "i8"))
+        pool = [n for n in self._names if rng.random() < 0.6][:2] or [rng.choice(self._names)]
+        value: Value = self._plain_read(source, pool) if rng.random() < 0.8 else self._read(source)
+        if wide(source) != source:
+            value = Cast(value, wide(source))
+        if rng.random() < 0.4:
+            other: Value = IxValue(self._index(1), value.dtype)
+            other = other if rng.random() < 0.5 else Num(rng.randint(0, 9), value.dtype)
+            value = Bin(rng.choice(("add", "sub", "mul", "max")), value, other, value.dtype)
+        return IxData(value, rng.choice(("zero", "zero", "clamp", "wrap")))
+
+    def _near(self, index: Ix | IxData) -> int:
         """An extent that `index` fits, or nearly."""
+        if isinstance(index, IxData):
+            return self._rng.choice((1, 2, 3, 7, 10, 16, 33))
         _, high = ix_range(index, self._extents)
         return max(1, min(high + self._rng.choice((1, 1, 1, 0, -1, -2, 2)), 40))
 

@@ -8,6 +8,7 @@ an error may turn.
 
 from __future__ import annotations
 
+import fractions
 import math
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -28,6 +29,7 @@ from .computation import (
     Ix,
     IxAdd,
     IxConst,
+    IxData,
     IxDiv,
     IxMod,
     IxMul,
@@ -61,6 +63,8 @@ _TINY = {"f32": 2e-38, "f64": 1e-307, "bf16": 2e-38, "f16": 6e-8}
 _ULPS = 8.0
 """What a function of one value is taken to be off by, in units of the last place."""
 _OF_TWO = {"pow": math.pow, "atan2": math.atan2}
+_NOWHERE = -1
+"""The position of an integer outside, if a read there is zero."""
 _STEPS = 8
 """Places on each side of an argument with an error, where its function is looked at."""
 
@@ -217,6 +221,25 @@ class _Compiler:
                 inner = self.index(a)
                 return lambda env: inner(env) % divisor
 
+    def data(self, datum: IxData, extent: int) -> Callable[[Env], int | None]:
+        """The position that an integer selects: None if it is not known, `_NOWHERE` for zero."""
+        inner = self.value(datum.value)
+
+        def position(env: Env) -> int | None:
+            found = inner(env)
+            if found is None:
+                return None
+            i = int(found[0])
+            if 0 <= i < extent:
+                return i
+            if datum.outside == "zero":
+                return _NOWHERE
+            if datum.outside == "wrap":
+                return i - extent * math.floor(fractions.Fraction(i, extent))
+            return 0 if i < 0 else extent - 1
+
+        return position
+
     def value(self, value: Value) -> Evaluator:
         match value:
             case Num(number, dtype):
@@ -251,13 +274,20 @@ class _Compiler:
 
     def _read(self, read: Read) -> Evaluator:
         shape, data = self._shapes[read.tensor], self._data[read.tensor]
-        index = [self.index(i) for i in read.index]
+        index = [
+            self.data(i, extent) if isinstance(i, IxData) else self.index(i)
+            for i, extent in zip(read.index, shape, strict=True)
+        ]
         zero: Number = (0 if read.dtype in INTEGERS else 0.0, 0.0)
 
         def at(env: Env) -> Number:
             place = 0
             for one, extent in zip(index, shape, strict=True):
                 i = one(env)
+                if i is None:
+                    return None
+                if i == _NOWHERE:
+                    return zero
                 if not 0 <= i < extent:
                     if read.padded:
                         return zero

@@ -36,7 +36,7 @@ from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.search.default import default_trace
 
-from .computation import Computation
+from .computation import Computation, indexing_tensors
 from .drawing import EXTREMES
 from .evaluate import Number, evaluate, to_bf16
 from .fronts import Finding, front_ends
@@ -185,6 +185,7 @@ def _case(
     kind = rng.random()
     arrays: dict[str, Array] = {}
     plain: dict[str, Array] = {}
+    indexing = indexing_tensors(computation.stages)
     for tensor in computation.inputs:
         if tensor.dtype in ("i8", "u8", "i32", "i64"):
             low = 0 if tensor.dtype == "u8" else -9
@@ -192,6 +193,9 @@ def _case(
             if kind > 0.7:
                 low, high = (0, 256) if tensor.dtype == "u8" else (-128, 128)
             whole = draw.integers(low, high, tensor.shape)
+            if tensor.name in indexing and tensor.dtype in ("i32", "i64"):
+                far = draw.choice((31, 62) if tensor.dtype == "i64" else (29,), tensor.shape)
+                whole += np.where(draw.random(tensor.shape) < 0.1, 2 << (far - 1), 0)
             arrays[tensor.name] = whole.astype(_NUMPY[tensor.dtype])
             plain[tensor.name] = arrays[tensor.name]
             continue

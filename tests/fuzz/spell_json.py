@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .computation import (
+    INTEGERS,
     And,
     Bin,
     Cast,
@@ -15,6 +16,7 @@ from .computation import (
     Ix,
     IxAdd,
     IxConst,
+    IxData,
     IxDiv,
     IxMod,
     IxMul,
@@ -120,22 +122,57 @@ class _Writer:
                 return self._choose(cond, self._value(a), self._value(b))
 
     def _read(self, read: Read) -> dict[str, Any]:
-        index = [self._ix(i) for i in read.index]
-        load = {"op": "load", "tensor": read.tensor, "index": index}
+        shape = self.computation.shapes[read.tensor]
+        index: list[Any] = [
+            {"clamp": self._datum(i, extent)} if isinstance(i, IxData) else self._ix(i)
+            for i, extent in zip(read.index, shape, strict=True)
+        ]
+        load: dict[str, Any] = {"op": "load", "tensor": read.tensor, "index": index}
+        zero = {"op": "const", "value": 0, "dtype": read.dtype}
+        for datum, extent in reversed([*zip(read.index, shape, strict=True)]):
+            if isinstance(datum, IxData) and datum.outside == "zero":
+                load = self._inside(datum.value, extent, load, zero)
         if not read.padded:
             return load
         conds: list[str] = []
-        for text, extent in zip(index, self.computation.shapes[read.tensor], strict=True):
+        for text, extent in zip(index, shape, strict=True):
+            if isinstance(text, dict):
+                continue
             conds.append(self.rng.choice((f"{text} >= 0", f"0 <= {text}", f"{text} + 1 > 0")))
             conds.append(self.rng.choice((f"{text} < {extent}", f"{extent - 1} >= {text}")))
         self.rng.shuffle(conds)
-        zero = {"op": "const", "value": 0, "dtype": read.dtype}
+        if not conds:
+            return load
         if self.rng.random() < 0.7:
             return _select({"op": "all", "conds": conds}, load, zero)
         found = load
         for cond in conds:
             found = _select({"op": "all", "conds": [cond]}, found, zero)
         return found
+
+    def _datum(self, datum: IxData, extent: int) -> dict[str, Any]:
+        value = self._value(datum.value)
+        if datum.outside != "wrap":
+            return value
+        dtype = datum.value.dtype
+        return {
+            "op": "floor_mod",
+            "a": value,
+            "b": {"op": "const", "value": extent, "dtype": dtype},
+        }
+
+    def _inside(
+        self, value: Value, extent: int, inner: dict[str, Any], zero: dict[str, Any]
+    ) -> dict[str, Any]:
+        """`inner` where `value` is inside, else zero, without tests that its type decides."""
+        low, high = _type_range(value)
+        if high >= extent:
+            most = {"op": "const", "value": extent, "dtype": value.dtype}
+            inner = _select({"op": "lt", "a": self._value(value), "b": most}, inner, zero)
+        if low < 0:
+            least = {"op": "const", "value": 0, "dtype": value.dtype}
+            inner = _select({"op": "le", "a": least, "b": self._value(value)}, inner, zero)
+        return inner
 
     def _choose(self, cond: Test, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         match cond:
@@ -161,6 +198,17 @@ class _Writer:
                 return self._choose(first, a, self._choose(second, a, b))
             case Not(inner):
                 return self._choose(inner, b, a)
+
+
+def _type_range(value: Value) -> tuple[int, int]:
+    if isinstance(value, Num):
+        return int(value.value), int(value.value)
+    source = value.x if isinstance(value, Cast) else value
+    if isinstance(value, Cast) and isinstance(source, Num) and source.dtype in ("i8", "u8"):
+        return int(source.value), int(source.value)
+    signed, bits = INTEGERS[source.dtype if source.dtype in ("i8", "u8") else value.dtype]
+    most = (1 << (bits - signed)) - 1
+    return (-most - 1 if signed else 0), most
 
 
 def _select(cond: dict[str, Any], a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from .computation import (
     Bin,
     Cast,
     Computation,
+    Ix,
+    IxData,
     IxTest,
     IxValue,
     Not,
@@ -99,7 +101,7 @@ class _Writer:
             case Num(number, dtype):
                 return f"{dtype}({_number(number)})"
             case Read():
-                return f"{value.tensor}[{', '.join(ix_text(i, {}) for i in value.index)}]"
+                return f"{value.tensor}[{', '.join(map(self._place, value.index))}]"
             case IxValue(index, dtype):
                 return f"{dtype}({ix_text(index, {})})"
             case Un("neg", x, _):
@@ -113,6 +115,14 @@ class _Writer:
                 return f"{dtype}({self._value(x)})"
             case Where(cond, a, b, _):
                 return f"where({self._test(cond)}, {self._value(a)}, {self._value(b)})"
+
+    def _place(self, index: Ix | IxData) -> str:
+        if not isinstance(index, IxData):
+            return ix_text(index, {})
+        inner = implied(index.value, "add", index.value)
+        value = self._value(index.value if inner is None or self.rng.random() < 0.5 else inner)
+        plain = index.outside == "zero" and self.rng.random() < 0.5
+        return value if plain else f"{index.outside}({value})"
 
     def _pair(self, a: Value, b: Value, op: str) -> tuple[str, str]:
         return self._operand(a, b, op), self._operand(b, a, op)

@@ -18,6 +18,7 @@ from .computation import (
     Ix,
     IxAdd,
     IxConst,
+    IxData,
     IxDiv,
     IxMod,
     IxMul,
@@ -181,7 +182,7 @@ class _Builder:
                 return schedules.select(self._test(cond), self._value(a), self._value(b))
 
     def _read(self, read: Read) -> Any:
-        index = tuple(self._ix(i) for i in read.index)
+        index = tuple(self._place(i) for i in read.index)
         inlined = self._inlined.get(read.tensor)
         if inlined is not None:
             outer = self._scope
@@ -192,6 +193,14 @@ class _Builder:
             return found
         tensor = self._tensors[read.tensor]
         return schedules.padded(tensor, *index) if read.padded else tensor[index]
+
+    def _place(self, index: Ix | IxData) -> Any:
+        if not isinstance(index, IxData):
+            return self._ix(index)
+        inner = implied(index.value, "add", index.value)
+        value = self._value(index.value if inner is None or self._rng.random() < 0.5 else inner)
+        plain = index.outside == "zero" and self._rng.random() < 0.5
+        return value if plain else getattr(expr, index.outside)(value)
 
     def _pair(self, a: Value, b: Value, op: str) -> tuple[Any, Any]:
         return self._operand(a, b, op), self._operand(b, a, op)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.schedules.algebra.affine import Affine, interval, var
+from tilewright.schedules.algebra.affine import Affine, interval
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -206,9 +206,8 @@ class ArrayLoads(Addresses):
                 one = text.assign(f"extractelement {values.typed}, i64 {lane}", "x")
                 if values.dtype is not DType.I64:
                     one = text.assign(f"zext {values.dtype.llvm} {one} to i64", "x")
-                self.indices.bind(one, one, text.depth)
-                self.indices.ranges[one] = self.indices.ranges[name]
-                at[name] = var(one)
+                extent = self.indices.ranges[name].hi + 1
+                at[name] = self.indices.bind_position(one, text.depth, extent)
             place_of = self.lane(offset.substitute(at), axis, lane)
             pointer = self.pointer(place, place_of)
             if where is not None:

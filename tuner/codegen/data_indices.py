@@ -53,8 +53,6 @@ class DataIndices:
 
             # The load is kept because its identity is part of the key.
             self._replaced[key] = load, tuple(i.replace_data(variable) for i in load.index)
-        for datum, name in zip(data, names, strict=True):
-            self.indices.ranges[name] = Interval(0, datum.extent - 1)
         lanes = {value.name: value for value in found if value.lanes > 1}
         return KnownIndex(self._replaced[key][1], lanes)
 
@@ -69,7 +67,9 @@ class DataIndices:
                 if found.dtype is not DType.I64:
                     wide = self.text.assign(f"zext {found.typed} to i64", "x")
                     found = Val(wide, DType.I64)
-                self.indices.bind(found.name, found.name, self.text.depth)
+                self.indices.bind_position(found.name, self.text.depth, extent)
+            else:
+                self.indices.ranges[found.name] = Interval(0, extent - 1)
             memo[key] = found
         return memo[key]
 

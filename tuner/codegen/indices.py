@@ -22,6 +22,7 @@ from tilewright.schedules.algebra.affine import (
     interval,
     prove,
     simplify,
+    var,
 )
 from tilewright.schedules.dtypes import DType
 
@@ -77,10 +78,17 @@ class Indices:
         self.ranges: dict[str, Interval] = dict(ranges)
         self.fixed: dict[str, Affine] = {}
         self._variables: dict[str, tuple[str, int]] = {}
+        self._positions: dict[str, int] = {}
 
     def bind(self, name: str, register: str, level: int) -> None:
         """Record that loop variable `name` is in `register`, defined at `level`."""
         self._variables[name] = (register, level)
+
+    def bind_position(self, register: str, level: int, extent: int) -> Affine:
+        """Return the integer 0..extent-1 in `register`, defined at `level`, as an index."""
+        self._positions[register] = level
+        self.ranges[register] = Interval(0, extent - 1)
+        return var(register)
 
     def unbind(self, name: str) -> None:
         """Remove a loop variable whose loop is closed, because its register is no longer valid."""
@@ -143,17 +151,22 @@ class Indices:
 
     def _atom_level(self, atom: Atom) -> int:
         if isinstance(atom, Var):
-            return self._variables[atom.name][1]
+            return self._variable(atom.name)[1]
         if isinstance(atom, Datum):
             return self.text.depth  # the data may be written in the loops around
         return self.level_of(atom.numerator)
+
+    def _variable(self, name: str) -> tuple[str, int]:
+        """Return the register and the level of a loop variable or a position."""
+        level = self._positions.get(name)
+        return self._variables[name] if level is None else (name, level)
 
     def _op(self, op: str, a: Val, b: Val, level: int) -> Val:
         return Val(self.text.assign(f"{op} i64 {a.name}, {b.name}", "x", level), DType.I64)
 
     def _atom(self, atom: Atom, level: int) -> Val:
         if isinstance(atom, Var):
-            return Val(self._variables[atom.name][0], DType.I64)
+            return Val(self._variable(atom.name)[0], DType.I64)
         assert not isinstance(atom, Datum), f"{atom} is read before its index is used"
         memo = self.text.levels[level].memo
         if atom in memo:

@@ -34,7 +34,7 @@ from ...algebra.scalar import (
     calls_of,
     children,
     loads,
-    rewrite,
+    replace_reads,
     walk,
 )
 from ...dtypes import DType
@@ -290,12 +290,7 @@ def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
     """Return `value` with `change` applied to every load index. Conditions are not changed because
     rules recognise padding and phases in them."""
 
-    def load(node: Scalar) -> Scalar | None:
-        if isinstance(node, Load):
-            return replace(node, index=tuple(map(change, node.index)))
-        return None
-
-    return rewrite(value, load)
+    return replace_reads(value, lambda x: replace(x, index=tuple(map(change, x.index))))
 
 
 def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tuple[StageRead, ...]:
@@ -323,12 +318,10 @@ def with_reads(
     order. The loads of its value get the new indices."""
     moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
 
-    def load(node: Scalar) -> Scalar | None:
-        if isinstance(node, Load):
-            return replace(node, index=moved[node.tensor, node.index].index)
-        return None
+    def load(node: Load) -> Load:
+        return replace(node, index=moved[node.tensor, node.index].index)
 
-    value = rewrite(view.value, load)
+    value = replace_reads(view.value, load)
     return replace(view, spatial=tuple(spatial), reads=tuple(reads), value=value)
 
 

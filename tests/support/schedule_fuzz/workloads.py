@@ -139,6 +139,7 @@ class _Expressions:
         self.extents: dict[str, int] = {}
         self.tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.computed: dict[str, tuple[int, ...]] = {}
+        self.gathers = rng.random() < 0.25
 
     def workload(self) -> Workload:
         count = self.rng.choice((1, 1, 2, 2, 3))
@@ -294,7 +295,24 @@ class _Expressions:
         self.tensors[name] = (self.dtype, (extent, self.extents[k]))
         return f"{name}[{axis}{by}{n},{k}]"
 
+    def _data(self, pool: list[str]) -> str:
+        """An integer of a tensor as an index, with each policy for those outside."""
+        rng = self.rng
+        name = f"I{len(self.tensors)}"
+        axes = rng.sample(pool, min(len(pool), rng.choice((1, 1, 2))))
+        shape = tuple(self.extents[a] for a in axes)
+        self.tensors[name] = (rng.choice(("i32", "i32", "i64", "i8", "u8")), shape)
+        read = f"{name}[{','.join(axes)}]"
+        if rng.random() < 0.2:
+            read = self._data([*axes, rng.choice(pool)]).join((f"{name}[", "]"))
+            self.tensors[name] = (self.tensors[name][0], (rng.choice(EXTENTS),))
+        value = rng.choice(("{0}", "{0}", "{0}", "{0} + {1}", "2*{0} - 1", "({0} >> 2) & 7"))
+        policy = rng.choice(("{0}", "{0}", "zero({0})", "clamp({0})", "wrap({0})"))
+        return policy.format(value.format(read, rng.choice(pool)))
+
     def _index(self, pool: list[str], axis: str) -> str:
+        if self.gathers and self.rng.random() < 0.4:
+            return self._data(pool)
         other = self.rng.choice(pool)
         plain = [axis, axis, axis, "0", f"{axis}+1", f"{axis}-1", f"2*{axis}"]
         mixed = [f"{axis}+{other}", f"2*{axis}+{other}-1", f"{axis}-{other}"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import scalar_oracles
-from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
+from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Mod, Var, var
 from tilewright.schedules.algebra.scalar import (
     ON_BOOLS,
     ON_FLOATS_ONLY,
@@ -20,6 +20,7 @@ from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
+    Clamped,
     Compare,
     CompareOp,
     Const,
@@ -205,15 +206,22 @@ def wrapped(value: int, dtype: DType) -> int:
     return (value - low) % (1 << dtype.bits) + low
 
 
-def _slow_index(index: Affine, env: Mapping[str, int]) -> int:
+def _slow_index(index: Affine, env: Mapping[str, int], tensors: Mapping[str, Any]) -> int:
     total = index.const
     for atom, coefficient in index.terms:
-        if isinstance(atom, Var):
-            total += coefficient * env[atom.name]
-        elif isinstance(atom, FloorDiv):
-            total += coefficient * math.floor(_slow_index(atom.numerator, env) / atom.divisor)
-        else:
-            total += coefficient * (_slow_index(atom.numerator, env) % atom.divisor)
+        match atom:
+            case Var():
+                value = env[atom.name]
+            case FloorDiv():
+                value = math.floor(_slow_index(atom.numerator, env, tensors) / atom.divisor)
+            case Mod():
+                value = _slow_index(atom.numerator, env, tensors) % atom.divisor
+            case Clamped():
+                read = int(_slow(atom.value, env, tensors))
+                value = 0 if read < 0 else read if read < atom.extent else atom.extent - 1
+            case _:
+                raise AssertionError(atom)
+        total += coefficient * value
     return total
 
 
@@ -270,13 +278,13 @@ def _slow(node: Scalar, env: Mapping[str, int], tensors: Mapping[str, Any]) -> A
         case Const(number, dtype):
             return float(np.float32(number)) if dtype is F32 else number
         case Load(tensor, index, dtype):
-            found = tensors[tensor][tuple(_slow_index(i, env) for i in index)]
+            found = tensors[tensor][tuple(_slow_index(i, env, tensors) for i in index)]
             return float(found) if dtype.is_float else int(found)
         case IndexValue(index, dtype):
-            at = _slow_index(index, env)
+            at = _slow_index(index, env, tensors)
             return float(at) if dtype.is_float else wrapped(at, dtype)
         case All(conds):
-            at_all = [(c, _slow_index(c.index, env)) for c in conds]
+            at_all = [(c, _slow_index(c.index, env, tensors)) for c in conds]
             return all(i >= 0 if isinstance(c, Ge0) else i == 0 for c, i in at_all)
         case Unary(op, x):
             return _slow_unary(op, value(x), node.dtype)
@@ -352,11 +360,25 @@ class _Maker:
         divisor = self._rng.choice([2, 3])
         return total // divisor if choice < 0.15 else total % divisor if choice < 0.3 else total
 
-    def read(self, dtype: DType) -> Scalar:
+    def read(self, dtype: DType, depth: int = 1) -> Scalar:
         tensor = self._rng.choice(self._known)
+        if depth and self._rng.random() < 0.25:
+            return self.gather(tensor, dtype)
         index = tuple(self.index() for _ in tensor.shape)
         fill = self._rng.choice([0, 0, 0, 1 if tensor.dtype is DType.BOOL else 2])
         value = padded(tensor, index, fill)
+        return value if tensor.dtype is dtype else Cast(value, dtype)
+
+    def gather(self, tensor: Tensor, dtype: DType) -> Scalar:
+        """A read at data of any tensor, saturated, beside indices that are inside."""
+        index: list[Affine] = []
+        for extent in tensor.shape:
+            if self._rng.random() < 0.7:
+                datum = Clamped(self.scalar(self._rng.choice([DType.I32, DType.I64]), 0), extent)
+                index.append(Affine(((datum, 1),), 0))
+            else:
+                index.append(self.index() % extent)
+        value = load(tensor, *index)
         return value if tensor.dtype is dtype else Cast(value, dtype)
 
     def scalar(self, dtype: DType, depth: int) -> Scalar:
