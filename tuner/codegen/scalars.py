@@ -28,6 +28,7 @@ from tilewright.schedules.algebra.scalar import (
     Unary,
     UnaryOp,
     children,
+    data_of,
     loads,
     vars_of,
     walk,
@@ -163,9 +164,24 @@ class Scalars:
         return self.select(cond, combine(node.on_true, where if free else inside), otherwise)
 
     def _condition(self, node: Select, where: Val | None) -> Val | bool:
-        return (
-            self.all_of(node.cond) if isinstance(node.cond, All) else self.value(node.cond, where)
-        )
+        if isinstance(node.cond, All):
+            return self.all_of(node.cond)
+        if isinstance(node.cond, Compare) and not self._is_moving(node.cond):
+            home = max(self._home(node.cond.a), self._home(node.cond.b))
+            if home < self.text.depth:
+                with self.text.outside(home):
+                    return self._shared_condition(node.cond, self._is_moving(node))
+        return self.value(node.cond, where)
+
+    def _shared_condition(self, node: Compare, in_lanes: bool) -> Val:
+        """Return a comparison that is equal for all lanes, as a mask if `in_lanes`: LLVM would
+        branch on one bit for each vector that it selects."""
+        a, b = self.value(node.a), self.value(node.b)
+        memo, key = self.text.levels[-1].loaded_from("condition"), (node.op, a.name, b.name)
+        if key not in memo:
+            memo[key] = self._compare(node.op, a, b)
+        cond = memo[key]
+        return self.broadcast(cond, self.axis.lanes) if in_lanes and self.axis else cond
 
     def _select(self, node: Select, where: Val | None) -> Val:
         cond = self._condition(node, where)
@@ -175,7 +191,7 @@ class Scalars:
         other = node.on_false
         is_padding = isinstance(other, Const) and other.is_plus_zero
         # a masked load gives zero in the other lanes
-        if is_padding and isinstance(node.on_true, Load):
+        if is_padding and isinstance(node.on_true, Load) and not data_of(node.on_true):
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
