@@ -82,6 +82,11 @@ def _integer(value: Scalar) -> Scalar:
     return values.cast(value, value.dtype.wide)
 
 
+def is_inside(value: Scalar, extent: int) -> bool:
+    """Return whether the operation or the type of `value` keeps it in 0..extent-1."""
+    return not _outside_tests(value, extent)
+
+
 def _outside_tests(value: Scalar, extent: int) -> list[Compare]:
     """Return the comparisons that hold where `value` is in 0..extent-1, except those that always
     hold."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.schedules.algebra.affine import Affine, interval
+from tilewright.schedules.algebra.affine import Affine, interval, var
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -193,21 +193,15 @@ class ArrayLoads(Addresses):
         offset: Affine,
         dtype: DType,
         axis: VectorAxis,
-        lanes: Mapping[str, Val],
+        lanes: Mapping[str, Sequence[str]],
         where: Val | None,
     ) -> Val:
-        """Load one element per lane. `lanes` has the values of the variables of `offset` that
-        differ between lanes, besides `axis`."""
+        """Load one element per lane. `lanes` has the variables of `offset` that differ between
+        lanes, besides `axis`, with the variable of each lane."""
         vector, text = type_text(dtype, axis.lanes), self.text
         result = "poison"
         for lane in range(axis.lanes):
-            at = dict[str, Affine]()
-            for name, values in lanes.items():
-                one = text.assign(f"extractelement {values.typed}, i64 {lane}", "x")
-                if values.dtype is not DType.I64:
-                    one = text.assign(f"zext {values.dtype.llvm} {one} to i64", "x")
-                extent = self.indices.ranges[name].hi + 1
-                at[name] = self.indices.bind_position(one, text.depth, extent)
+            at = {name: var(each[lane]) for name, each in lanes.items()}
             place_of = self.lane(offset.substitute(at), axis, lane)
             pointer = self.pointer(place, place_of)
             if where is not None:

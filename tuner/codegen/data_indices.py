@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.schedules.algebra.affine import Affine, Datum, Index, Interval, var
+from tilewright.schedules.algebra.affine import Affine, Datum, Index, var
 from tilewright.schedules.algebra.scalar import Clamped, Load, data_of
 from tilewright.schedules.dtypes import DType
 
@@ -25,8 +25,8 @@ class KnownIndex:
     """An index whose data are replaced by index variables."""
 
     index: Index
-    lanes: dict[str, Val]
-    """The variables that differ between lanes, with their positions: i32 or i64 in each lane."""
+    lanes: dict[str, tuple[str, ...]]
+    """The variables that differ between lanes, with an i64 register for each lane."""
 
 
 class DataIndices:
@@ -38,12 +38,23 @@ class DataIndices:
         self.module = module
         self._replaced: dict[tuple[int, tuple[str, ...]], tuple[Load, Index]] = {}
 
-    def known(self, load: Load, position: Callable[[Clamped], Val]) -> KnownIndex:
+    def known(self, load: Load, position: Callable[[Clamped], Val | tuple[str, ...]]) -> KnownIndex:
         """Return the index of `load` without data. `position` writes one integer: an i64 if it is
-        equal in all lanes, else one per lane."""
+        equal in all lanes, else a vector or one i64 register per lane."""
         data = data_of(load)
-        found = [position(datum) for datum in data]
-        names = tuple(value.name for value in found)
+        lanes: dict[str, tuple[str, ...]] = {}
+        names: tuple[str, ...] = ()
+        for datum in data:
+            found = position(datum)
+            if isinstance(found, Val) and found.lanes > 1:
+                found = self._apart(found)
+            if isinstance(found, Val):
+                names = (*names, found.name)
+                continue
+            for register in found:
+                self.indices.bind_position(register, self.text.depth, datum.extent)
+            names = (*names, found[0])
+            lanes[found[0]] = found
         key = (id(load), names)
         if key not in self._replaced:
             named: dict[Datum, str] = dict(zip(data, names, strict=True))
@@ -53,7 +64,6 @@ class DataIndices:
 
             # The load is kept because its identity is part of the key.
             self._replaced[key] = load, tuple(i.replace_data(variable) for i in load.index)
-        lanes = {value.name: value for value in found if value.lanes > 1}
         return KnownIndex(self._replaced[key][1], lanes)
 
     def clamped(self, value: Val, extent: int) -> Val:
@@ -68,10 +78,22 @@ class DataIndices:
                     wide = self.text.assign(f"zext {found.typed} to i64", "x")
                     found = Val(wide, DType.I64)
                 self.indices.bind_position(found.name, self.text.depth, extent)
-            else:
-                self.indices.ranges[found.name] = Interval(0, extent - 1)
             memo[key] = found
         return memo[key]
+
+    def _apart(self, values: Val) -> tuple[str, ...]:
+        """Return the lanes of a vector as i64 registers."""
+        memo = self.text.levels[-1].loaded_from("lanes")
+        registers: list[str] = []
+        for lane in range(values.lanes):
+            key = (values.name, lane)
+            if key not in memo:
+                one = self.text.assign(f"extractelement {values.typed}, i64 {lane}", "x")
+                if values.dtype is not DType.I64:
+                    one = self.text.assign(f"zext {values.dtype.llvm} {one} to i64", "x")
+                memo[key] = Val(one, DType.I64)
+            registers.append(memo[key].name)
+        return tuple(registers)
 
     def _limited(self, name: str, x: Val, bound: int) -> Val:
         function = self.module.intrinsic(

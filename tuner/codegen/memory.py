@@ -71,11 +71,11 @@ class BufferAddresses:
         index: tuple[Affine, ...],
         dtype: DType,
         axis: VectorAxis,
-        lanes: Mapping[str, Val],
+        lanes: Mapping[str, tuple[str, ...]],
         where: Val | None,
     ) -> Val:
-        """Load one element per lane of `axis` if the variables `lanes` of `index` have another
-        value in each lane. `where` is as in `load`."""
+        """Load one element per lane of `axis` if the variables `lanes` of `index` are another
+        variable in each lane. `where` is as in `load`."""
         place = self.places[tensor]
         assert isinstance(place, Array), "the index of registers is never data"
         offset = self._offset(place.buffer, index)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from tilewright.schedules.algebra.affine import Affine, Var, simplify
+from tilewright.schedules.algebra.gathers import is_inside
 from tilewright.schedules.algebra.scalar import (
     ON_INTEGERS_ONLY,
     All,
@@ -30,6 +31,7 @@ from tilewright.schedules.algebra.scalar import (
     children,
     data_of,
     loads,
+    substitute,
     vars_of,
     walk,
 )
@@ -111,13 +113,31 @@ class Scalars:
             node.tensor, known.index, node.dtype, self.axis, known.lanes, where
         )
 
-    def _position(self, datum: Clamped, where: Val | None) -> Val:
+    def _position(self, datum: Clamped, where: Val | None) -> Val | tuple[str, ...]:
         """Return an integer of an index, written outside as many loops as possible. It is one
-        integer if it is equal in all lanes."""
+        integer if it is equal in all lanes, else a vector or one register per lane."""
+        if where is None and self._is_moving(datum.value) and is_inside(datum.value, datum.extent):
+            alone = self._lane_by_lane(datum.value)
+            if alone is not None:
+                return alone
         home = self._home(datum.value)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
             return self._data.clamped(self.value(datum.value, where), datum.extent)
+
+    def _lane_by_lane(self, value: Scalar) -> tuple[str, ...] | None:
+        """Return the integers of all lanes as i64 registers, loaded one by one, which is faster
+        than to take a vector apart. Return None if `value` is more than a load."""
+        read, axis = value.x if isinstance(value, Cast) else value, self.axis
+        assert axis is not None
+        if not isinstance(read, Load) or not all(i.is_linear_in(axis.var) for i in read.index):
+            return None
+        self.axis, found = None, list[str]()
+        for lane in range(axis.lanes):
+            one = self.value(substitute(value, {axis.var: Affine((), lane)}))
+            found.append(self.cast(one, DType.I64).name)
+        self.axis = axis
+        return tuple(found)
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:
