@@ -20,6 +20,7 @@ from benchmarks.suite.registry import every_case, workload_of
 from tilewright.schedules.algebra.affine import (
     Affine,
     Cond,
+    Datum,
     Eq0,
     FloorDiv,
     Ge0,
@@ -189,6 +190,8 @@ def _index(te: Any, index: Affine, env: Mapping[str, Any]) -> Any:
                 value = te.floordiv(_index(te, numerator, env), divisor)
             case Mod(numerator, divisor):
                 value = te.floormod(_index(te, numerator, env), divisor)
+            case Datum():
+                raise NotImplementedError("no translation of gathers to TVM")
         total = value * coefficient + total
     return total
 

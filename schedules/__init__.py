@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         roll,
         split,
         stack,
+        take,
+        take_along_axis,
         tile,
         where,
         windows,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         argmax,
         argmin,
         cast,
+        clamp,
         compute,
         const,
         cummax,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
         relu,
         select,
         sum,
+        wrap,
     )  # fmt: skip
     from .frontend.functions import ValueFunction, atan2, pow
     from .frontend.logic import all, any
@@ -67,13 +71,13 @@ if TYPE_CHECKING:
     from .workload.workload import Workload
 
 _EXPR = (
-    "all_of", "any_of", "argmax", "argmin", "cast", "compute", "const", "cummax", "cummin",
+    "all_of", "any_of", "argmax", "argmin", "cast", "clamp", "compute", "const", "cummax", "cummin",
     "cumprod", "cumsum", "eq", "max", "maximum", "min", "minimum", "ne", "not_", "padded",
-    "placeholder", "prod", "reduce_axis", "select", "sum",
+    "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
 )  # fmt: skip
 _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
-    "tile", "where", "windows",
+    "take", "take_along_axis", "tile", "where", "windows",
 )  # fmt: skip
 _PAIRS = ("atan2", "pow")
 _HOME = {
@@ -120,12 +124,13 @@ def __dir__() -> list[str]:
 __all__ = [
     "DType", "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
     "WorkloadError", "all", "all_of", "any", "any_of", "argmax", "argmin", "cast", "check_limits",
-    "compute", "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation", "max",
-    "maximum", "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec",
-    "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum",
+    "clamp", "compute", "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation",
+    "max", "maximum", "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec",
+    "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
 ]  # fmt: skip
 __all__ += [
     "atan2", "concat", "einsum", "flip", "one_hot", "pad", "pow", "relu", "repeat", "resize",
-    "roll", "split", "stack", "tile", "where", "windows",
+    "roll", "split", "stack", "take", "take_along_axis", "tile",
+    "where", "windows",
 ]  # fmt: skip
 __all__ += list(NAMED)

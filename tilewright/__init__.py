@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         cast,
         cbrt,
         ceil,
+        clamp,
         compute,
         concat,
         const,
@@ -88,12 +89,15 @@ if TYPE_CHECKING:
         sqrt,
         stack,
         sum,
+        take,
+        take_along_axis,
         tan,
         tanh,
         tile,
         trunc,
         where,
         windows,
+        wrap,
     )
     from tilewright.service.client import AsyncClient, Client
     from tilewright.tuner.arrays import aligned, empty
@@ -108,8 +112,8 @@ _ARRAYS = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "concat",
     "cos", "cosh", "einsum", "eq", "erf", "exp", "exp2", "expm1", "flip", "floor", "log", "log10",
     "log1p", "log2", "ne", "one_hot", "pad", "pow", "relu", "repeat", "resize", "roll", "round",
-    "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "tan", "tanh",
-    "tile", "trunc", "where", "windows",
+    "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "take",
+    "take_along_axis", "tan", "tanh", "tile", "trunc", "where", "windows",
 )  # fmt: skip
 _MODULE_OF = {
     **dict.fromkeys(_ARRAYS, "schedules"),
@@ -117,9 +121,9 @@ _MODULE_OF = {
     **dict.fromkeys(
         (
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-            "WorkloadError", "all", "any", "argmax", "argmin", "cast", "compute", "const", "cummax",
-            "cummin", "cumprod", "cumsum", "max", "maximum", "min", "minimum", "operators",
-            "placeholder", "prod", "reduce_axis", "select", "sum",
+            "WorkloadError", "all", "any", "argmax", "argmin", "cast", "clamp", "compute", "const",
+            "cummax", "cummin", "cumprod", "cumsum", "max", "maximum", "min", "minimum",
+            "operators", "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
         ),
         "schedules",
     ),
@@ -134,17 +138,17 @@ _MODULE_OF = {
 __all__ = [
     "AsyncClient", "BoundCall", "Budget", "Client", "Kernel", "ManyReport", "ScheduleError",
     "Target", "TargetError", "TilewrightError", "TuneReport", "Workload", "WorkloadError",
-    "__version__", "aligned", "all", "any", "argmax", "argmin", "build", "cast", "compute", "const",
-    "cummax", "cummin", "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
+    "__version__", "aligned", "all", "any", "argmax", "argmin", "build", "cast", "clamp", "compute",
+    "const", "cummax", "cummin", "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
-    "select", "sum", "tune", "tune_many",
+    "select", "sum", "tune", "tune_many", "wrap",
 ]  # fmt: skip
 __all__ += [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "concat",
     "cos", "cosh", "einsum", "eq", "erf", "exp", "exp2", "expm1", "flip", "floor", "log", "log1p",
     "log2", "log10", "ne", "one_hot", "pad", "pow", "relu", "repeat", "resize", "roll", "round",
-    "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "tan", "tanh",
-    "tile", "trunc", "where", "windows",
+    "rsqrt", "sigmoid", "sign", "sin", "sinh", "softplus", "split", "sqrt", "stack", "take",
+    "take_along_axis", "tan", "tanh", "tile", "trunc", "where", "windows",
 ]  # fmt: skip
 
 

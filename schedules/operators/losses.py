@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..frontend.array.arrays import LazyArray, TensorArray, where
-from ..frontend.expr import compute, eq, maximum, minimum, placeholder, reduce_axis, select, sum
+from ..frontend.array.arrays import LazyArray, TensorArray, take_along_axis, where
+from ..frontend.expr import maximum, minimum, placeholder
 from ..frontend.functions import exp, log, sqrt
 from .registry import FLOATS, Draft, Operator, Param, Sizes, Types
 
@@ -22,15 +22,12 @@ def _loss(p: Sizes, y: LazyArray, inputs: tuple[TensorArray, ...], flops: int) -
 
 
 def _cross_entropy(p: Sizes, t: Types) -> Draft:
-    """Build the mean of log(sum(exp(A[i]))) - A[i, target[i]]. The element is found by comparison
-    with all positions; a target outside 0..N-1 selects none."""
+    """Build the mean of log(sum(exp(A[i]))) - A[i, target[i]]. A target outside 0..N-1 selects the
+    number 0."""
     a = placeholder("A", (p["M"], p["N"]), t.data)
     target = placeholder("target", (p["M"],), "i32")
-    k = reduce_axis(p["N"], "k")
-    chosen = compute(
-        "chosen", (p["M"],), lambda i: sum(select(eq(target[i], k), a[i, k], 0), axis=k)
-    )
     top = a.max(-1, keepdims=True)
+    chosen = take_along_axis(a, target[:, None], axis=1)[:, 0]
     y = (log(exp(a - top).sum(-1)) + top[:, 0] - chosen).mean()
     return _loss(p, y, (a, target), 5)
 

@@ -76,6 +76,12 @@ def _transpose(p: Sizes, t: Types) -> Draft:
     return Draft(y, (a,), 0)
 
 
+def _embedding(p: Sizes, t: Types) -> Draft:
+    table = placeholder("T", (p["V"], p["D"]), t.data)
+    rows = placeholder("I", (p["N"],), "i32")
+    return Draft(table.take(rows, 0).named("Y"), (table, rows), 0)
+
+
 _MN = (Param("M"), Param("N"))
 
 
@@ -108,5 +114,7 @@ OPERATORS = (
     Operator("colsum_mn", "sum of each column", "A[M,N] Y[N]", "M*N", _MN, ANY, _colsum),
     Operator("elementwise_add_relu", "relu(A + B)", "A[M,N] B[M,N] Y[M,N]", "2*M*N", _MN, ANY,
              _add_relu),
+    Operator("embedding", "rows of a table, zeros for an index outside", "T[V,D] I[N] Y[N,D]", "0",
+             (Param("V"), Param("D"), Param("N")), ANY, _embedding),
     Operator("transpose_mn", "transposed copy", "A[M,N] Y[N,M]", "0", _MN, ANY, _transpose),
 )  # fmt: skip

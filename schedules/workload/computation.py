@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import TypeVar
 
-from ..algebra.scalar import loads
+from ..algebra.scalar import loads, vars_of
 from ..errors import WorkloadError
 from .tensors import Stage, Tensor
 
@@ -68,8 +69,26 @@ class Computation:
 
     @property
     def traffic_bytes(self) -> int:
-        """Compulsory traffic in bytes. Every input and output is transferred once."""
-        return sum(t.bytes for t in self.arguments)
+        """Compulsory traffic in bytes. Every input and output is transferred once.
+
+        Of an input that is read only at indices that are data, as many elements are transferred as
+        there are reads, at most all: no element is selected twice.
+        """
+        selected: dict[str, int] = {}
+        whole: set[str] = set()
+        for stage in self.stages:
+            extents = {axis.name: axis.extent for axis in stage.all_axes}
+            for read in dict.fromkeys(loads(stage.body)):
+                points = prod(extents[name] for name in vars_of(read))
+                selected[read.tensor] = selected.get(read.tensor, 0) + points
+                if not any(i.has_data for i in read.index):
+                    whole.add(read.tensor)
+        return sum(
+            t.bytes
+            if t.name in whole or t.name not in selected
+            else min(t.bytes, selected[t.name] * t.dtype.bytes)
+            for t in self.arguments
+        )
 
     @property
     def min_bytes(self) -> int:

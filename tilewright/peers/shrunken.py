@@ -119,6 +119,9 @@ class _ExtentClasses:
         """Record the index of one dimension in a read. An index of one axis gives the dimension
         this axis's extent. In a window, only the spatial axis can be reduced. Axes in divisions,
         and in windows over an earlier stage's result (`is_made`), cannot be reduced."""
+        if index.has_data:
+            self._fixed.add(dim)
+            return
         names = sorted(index.vars())
         if len(index.terms) == 1 and not index.const and index.terms[0] == (Var(names[0]), 1):
             self._join(_axis(stage, names[0]), dim)

@@ -26,11 +26,13 @@ from ...workload.assemble import Output
 from ...workload.checks import check_name
 from ..expr_core import (
     ArrayValue,
+    DataIndex,
     Expr,
     Index,
     TensorExpr,
     arithmetic,
     as_index,
+    as_position,
     chosen,
     complement,
     derived,
@@ -43,7 +45,7 @@ from ..expr_core import (
     value_condition,
 )
 from . import einsum as products
-from . import joins, reductions, resampling, views
+from . import gathering, joins, reductions, resampling, views
 from .node import (
     MaskNode,
     Node,
@@ -64,8 +66,10 @@ Axis: TypeAlias = int | Sequence[int] | None
 Operand: TypeAlias = "ArrayExpr | Expr | Number"
 """An operand of an array: an array, a value without index variables, or a number."""
 _Part: TypeAlias = "int | slice | EllipsisType | None"
-Key: TypeAlias = "_Part | tuple[_Part, ...]"
-"""An index of NumPy's basic indexing."""
+Key: TypeAlias = "ArrayExpr | _Part | tuple[ArrayExpr | _Part, ...]"
+"""An index of NumPy's basic indexing, or with one integer array beside slices."""
+Position: TypeAlias = "Index | DataIndex | Expr"
+"""An index variable, or an integer value that selects an element of a tensor."""
 
 
 class ArrayExpr(ArrayValue):
@@ -166,6 +170,10 @@ class ArrayExpr(ArrayValue):
     def argmin(self, axis: int, *, last: bool = False) -> LazyArray:
         """Return the position of the least element along `axis`; see `argmax`."""
         return positions(Reducer.MIN, self, axis, last=last)
+
+    def take(self, indices: ArrayExpr, axis: int | None = None, mode: str = "zero") -> LazyArray:
+        """Return the elements or rows that `indices` select; see the function `take`."""
+        return take(self, indices, axis, mode)
 
     def cumsum(self, axis: int, *, reverse: bool = False, exclusive: bool = False) -> LazyArray:
         """Return the running sum along `axis`. If `reverse`, it runs from the last position down;
@@ -278,7 +286,16 @@ class ArrayExpr(ArrayValue):
         raise TypeError(f"{self!r} cannot be iterated; index it or use split")
 
     def _sliced(self, key: object) -> LazyArray:
-        return LazyArray(views.sliced(self.node, key))
+        entries = key if isinstance(key, tuple) else (key,)
+        arrays = [n for n, k in enumerate(entries) if is_array(k)]
+        if len(arrays) != 1:
+            return LazyArray(views.sliced(self.node, key))
+        (at,) = arrays
+        dim = gathering.dim_of_array(entries, self.ndim, at)
+        slices = (*entries[:at], slice(None), *entries[at + 1 :])
+        whole = all(k == slice(None) for k in slices)
+        rows = self if whole else LazyArray(views.sliced(self.node, slices))
+        return take(rows, _array(entries[at], "an index"), dim)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -309,7 +326,14 @@ class LazyArray(ArrayExpr):
             raise WorkloadError(
                 f"{self!r} has {self.ndim} dimensions, got {len(index)} indices", code="bad_rank"
             )
-        return self._tensors.read(self.node, tuple(as_index(i) for i in index))
+        places = tuple(as_position(i) for i in index)
+        if any(isinstance(i, DataIndex) for i in places):
+            raise WorkloadError(
+                f"{self!r} is no tensor; only tensors are indexed by values: name it first, or use"
+                " take",
+                code="bad_index",
+            )
+        return self._tensors.read(self.node, places)
 
     @cached_property
     def _tensors(self) -> Tensors:
@@ -334,12 +358,13 @@ class TensorArray(ArrayExpr, TensorExpr):
     @overload  # type: ignore[override]  # other keys than those of a TensorExpr select arrays
     def __getitem__(self, index: int | tuple[int, ...]) -> Any: ...
     @overload
-    def __getitem__(self, index: Index | tuple[Index | int, ...]) -> Expr: ...  # type: ignore[overload-overlap]  # tuples of integers are the first case
+    def __getitem__(self, index: Position | tuple[Position | int, ...]) -> Expr: ...  # type: ignore[overload-overlap]  # tuples of integers are the first case
     @overload
     def __getitem__(self, index: Key) -> LazyArray: ...
     def __getitem__(self, index: object) -> Expr | LazyArray:
-        """Return the element at one index variable or integer per dimension, or the array that
-        NumPy's basic indexing selects (integers, slices, `...`, None)."""
+        """Return the element at one index variable, integer or integer value per dimension, or the
+        array that NumPy's indexing selects: by integers, slices, `...`, None, or by one integer
+        array beside slices (see `take`)."""
         entries = index if isinstance(index, tuple) else (index,)
         whole = len(entries) == len(self.shape) and all(isinstance(i, int) for i in entries)
         if _has_variables(index) or (whole and all(i >= 0 for i in entries)):
@@ -512,7 +537,8 @@ def _no_array(value: object, what: str, wanted: str = "an array or a number") ->
 
 
 def _has_variables(key: object) -> bool:
-    return any(isinstance(k, Index) for k in (key if isinstance(key, tuple) else (key,)))
+    kinds = (Index, Expr, DataIndex)
+    return any(isinstance(k, kinds) for k in (key if isinstance(key, tuple) else (key,)))
 
 
 def array_nodes(arrays: object, what: str) -> list[Node]:
@@ -606,6 +632,32 @@ def windows(
     are inside `x`. With `einsum`, windows are convolutions; with `max` and `mean`, pooling.
     """
     return LazyArray(views.windowed(_node(x, "windows"), size, axes, stride, dilation))
+
+
+def take(
+    x: ArrayExpr, indices: ArrayExpr, axis: int | None = None, mode: str = "zero"
+) -> LazyArray:
+    """Return the elements of `x` along `axis` at the positions in the integer array `indices`, as
+    NumPy's `take`. Without an axis, positions count the elements in row-major order.
+
+    An index outside, negative ones included, gives zero (mode "zero"), the nearest position
+    ("clamp") or is taken modulo the extent ("wrap", in which -1 is the last position). `x` becomes
+    a tensor. `x[indices]` is `take(x, indices, 0)`.
+    """
+    outside = gathering.outside_named(mode)
+    nodes = _node(x, "take"), _node(indices, "take")
+    return LazyArray(gathering.taken(*nodes, axis, outside))
+
+
+def take_along_axis(
+    x: ArrayExpr, indices: ArrayExpr, axis: int = -1, mode: str = "zero"
+) -> LazyArray:
+    """Return the elements of `x` at the positions `indices` along `axis`, one for each element of
+    `indices`, as NumPy's `take_along_axis`. Other dimensions are broadcast; `mode` as for `take`.
+    """
+    outside = gathering.outside_named(mode)
+    nodes = _node(x, "take_along_axis"), _node(indices, "take_along_axis")
+    return LazyArray(gathering.taken_along(*nodes, axis, outside))
 
 
 def one_hot(x: ArrayExpr, depth: int, dtype: str = "f32", axis: int = -1) -> LazyArray:

@@ -15,11 +15,13 @@ from typing import TypeAlias
 from ...algebra.affine import affine
 from ...algebra.scalar import ON_FLOATS_ONLY, Binary, Load, Scalar, Unary, walk
 from ...dtypes import DType
-from ..expr_core import Condition, Expr, Index, TensorExpr, as_condition
+from ..expr_core import Condition, DataIndex, Expr, Index, TensorExpr, as_condition
 from .shapes import broadcast, check_rank
 
 Indices: TypeAlias = tuple[Index, ...]
-Read: TypeAlias = Callable[["Node", Indices], Expr]
+Places: TypeAlias = tuple[Index | DataIndex, ...]
+"""An index of an operand that is a tensor: some entries may be data."""
+Read: TypeAlias = Callable[["Node", Places], Expr]
 """Function that returns an element of an operand."""
 
 ORIGIN = Index(affine(0), {})
@@ -50,6 +52,8 @@ class Node:
     divisions."""
     reads_once: bool = False
     """Whether it reads each element of its operands at most once, even if it has more elements."""
+    looked_up: tuple[Node, ...] = ()
+    """The operands that it reads at data, so that they are tensors."""
     costly: bool = False
     """Whether one element takes a division or a function, more than a few instructions."""
 

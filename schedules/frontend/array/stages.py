@@ -8,6 +8,7 @@ it is a tensor:
    stages, or for several elements of a larger array.
 3. It is used several times and has more than `MAX_COPIED_NODES` operations, or an expression that
    contains it would exceed a limit.
+4. It is read at indices that are data.
 
 An output that only reorders or selects elements of a reduction is that reduction.
 """
@@ -21,9 +22,9 @@ from itertools import count
 from ...algebra.affine import var
 from ...errors import WorkloadError
 from ...limits import MAX_COPIED_NODES, MAX_NESTED_ARRAYS
-from ..expr_core import Expr, Index, LoopVar, TensorExpr
+from ..expr_core import Expr, Index, LoopVar, TensorExpr, as_index
 from ..staging import build_stages
-from .node import ORIGIN, Indices, Node, stand_in
+from .node import ORIGIN, Node, Places, stand_in
 
 _NUMBERS = count()
 """Marks of the names that are made up. The names of a workload do not depend on them."""
@@ -49,7 +50,7 @@ class _Stored:
     tensor: TensorExpr
     kept: tuple[int, ...]
 
-    def element(self, index: Indices) -> Expr:
+    def element(self, index: Places) -> Expr:
         return self.tensor.element(tuple(index[dim] for dim in self.kept) or (ORIGIN,))
 
 
@@ -71,10 +72,14 @@ class Tensors:
     def stored(self, node: Node) -> TensorExpr:
         return self._stored[node].tensor
 
-    def read(self, node: Node, index: Indices) -> Expr:
+    def read(self, node: Node, index: Places) -> Expr:
         """Return the element of `node` at `index`, computed from tensors."""
         stored = self._stored.get(node)
-        return node.element(index, self.read) if stored is None else stored.element(index)
+        if stored is not None:
+            return stored.element(index)
+        if node.source is not None:
+            return node.source.element(index)
+        return node.element(tuple(map(as_index, index)), self.read)
 
     def _store(self, node: Node) -> _Stored:
         """Return the tensor of `node`, whose operands are stored if they are stages."""
@@ -107,6 +112,7 @@ class _StageChoice:
             for n in self.order
             if n.source is None and (n in outputs or (n.reduced and n not in inside))
         }
+        self.stages |= {n for user in self.order for n in user.looked_up if n.source is None}
         self._readers = self._reading_stages()
         self._costly: dict[Node, bool] = {}
         self._samples: dict[Node, Expr] = {}

@@ -16,11 +16,12 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.schedules.algebra.affine import Cond, affine
+from tilewright.schedules.algebra.affine import Cond, Datum, affine, var
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     Cast,
+    Clamped,
     Compare,
     Const,
     IndexValue,
@@ -30,6 +31,7 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
     UnaryOp,
+    data_of,
     substitute,
 )
 from tilewright.schedules.dtypes import DType
@@ -378,10 +380,34 @@ class NumpyPeer:
 
     def _read(self, node: Load, box: IterationBox) -> Value:
         array = self._tensors[node.tensor]
+        data = data_of(node)
+        if data:
+            return self._gather(node, data, box)
         view = read(array, node.index, box)
         if np.may_share_memory(view, array):
             return lambda: view
         return lambda: read(array, node.index, box)  # padded or gathered: NumPy has to copy
+
+    def _gather(self, node: Load, data: tuple[Clamped, ...], box: IterationBox) -> Value:
+        """Return NumPy's `take` of the rows or elements that integers select."""
+        array, at = self._tensors[node.tensor], {d: self._value(d.value, box) for d in data}
+
+        def gather() -> Array:
+            found: dict[Datum, Array] = {
+                d: np.clip(value(), 0, d.extent - 1) for d, value in at.items()
+            }
+            return read(array, node.index, box, found)
+
+        (first,), dims = data[:1], [n for n, i in enumerate(node.index) if i.has_data]
+        rows = tuple(a for a in box.names if a in first.vars())
+        rest = tuple(i for i in node.index if not i.has_data)
+        whole = rest == tuple(map(var, box.names[len(rows) :])) and rows == box.names[: len(rows)]
+        extents = tuple(n for d, n in enumerate(array.shape) if d not in dims)
+        if len(data) > 1 or dims != [0] or not whole or extents != box.extents[len(rows) :]:
+            return gather
+        inner = self._value(first.value, box.restricted(rows))
+        result = np.empty(box.extents, array.dtype)
+        return lambda: np.take(array, inner(), axis=0, out=result, mode="clip")
 
     def _select(self, node: Select, box: IterationBox) -> Value:
         if isinstance(node.cond, All) and self._is_zero_padding(node, node.cond.conds, box):
@@ -394,6 +420,8 @@ class NumpyPeer:
         """Return whether `node` equals a plain read with zeros outside the tensor."""
         load, other = node.on_true, node.on_false
         if not (isinstance(load, Load) and isinstance(other, Const) and other.is_plus_zero):
+            return False
+        if data_of(load):
             return False
         array = self._tensors[load.tensor]
         ones = read(np.ones(array.shape, np.bool_), load.index, box)

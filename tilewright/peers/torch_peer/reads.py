@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.schedules.algebra.affine import Affine, Interval, Var, interval
-from tilewright.schedules.algebra.scalar import All, Const, Load, Select
+from tilewright.schedules.algebra.scalar import All, Const, Load, Select, data_of
 from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
 from tilewright.schedules.workload.tensors import Axis
 
@@ -27,6 +27,8 @@ def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -
     """Return a function that reads a tensor of `shape` at the indices of `node`, for all values of
     `axes`. Elements outside the tensor are zero, or undefined if the index is not a sum of axes
     with positive factors. Raise NoPeerError for too many indices."""
+    if data_of(node):
+        raise NoPeerError(f"{node.tensor} is read at indices that are data")
     if not is_strided(node):
         return _gather(torch, node, shape, axes)
     spans = [_span(index, axes) for index in node.index]
@@ -53,6 +55,8 @@ def is_zero_padding(node: Select, shape: Sequence[int], axes: Sequence[Axis]) ->
     """Return whether `node` is a read of a tensor of `shape` with zeros outside the tensor."""
     load, cond, other = node.on_true, node.cond, node.on_false
     if not (isinstance(load, Load) and isinstance(cond, All) and isinstance(other, Const)):
+        return False
+    if data_of(load):
         return False
     box = full_box(axes)
     inside = np.asarray(True)
