@@ -340,7 +340,8 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
 
 
 def check_registers(nest: Nest) -> None:
-    """Raise ScheduleError if a register buffer is indexed by a serial or parallel loop."""
+    """Raise ScheduleError if a register buffer is indexed by data, or by a serial or parallel
+    loop."""
     registers = {b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.REGISTER}
     if not registers:
         return
@@ -348,11 +349,11 @@ def check_registers(nest: Nest) -> None:
     running = {loop.var for loop in loops(nest.body) if loop.kind in at_run_time}
     for leaf in leaves(nest.body):
         for buffer, index in accesses_of(leaf):
+            if buffer in registers and any(i.has_data for i in index):
+                raise ScheduleError(f"registers of {buffer!r}", "an index of it is data")
             names = {n for i in index for n in i.vars()} & running
             if buffer in registers and names:
                 raise ScheduleError(
                     f"registers of {buffer!r}",
                     f"loops {sorted(names)} index it and must be unrolled or vectorised",
                 )
-            if buffer in registers and any(i.has_data for i in index):
-                raise ScheduleError(f"registers of {buffer!r}", "an index of it is data")

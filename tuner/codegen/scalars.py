@@ -186,17 +186,19 @@ class Scalars:
     def _condition(self, node: Select, where: Val | None) -> Val | bool:
         if isinstance(node.cond, All):
             return self.all_of(node.cond)
-        if isinstance(node.cond, Compare) and not self._is_moving(node.cond):
+        gathers = any(data_of(read) for read in loads(node.on_true))
+        if gathers and isinstance(node.cond, Compare) and not self._is_moving(node.cond):
             home = max(self._home(node.cond.a), self._home(node.cond.b))
-            if home < self.text.depth:
-                with self.text.outside(home):
-                    return self._shared_condition(node.cond, self._is_moving(node))
+            where = where if home == self.text.depth else None
+            with self.text.outside(home):
+                return self._shared_condition(node.cond, where, self._is_moving(node))
         return self.value(node.cond, where)
 
-    def _shared_condition(self, node: Compare, in_lanes: bool) -> Val:
+    def _shared_condition(self, node: Compare, where: Val | None, in_lanes: bool) -> Val:
         """Return a comparison that is equal for all lanes, as a mask if `in_lanes`: LLVM would
-        branch on one bit for each vector that it selects."""
-        a, b = self.value(node.a), self.value(node.b)
+        branch on one bit for each vector that it selects. Whether an integer is inside is one
+        comparison for a whole row."""
+        a, b = self.value(node.a, where), self.value(node.b, where)
         memo, key = self.text.levels[-1].loaded_from("condition"), (node.op, a.name, b.name)
         if key not in memo:
             memo[key] = self._compare(node.op, a, b)
