@@ -1,4 +1,4 @@
-"""Scans and positions (argmax, argmin) against the functions of NumPy and PyTorch.
+"""Scans, positions (argmax, argmin) and gathers against the functions of NumPy and PyTorch.
 
     python -m benchmarks.scans [--threads 2] [--only TEXT] [--out FILE.jsonl]
 
@@ -25,9 +25,12 @@ import numpy as np
 
 import tilewright as tw
 
+from .gathers import GATHERS, Gather
+
 ROUNDS, ROUND_SECS = 30, 0.02
 """Calls of 0.02 s or more are single ones. The rows of 64 million elements are beyond the caches of
 most machines, and the bound of these rows is that of memory."""
+_ACCUMULATE = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,44 @@ class Row:
     function: str
     axis: int
     reverse: bool = False
+
+    @property
+    def tensors(self) -> list[str]:
+        return [self.tensor]
+
+    def arrays(self, workload: tw.Workload) -> list[Any]:
+        """Return the inputs of `workload`."""
+        shape, dtype = workload.inputs[0].shape, workload.inputs[0].dtype.numpy
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=shape)
+        if self.function == "cumprod":
+            x = rng.uniform(0.99, 1.01, shape)
+        return [(10 * x if np.dtype(dtype).kind == "i" else x).astype(dtype)]
+
+    def numpy(self, x: Any, out: Any) -> Callable[[], object]:
+        """Return NumPy's call, into `out` if NumPy can write its type."""
+        if self.function in _ACCUMULATE:
+            ufunc = _ACCUMULATE[self.function]
+            given, into = (np.flip(a, self.axis) if self.reverse else a for a in (x, out))
+            return lambda: ufunc.accumulate(given, axis=self.axis, out=into)
+        return lambda: getattr(np, self.function)(x, axis=self.axis)
+
+    def torch(self, torch: Any, x: Any, out: Any) -> Callable[[], object]:
+        given = torch.from_numpy(x)
+        function = getattr(torch, self.function)
+        if self.reverse:
+            return lambda: function(given.flip(self.axis), dim=self.axis).flip(self.axis)
+        if self.function in ("cumsum", "cumprod"):
+            into = torch.from_numpy(out)
+            return lambda: function(given, dim=self.axis, out=into)
+        return lambda: function(given, dim=self.axis)
+
+    def right(self, x: Any) -> Any:
+        """Return the result of NumPy in f64, or for integers in their type."""
+        wide = x if x.dtype.kind == "i" else x.astype(np.float64)
+        exact = np.empty(wide.shape, wide.dtype)
+        found = self.numpy(wide, exact)()
+        return exact if self.function in _ACCUMULATE else found
 
     @property
     def name(self) -> str:
@@ -72,28 +113,6 @@ ROWS = (
     Row("A[j] = argmin(X[k,j], k)", "X=f32[1024,4096]", "argmin", 0),
 )
 
-_ACCUMULATE = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum}
-
-
-def numpy_call(row: Row, x: Any, out: Any) -> Callable[[], object]:
-    """Return NumPy's call, into `out` if NumPy can write its type."""
-    if row.function in _ACCUMULATE:
-        ufunc = _ACCUMULATE[row.function]
-        given, into = (np.flip(a, row.axis) if row.reverse else a for a in (x, out))
-        return lambda: ufunc.accumulate(given, axis=row.axis, out=into)
-    return lambda: getattr(np, row.function)(x, axis=row.axis)
-
-
-def torch_call(torch: Any, row: Row, x: Any) -> Callable[[], object]:
-    given = torch.from_numpy(x)
-    function = getattr(torch, row.function)
-    if row.reverse:
-        return lambda: function(given.flip(row.axis), dim=row.axis).flip(row.axis)
-    if row.function in ("cumsum", "cumprod"):
-        out = torch.empty_like(given)
-        return lambda: function(given, dim=row.axis, out=out)
-    return lambda: function(given, dim=row.axis)
-
 
 def medians(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Return the median seconds of each call. The calls take turns, so that changes of the clock
@@ -114,31 +133,26 @@ def medians(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(secs) for name, secs in found.items()}
 
 
-def measured(row: Row, threads: int, torch: Any) -> dict[str, Any]:
+def measured(row: Row | Gather, threads: int, torch: Any) -> dict[str, Any]:
     """Return one row of the table: seconds of each side, and the share of the bound."""
-    workload = tw.parse(row.expr, tensors=[row.tensor])
+    workload = tw.parse(row.expr, tensors=row.tensors)
     began = time.perf_counter()
     report = tw.tune(workload, threads=threads)
     tune_secs = time.perf_counter() - began
     assert report.best is not None, report.stopped_because
     kernel = tw.build(workload, threads=threads, trace=report.best.trace)
-    shape, dtype = workload.inputs[0].shape, workload.inputs[0].dtype.numpy
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=shape) if row.function != "cumprod" else rng.uniform(0.99, 1.01, shape)
-    x = (10 * x if np.dtype(dtype).kind == "i" else x).astype(dtype)
+    arrays = row.arrays(workload)
     (output,) = workload.output_tensors
     # Outputs that a kernel allocates are aligned, so that non-temporal stores are possible.
-    out: Any = kernel(x)
+    out: Any = kernel(*arrays)
     theirs = np.empty(output.shape, output.dtype.numpy)
-    calls = {"tilewright": lambda: kernel(x, out=out), "numpy": numpy_call(row, x, theirs)}
+    calls = {"tilewright": lambda: kernel(*arrays, out=out), "numpy": row.numpy(*arrays, theirs)}
     if torch is not None:
-        calls["torch"] = torch_call(torch, row, x)
+        calls["torch"] = row.torch(torch, *arrays, theirs)
     secs = medians(calls)
-    wide = x if x.dtype.kind == "i" else x.astype(np.float64)
-    exact = np.empty(output.shape, wide.dtype)
-    right: Any = numpy_call(row, wide, exact)()
-    right = exact if row.function in _ACCUMULATE else right
-    np.testing.assert_allclose(out, right, rtol=1e-3, atol=1e-4 * float(np.abs(right).max()))
+    right: Any = row.right(*arrays)
+    scale = 1e-4 * float(np.abs(right).max())
+    np.testing.assert_allclose(out, right, rtol=1e-3, atol=scale)
     return {
         "name": row.name,
         "threads": threads,
@@ -176,7 +190,7 @@ def main() -> None:
     except ImportError:
         torch = None
     found = []
-    for row in ROWS:
+    for row in (*ROWS, *GATHERS):
         if asked.only in row.name:
             found.append(measured(row, asked.threads, torch))
             print(json.dumps(found[-1]), flush=True)
