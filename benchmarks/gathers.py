@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,9 @@ class Gather:
         at = rng.integers(0, most, index.shape)
         return [values.astype(table.dtype.numpy), at.astype(index.dtype.numpy)]
 
-    def numpy(self, a: Any, at: Any, out: Any) -> Callable[[], object]:
+    def numpy(self, given: Sequence[Any], out: Any) -> Callable[[], object]:
         """Return NumPy's call, into `out` if NumPy can."""
+        a, at = given
         match self.function:
             case "take" | "lookup":
                 return lambda: np.take(a, at, axis=0, out=out, mode="clip")
@@ -55,22 +56,23 @@ class Gather:
             case _:
                 return lambda: _cross_entropy(a, at)
 
-    def torch(self, torch: Any, a: Any, at: Any, out: Any) -> Callable[[], object]:
-        given, index = torch.from_numpy(a), torch.from_numpy(at)
+    def torch(self, torch: Any, given: Sequence[Any], out: Any) -> Callable[[], object]:
+        a, at = map(torch.from_numpy, given)
         match self.function:
             case "take":
                 into = torch.from_numpy(out)
-                return lambda: torch.index_select(given, 0, index, out=into)
+                return lambda: torch.index_select(a, 0, at, out=into)
             case "lookup":
-                into, wide = torch.from_numpy(out), index.int()
-                return lambda: torch.index_select(given, 0, wide, out=into)
+                into, wide = torch.from_numpy(out), at.int()
+                return lambda: torch.index_select(a, 0, wide, out=into)
             case "take_along_axis":
                 into = torch.from_numpy(out)
-                return lambda: torch.gather(given, 1, index, out=into)
+                return lambda: torch.gather(a, 1, at, out=into)
             case _:
-                return lambda: torch.nn.functional.cross_entropy(given, index)
+                return lambda: torch.nn.functional.cross_entropy(a, at)
 
-    def right(self, a: Any, at: Any) -> Any:
+    def right(self, given: Sequence[Any]) -> Any:
+        a, at = given
         if self.function == "cross_entropy":
             return np.asarray([_cross_entropy(a.astype(np.float64), at)])
         return np.take_along_axis(a, at, 1) if self.function == "take_along_axis" else a[at]

@@ -16,7 +16,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,29 +56,31 @@ class Row:
             x = rng.uniform(0.99, 1.01, shape)
         return [(10 * x if np.dtype(dtype).kind == "i" else x).astype(dtype)]
 
-    def numpy(self, x: Any, out: Any) -> Callable[[], object]:
+    def numpy(self, given: Sequence[Any], out: Any) -> Callable[[], object]:
         """Return NumPy's call, into `out` if NumPy can write its type."""
+        (x,) = given
         if self.function in _ACCUMULATE:
             ufunc = _ACCUMULATE[self.function]
-            given, into = (np.flip(a, self.axis) if self.reverse else a for a in (x, out))
-            return lambda: ufunc.accumulate(given, axis=self.axis, out=into)
+            values, into = (np.flip(a, self.axis) if self.reverse else a for a in (x, out))
+            return lambda: ufunc.accumulate(values, axis=self.axis, out=into)
         return lambda: getattr(np, self.function)(x, axis=self.axis)
 
-    def torch(self, torch: Any, x: Any, out: Any) -> Callable[[], object]:
-        given = torch.from_numpy(x)
+    def torch(self, torch: Any, given: Sequence[Any], out: Any) -> Callable[[], object]:
+        x = torch.from_numpy(given[0])
         function = getattr(torch, self.function)
         if self.reverse:
-            return lambda: function(given.flip(self.axis), dim=self.axis).flip(self.axis)
+            return lambda: function(x.flip(self.axis), dim=self.axis).flip(self.axis)
         if self.function in ("cumsum", "cumprod"):
             into = torch.from_numpy(out)
-            return lambda: function(given, dim=self.axis, out=into)
-        return lambda: function(given, dim=self.axis)
+            return lambda: function(x, dim=self.axis, out=into)
+        return lambda: function(x, dim=self.axis)
 
-    def right(self, x: Any) -> Any:
+    def right(self, given: Sequence[Any]) -> Any:
         """Return the result of NumPy in f64, or for integers in their type."""
+        (x,) = given
         wide = x if x.dtype.kind == "i" else x.astype(np.float64)
         exact = np.empty(wide.shape, wide.dtype)
-        found = self.numpy(wide, exact)()
+        found = self.numpy([wide], exact)()
         return exact if self.function in _ACCUMULATE else found
 
     @property
@@ -146,11 +148,11 @@ def measured(row: Row | Gather, threads: int, torch: Any) -> dict[str, Any]:
     # Outputs that a kernel allocates are aligned, so that non-temporal stores are possible.
     out: Any = kernel(*arrays)
     theirs = np.empty(output.shape, output.dtype.numpy)
-    calls = {"tilewright": lambda: kernel(*arrays, out=out), "numpy": row.numpy(*arrays, theirs)}
+    calls = {"tilewright": lambda: kernel(*arrays, out=out), "numpy": row.numpy(arrays, theirs)}
     if torch is not None:
-        calls["torch"] = row.torch(torch, *arrays, theirs)
+        calls["torch"] = row.torch(torch, arrays, theirs)
     secs = medians(calls)
-    right: Any = row.right(*arrays)
+    right: Any = row.right(arrays)
     scale = 1e-4 * float(np.abs(right).max())
     np.testing.assert_allclose(out, right, rtol=1e-3, atol=scale)
     return {

@@ -101,7 +101,7 @@ class Evaluator:
         if isinstance(found, Expr) and not found.dtype.is_float:
             return DataIndex(found)
         raise self._error(
-            tree, "an index is made of index names, integers and values of integer tensors",
+            tree, "an index is made of index names and integers, or it is a value of integers",
             "bad_index",
         )  # fmt: skip
 

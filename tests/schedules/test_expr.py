@@ -295,7 +295,7 @@ K = x.reduce_axis(5, "k")
         (lambda i: A[i, 0] * float("nan"), "bad_constant", "a constant is a number"),
         (lambda i: A[i, 0] * 1e39, "bad_constant", "does not fit f32"),
         (lambda i: A[i, 0] * 10**400, "bad_constant", "does not fit f32"),
-        (lambda i: A[i, A[i, 0]], "bad_index", "indices may not depend on tensors"),
+        (lambda i: A[i, A[i, 0]], "bad_index", "an index is an integer, got f32"),
         (lambda i: A[i, i * i], "bad_index", "not an affine index"),
         (lambda i: A[i, i // 0], "bad_index", "constant integer >= 1"),
         (lambda i: A[i, K], "unknown_axis", "reduce axis 'k' is used outside"),

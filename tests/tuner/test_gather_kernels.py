@@ -68,7 +68,7 @@ WORKLOADS: dict[str, tuple[str, dict[str, str]]] = {
 
 def made(name: str) -> Workload:
     text, tensors = WORKLOADS[name]
-    return notation(text, **tensors)
+    return notation(text, None, **tensors)
 
 
 def check(workload: Workload, trace: Trace, target: Target) -> None:
