@@ -158,6 +158,9 @@ def as_position(value: object) -> Index | DataIndex:
     """Convert `value` to an index of a read: an index, or an integer value."""
     if isinstance(value, DataIndex):
         return value
+    single = value.single_value() if isinstance(value, ArrayValue) else None
+    if single is not None:
+        return DataIndex(single)
     return DataIndex(value) if isinstance(value, Expr) else as_index(value)
 
 

@@ -272,7 +272,8 @@ class _Program:
                 self._read.add(name)
                 # The range of data is not known: it says nothing about the ranges of indices.
                 indices = tuple(
-                    Affine((), 0) if is_data(a) else affine_of(a, self._text) for a in args
+                    Affine((), 0) if is_data(a, self._tensors) else affine_of(a, self._text)
+                    for a in args
                 )
                 reads.append(TensorUse(tree, self._tensors[name].shape, indices))
                 for a in args:

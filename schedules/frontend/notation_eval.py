@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -210,16 +210,18 @@ class Evaluator:
             )
 
 
-def is_data(tree: Tree) -> bool:
-    """Return whether an index is data: whether it reads a tensor or calls a function."""
+def is_data(tree: Tree, tensors: Container[str]) -> bool:
+    """Return whether an index is data: whether it reads one of `tensors` or calls a function."""
     match tree:
         case Ref() | Call():
             return True
         case Prefix(_, x):
-            return is_data(x)
+            return is_data(x, tensors)
         case Infix(_, a, b):
-            return is_data(a) or is_data(b)
-        case Number() | Name():
+            return is_data(a, tensors) or is_data(b, tensors)
+        case Name(name):
+            return name in tensors
+        case Number():
             return False
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.algebra.scalar import Load, Scalar, children, data_of, loads, walk
+from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.workload import Workload
 
 from .discriminating_inputs import discriminating_place_count, discriminating_places
@@ -39,7 +40,7 @@ def indexing_inputs(workload: Workload) -> Mapping[str, tuple[int, ...]]:
             for datum in data_of(node) if isinstance(node, Load) else ():
                 for read in _reads(datum.value):
                     found[read.tensor].add(datum.extent)
-    integers = (t.name for t in workload.inputs if not t.dtype.is_float)
+    integers = (t.name for t in workload.inputs if not (t.dtype.is_float or t.dtype is DType.BOOL))
     return {name: tuple(sorted(found[name])) for name in integers if found[name]}
 
 

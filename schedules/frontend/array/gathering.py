@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import EllipsisType
 
 from ...algebra.gathers import Outside
+from ...dtypes import DType
 from ...errors import WorkloadError
 from ..expr_core import DataIndex, Expr, shown
 from .node import ORIGIN, Indices, Node, Places, Read, broadcast_inserted
@@ -97,7 +98,7 @@ def _without_inserted(x: Node) -> Node:
 
 
 def _check_integers(indices: Node, what: str) -> None:
-    if indices.dtype.is_float:
+    if indices.dtype.is_float or indices.dtype is DType.BOOL:
         raise WorkloadError(
             f'{what}: indices are integers, got {indices.dtype}; write indices.astype("i32")',
             code="bad_index",
