@@ -28,6 +28,7 @@ from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
 from .scan.sketch import ScanSketch
+from .stencils.sketch import stencil_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -55,6 +56,12 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
         for chosen in tile_roles(anchor, roles, stages.target)
     )
     return RuleMatch(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
+
+
+def stencils(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match stages that read neighbouring elements of each other."""
+    sketch = stencil_sketch(stages, view)
+    return RuleMatch((sketch,), sketch.group.producer_names) if sketch else None
 
 
 def columns(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -195,7 +202,7 @@ FEW_RESULTS = Alternative("few results", inner_products)
 DOUBTS = (BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
-FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows, inner_rows)
+FUSING: tuple[Rule, ...] = (transforms, epilogue, stencils, columns, rows, inner_rows)
 """Fusing rules, the most promising first. The first match is used."""
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)

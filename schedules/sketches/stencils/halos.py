@@ -1,0 +1,182 @@
+"""Stages that read neighbours of each other's elements: the group, and the elements that a tile of
+its last stage needs of every stage.
+
+A tile of the last stage needs a larger region of each earlier stage: the tile and its halo. Regions
+of neighbouring tiles overlap, and the overlap is computed in both tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+
+from ...algebra.affine import ZERO, Affine, Index, Interval, Var, affine, var
+from ...errors import ScheduleError
+from ...primitives.boxes import TensorRegion, region_of
+from ..analysis.stages import SHORT_AXIS, StageRead, StageView
+from ..groups import FusionGroup, Stages
+
+TRIAL_TILE = 32
+"""Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile whose
+buffers stay in the second cache."""
+
+MOST_RECOMPUTED = 1.5
+"""Most evaluations of all stages in tiles, relative to one evaluation of each element."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDim:
+    """The elements of one dimension of a stage that one tile needs."""
+
+    extent: int
+    axis: int
+    """The axis of the last stage along which the region moves from tile to tile, or -1."""
+    scale: int
+    """Elements by which the region grows if the tile grows by one element along `axis`."""
+
+
+@dataclass(frozen=True)
+class TileRegions:
+    """The regions that a tile of `extents` elements of the last stage needs, by stage."""
+
+    group: FusionGroup
+    extents: tuple[int, ...]
+    """Elements of a tile along each axis of the last stage."""
+
+    @cached_property
+    def dims(self) -> dict[str, tuple[RegionDim, ...]]:
+        """The dimensions of the region of each stage. Raise ScheduleError if the region of a stage
+        is no box of a fixed size, as ComputeAt requires."""
+        last = self.group.last
+        inner, outer = dict[str, Interval](), dict[str, Interval]()
+        own: list[Affine] = []
+        sizes = [loop.extent for loop in last.spatial]
+        for n, (loop, extent) in enumerate(zip(last.spatial, self.extents, strict=True)):
+            inner[loop.name] = Interval(0, extent - 1)
+            outer[_origin(n)] = Interval(0, -(-sizes[n] // extent) - 1)
+            own.append(
+                var(_origin(n)) * extent + var(loop.name) if extent < sizes[n] else var(loop.name)
+            )
+        places = {last.name: dict(zip((x.name for x in last.spatial), own, strict=True))}
+        found = {last.name: tuple(RegionDim(t, n, 1) for n, t in enumerate(self.extents))}
+        for view in reversed(self.group.producers):
+            indices: list[Index] = []
+            for reader in self.group.stages:
+                if reader.name in places:
+                    inner |= {x.name: Interval(0, x.extent - 1) for x in reader.reduce}
+                    reads = (r.index for r in reader.reads if r.tensor == view.name)
+                    at = places[reader.name]
+                    indices += [tuple(i.substitute(at) for i in index) for index in reads]
+            region = region_of(indices, inner, outer, view.name)
+            names = [f"{view.name}#{d}" for d in range(len(region.spans))]
+            inner |= {x: Interval(0, n - 1) for x, n in zip(names, region.extent, strict=True)}
+            element = region.element(tuple(map(var, names)))
+            places[view.name] = {x.name: element[x.dim] for x in view.spatial if x.dim >= 0}
+            found[view.name] = self._moved(region)
+        return found
+
+    def _moved(self, region: TensorRegion) -> tuple[RegionDim, ...]:
+        made = []
+        for span in region.spans:
+            moving = [n for n in range(len(self.extents)) if _origin(n) in span.base.vars()]
+            axis = moving[0] if len(moving) == 1 else -1
+            step = span.base.coefficient(_origin(axis)) if axis >= 0 else 0
+            scale = step // (self.extents[axis] * max(span.step, 1)) if axis >= 0 else 0
+            made.append(RegionDim(span.extent, axis, scale))
+        return tuple(made)
+
+    def points(self, view: StageView) -> int:
+        """Return the elements of a stage that one tile computes."""
+        return prod(dim.extent for dim in self.dims[view.name])
+
+    @property
+    def tiles(self) -> int:
+        sizes = zip(self.group.last.spatial, self.extents, strict=True)
+        return prod(-(-loop.extent // extent) for loop, extent in sizes)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the private buffers of all earlier stages."""
+        return sum(self.points(view) * view.dtype.bytes for view in self.group.producers)
+
+    @property
+    def recomputed(self) -> float:
+        """Evaluations of all stages in all tiles, relative to one for each element."""
+        made = sum(self.tiles * self.points(view) * _work(view) for view in self.group.stages)
+        return made / sum(view.outputs * _work(view) for view in self.group.stages)
+
+
+def _work(view: StageView) -> int:
+    return (view.operations + 1) * prod(loop.extent for loop in view.reduce)
+
+
+def _origin(axis: int) -> str:
+    return f"#{axis}"
+
+
+def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
+    """Return the axes of the last stage, except the last one, along which some stage of the group
+    reads several neighbours. They are the axes of a tile, with the last axis."""
+    last = group.last
+    found = set[int]()
+    for view in group.stages:
+        lead = len(last.spatial) - len(view.spatial)
+        for dim, loop in enumerate(view.spatial[:-1]):
+            if lead + dim >= 0 and _reads_neighbours(view, loop.name):
+                found.add(lead + dim)
+    return tuple(sorted(found))
+
+
+def _reads_neighbours(view: StageView, loop: str) -> bool:
+    """Return whether a stage reads several elements of a tensor along `loop`."""
+    indices: dict[tuple[str, int], set[Affine]] = {}
+    for read in view.reads:
+        for dim, index in enumerate(read.index):
+            if loop in index.vars():
+                indices.setdefault((read.tensor, dim), set()).add(index)
+    return any(len(found) > 1 for found in indices.values())
+
+
+def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Return the group of `view` and earlier elementwise stages, if stages of the group read
+    neighbouring elements. Return None if there is no earlier stage or no such read."""
+    if not _is_local(view) or view.spatial[-1].extent < SHORT_AXIS:
+        return None
+    group, members = FusionGroup(view), {view.name}
+    for name in reversed(stages.left):
+        other = stages.views[name]
+        if not _is_local(other) or not stages.only_needed_by(name, members):
+            continue
+        more = FusionGroup(view, (other, *group.producers))
+        if _fits(more, stages):
+            group = more
+            members.add(name)
+    reads = any(_reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
+    return group if group.producers and reads else None
+
+
+def _is_local(view: StageView) -> bool:
+    """Return whether a stage can be computed in tiles: elementwise, and without other splits."""
+    plain = not (view.phase_steps or view.axis_splits or view.scan or view.is_reduction)
+    return plain and bool(view.spatial) and all(loop.dim >= 0 for loop in view.spatial)
+
+
+def _fits(group: FusionGroup, stages: Stages) -> bool:
+    """Return whether tiles need boxes of all stages that stay in the caches of a core, and whether
+    few elements are computed more than once."""
+    target, last = stages.target, group.last
+    lanes = target.lanes(last.dtype)
+    axes = {*tiled_axes(group), len(last.spatial) - 1}
+    most = [TRIAL_TILE] * (len(last.spatial) - 1) + [TRIAL_TILE * lanes]
+    regions = TileRegions(
+        group,
+        tuple(min(most[n], x.extent) if n in axes else 1 for n, x in enumerate(last.spatial)),
+    )
+    try:
+        small = regions.recomputed <= MOST_RECOMPUTED
+    except ScheduleError:
+        return False
+    return small and 2 * regions.buffer_bytes <= target.own_cache_bytes
