@@ -28,7 +28,7 @@ from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
 from .scan.sketch import ScanSketch
-from .stencils.sketch import stencil_sketch
+from .stencils.sketch import stencil_sketch, window_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -59,9 +59,19 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def stencils(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Match stages that read neighbouring elements of each other."""
+    """Match stages that read neighbouring elements of each other. If some of them are reductions,
+    an unfused alternative is kept."""
     sketch = stencil_sketch(stages, view)
-    return RuleMatch((sketch,), sketch.group.producer_names) if sketch else None
+    if sketch is None:
+        return None
+    reduces = any(stage.is_reduction for stage in sketch.stages)
+    return RuleMatch((sketch,), sketch.group.producer_names, BY_WINDOW if reduces else None)
+
+
+def windows(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match an elementwise stage that reads neighbours in several rows."""
+    sketch = window_sketch(stages, view)
+    return RuleMatch((sketch,)) if sketch else None
 
 
 def columns(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -197,15 +207,23 @@ def _is_alongside(read: StageRead, name: str, view: StageView, lanes: StageLoop)
 
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 INNER_ROWS = Alternative("inner rows")
+BY_WINDOW = Alternative("windows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
-DOUBTS = (BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS)
+DOUBTS = (BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, BY_WINDOW)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, stencils, columns, rows, inner_rows)
 """Fusing rules, the most promising first. The first match is used."""
 
-ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
+ALONE: tuple[Rule, ...] = (
+    tiles,
+    inner_products,
+    transposed_sums,
+    transpositions,
+    windows,
+    row,
+)
 """Rules for a single stage, the most promising first. All matches are alternatives."""
 
 Cover = list[tuple[PartSketch, ...]]

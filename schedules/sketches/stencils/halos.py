@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import prod
 
 from ...algebra.affine import ZERO, Affine, Index, Interval, Var, affine, var
@@ -22,6 +21,13 @@ from ..groups import FusionGroup, Stages
 TRIAL_TILE = 32
 """Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile whose
 buffers stay in the second cache."""
+
+SMALL_TILE = 2
+"""Rows of the smallest tile that must be legal, if the image has more. A stage that reads each
+element of another one twice needs an even number of rows."""
+
+MOST_TAPS = 64
+"""Most elements of a window whose reduction is written out for each vector."""
 
 MOST_RECOMPUTED = 1.5
 """Most evaluations of all stages in tiles, relative to one evaluation of each element."""
@@ -78,6 +84,14 @@ class TileRegions:
             found[view.name] = self._moved(region)
         return found
 
+    @property
+    def are_boxes(self) -> bool:
+        """Whether the regions of all stages are boxes of a fixed size."""
+        try:
+            return bool(self.dims)
+        except ScheduleError:
+            return False
+
     def _moved(self, region: TensorRegion) -> tuple[RegionDim, ...]:
         made = []
         for span in region.spans:
@@ -131,24 +145,27 @@ def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
 
 
 def _reads_neighbours(view: StageView, loop: str) -> bool:
-    """Return whether a stage reads several elements of a tensor along `loop`."""
+    """Return whether one element of a stage reads several elements of a tensor along `loop`."""
+    windows = {axis.name for axis in view.reduce}
     indices: dict[tuple[str, int], set[Affine]] = {}
     for read in view.reads:
         for dim, index in enumerate(read.index):
             if loop in index.vars():
+                if windows & index.vars():
+                    return True
                 indices.setdefault((read.tensor, dim), set()).add(index)
     return any(len(found) > 1 for found in indices.values())
 
 
 def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Return the group of `view` and earlier elementwise stages, if stages of the group read
-    neighbouring elements. Return None if there is no earlier stage or no such read."""
-    if not _is_local(view) or view.spatial[-1].extent < SHORT_AXIS:
+    """Return the group of `view` and earlier stages, if stages of the group read neighbouring
+    elements. Return None if there is no earlier stage or no such read."""
+    if not is_local(view) or view.spatial[-1].extent < SHORT_AXIS:
         return None
     group, members = FusionGroup(view), {view.name}
     for name in reversed(stages.left):
         other = stages.views[name]
-        if not _is_local(other) or not stages.only_needed_by(name, members):
+        if not is_local(other) or not stages.only_needed_by(name, members):
             continue
         more = FusionGroup(view, (other, *group.producers))
         if _fits(more, stages):
@@ -158,10 +175,25 @@ def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
     return group if group.producers and reads else None
 
 
-def _is_local(view: StageView) -> bool:
-    """Return whether a stage can be computed in tiles: elementwise, and without other splits."""
-    plain = not (view.phase_steps or view.axis_splits or view.scan or view.is_reduction)
-    return plain and bool(view.spatial) and all(loop.dim >= 0 for loop in view.spatial)
+def is_local(view: StageView) -> bool:
+    """Return whether a stage can be computed in tiles: elementwise, or a reduction over a small
+    window, without other splits."""
+    plain = not (view.phase_steps or view.axis_splits or view.scan)
+    if not plain or not view.spatial or any(loop.dim < 0 for loop in view.spatial):
+        return False
+    return not view.is_reduction or _is_window(view)
+
+
+def _is_window(view: StageView) -> bool:
+    """Return whether a reduction is over a small window of neighbours: an index that depends on a
+    reduction axis also depends on another axis, except in tensors of weights, which have no other
+    axes."""
+    taps = {loop.name for loop in view.reduce}
+    if prod(loop.extent for loop in view.reduce) > MOST_TAPS:
+        return False
+    images = [r for r in view.reads if any(i.vars() - taps for i in r.index)]
+    moving = [i.vars() for read in images for i in read.index if i.vars() & taps]
+    return bool(moving) and all(names - taps for names in moving)
 
 
 def _fits(group: FusionGroup, stages: Stages) -> bool:
@@ -170,13 +202,16 @@ def _fits(group: FusionGroup, stages: Stages) -> bool:
     target, last = stages.target, group.last
     lanes = target.lanes(last.dtype)
     axes = {*tiled_axes(group), len(last.spatial) - 1}
-    most = [TRIAL_TILE] * (len(last.spatial) - 1) + [TRIAL_TILE * lanes]
-    regions = TileRegions(
-        group,
-        tuple(min(most[n], x.extent) if n in axes else 1 for n, x in enumerate(last.spatial)),
-    )
-    try:
-        small = regions.recomputed <= MOST_RECOMPUTED
-    except ScheduleError:
+
+    def regions(rows: int, vectors: int) -> TileRegions:
+        wanted = [rows] * (len(last.spatial) - 1) + [vectors * lanes]
+        tile = (
+            min(wanted[n], loop.extent) if n in axes else 1 for n, loop in enumerate(last.spatial)
+        )
+        return TileRegions(group, tuple(tile))
+
+    large = regions(TRIAL_TILE, TRIAL_TILE)
+    if not (regions(SMALL_TILE, 1).are_boxes and large.are_boxes):
         return False
-    return small and 2 * regions.buffer_bytes <= target.own_cache_bytes
+    is_cheap = large.recomputed <= MOST_RECOMPUTED
+    return is_cheap and 2 * large.buffer_bytes <= target.own_cache_bytes

@@ -20,17 +20,17 @@ import numpy as np
 
 from ...algebra.affine import Affine, affine, var
 from ...arrays import BoolArray, IntArray, map_unique
-from ...leaves import Leaf, LeafLoop
+from ...leaves import Leaf, LeafLoop, Statement
 from ...plan import Access, Level, LoopLevel, Outline, Plan, access_of, axes_of
-from ...primitives import ComputeAt, Inline, Parallel, Stream, Unroll, Vectorize
-from ...primitives.primitive import Primitive
-from ..analysis.stages import StageView
+from ...nest.finding import names_in
+from ...primitives import CacheWrite, ComputeAt, Inline, Parallel, Stream, Unroll, Vectorize
+from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, GroupSketch, Stages
 from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
-from ..statements import statement_of
+from ..statements import own_place, statement_of
 from ..vectors import parts_of
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter, called
-from .halos import RegionDim, TileRegions, stencil_group, tiled_axes
+from .halos import SMALL_TILE, RegionDim, TileRegions, is_local, stencil_group, tiled_axes
 from .inlining import inlined_variants
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -63,8 +63,17 @@ class StencilSettings(Generic[N]):
 def stencil_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
     """Return the sketch of `view` and earlier stages, or None if they are no stencils."""
     group = stencil_group(stages, view)
-    if group is None:
-        return None
+    return _sketch_of(stages, group) if group else None
+
+
+def window_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
+    """Return the sketch of one elementwise stage that reads neighbours in several rows, or None."""
+    alone = FusionGroup(view)
+    fits = not view.is_reduction and is_local(view) and view.spatial[-1].extent >= SHORT_AXIS
+    return _sketch_of(stages, alone) if fits and tiled_axes(alone) else None
+
+
+def _sketch_of(stages: Stages, group: FusionGroup) -> StencilSketch:
     found = inlined_variants(stages, group)
     inlined, variants = tuple(names for names, _ in found), tuple(one for _, one in found)
     return StencilSketch(stages.workload, group, stages.target, inlined, variants)
@@ -133,7 +142,8 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
         def fits(variant: int, rows: int, vectors: int) -> tuple[float, ...]:
             found = self.regions(variant, rows, vectors)
-            return (2 * found.buffer_bytes <= most or (rows == 1 and vectors == 1),)
+            least = rows <= SMALL_TILE and vectors == 1
+            return (found.are_boxes and (least or 2 * found.buffer_bytes <= most),)
 
         (ok,) = map_unique(fits, v.inline, v.tile_rows, v.tile_vectors)
         good: BoolArray = (ok > 0) & (v.rows_at_once <= v.tile_rows) & (v.vectors <= v.tile_vectors)
@@ -143,19 +153,18 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         """Return the setting with the default of each knob, or with a smaller tile if its buffers
         are too large or there are fewer tasks than threads."""
         names = [knob.name for knob in self.knobs]
-        places = dict(zip(names, super().default(), strict=True))
-        while True:
-            setting = self.with_defaults(places)
-            v = self.chosen(setting)
-            few = v.parallel and self._tasks(v) < self.target.threads
-            if self.feasible(np.asarray([setting]))[0] and not few:
-                return setting
-            shrunk = next((x for x in ("tile_rows", "tile_vectors") if places.get(x, 0) > 0), None)
-            if shrunk is None:
-                return self.with_defaults({**places, "rows_at_once": 0, "vectors": 0})
-            places[shrunk] -= 1
-            rows = places.get("tile_rows", 0)
-            places["rows_at_once"] = min(places.get("rows_at_once", 0), rows)
+        usual = dict(zip(names, super().default(), strict=True))
+        found = super().default()
+        for rows in range(usual.get("tile_rows", 0), -1, -1):
+            for vectors in range(usual["tile_vectors"], -1, -1):
+                smaller = {"tile_rows": rows, "tile_vectors": vectors}
+                once = min(usual.get("rows_at_once", 0), rows)
+                setting = self.with_defaults({**usual, **smaller, "rows_at_once": once})
+                if self.feasible(np.asarray([setting]))[0]:
+                    found, v = setting, self.chosen(setting)
+                    if not v.parallel or self._tasks(v) >= self.target.threads:
+                        return setting
+        return found
 
     def _tasks(self, v: StencilSettings[int]) -> int:
         *outer, columns = self.tile(v.tile_rows, v.tile_vectors)
@@ -174,7 +183,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         group, last = self.variants[0], self.group.last
         names = [loop.name for loop in last.spatial]
         found: dict[str, Access] = {}
-        regions = TileRegions(group, self.tile(1, 1))
+        regions = TileRegions(group, self.tile(SMALL_TILE, 1))
         for view in group.stages:
             at = _axes_of(view, regions.dims[view.name], names)
             for read in view.reads:
@@ -232,18 +241,28 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
                 turns, filled, trips, copies, tails, width = counts[6 * n : 6 * n + 6]
                 lead = len(self.sizes) - len(view.spatial)
                 names = {loop.name: str(lead + d) for d, loop in enumerate(view.spatial)}
-                does = statement_of(view, names)
+                taps = {loop.name: loop.name for loop in view.reduce}
+                does = statement_of(view, names | taps)
                 row = LeafLoop(every - {last_axis}, turns, tile)
                 once = {str(self.tiled[-1]): v.rows_at_once} if self.tiled else {}
                 once = once if view is group.last else {}
                 whole = LeafLoop(frozenset({last_axis}), trips, row)
                 rest = LeafLoop(frozenset({last_axis}), tails, row)
                 lanes = self.lanes
-                yield Leaf(whole, does, {**once, last_axis: copies}, last_axis, lanes, 1, filled)
-                yield Leaf(
-                    rest, does, {**once, last_axis: 1}, last_axis, width, 1, filled,
-                    is_remainder=True,
-                )  # fmt: skip
+                sizes = {loop.name: loop.extent for loop in view.reduce}
+                for loop, copied, wide in ((whole, copies, lanes), (rest, 1, width)):
+                    most = {**once, last_axis: copied}
+                    sums = prod(most.values(), start=1) if sizes else 0
+                    yield Leaf(
+                        loop, does, {**most, **sizes}, last_axis, wide, 1, filled,
+                        is_remainder=loop is rest, accumulators=sums, unrolls_reduction=bool(sizes),
+                    )  # fmt: skip
+                    if sizes:
+                        result = Statement(writes=own_place(view, names))
+                        yield Leaf(
+                            loop, result, most, last_axis, wide, 1, filled,
+                            is_remainder=loop is rest,
+                        )  # fmt: skip
 
     def _counts(
         self, variant: int, rows: int, vectors: int, at_once: int, most: int
@@ -293,7 +312,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         w.do(*(Inline(name) for name in self.inlined[v.inline]))
         regions = self.regions(v.inline, v.tile_rows, v.tile_vectors)
         place, strip, own = self._tiles(w, group, regions.extents)
-        copies = [(own, False)]
+        copies, tails = [(own, False)], dict[str, str]()
         if not (v.parallel and self._divides_columns):
             full, count = self.sizes[-1] // regions.extents[-1], w.loop(place).extent
             if 0 < full < count:
@@ -305,7 +324,10 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
                 dim = regions.dims[view.name][-1]
                 useful = self._useful(dim, regions.extents) if is_last else dim.extent
                 once = v.rows_at_once if view is group.last and self.tiled else 1
-                self._stage(w, loops[view.name], dim.extent > 1, useful, once, v.vectors)
+                taps = [tails[x.name] if is_last else x.name for x in view.reduce]
+                own_loops = loops[view.name], taps
+                useful = useful if dim.extent > 1 else 0
+                self._stage(w, view, own_loops, useful, once, v.vectors)
         if v.parallel:
             w.do(Parallel(strip or place))
         if v.nontemporal_stores:
@@ -331,17 +353,27 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         return place, strip, own
 
     def _stage(
-        self, w: TraceWriter, loops: list[str], has_row: bool, useful: int, once: int, most: int
+        self,
+        w: TraceWriter,
+        view: StageView,
+        loops: tuple[list[str], list[str]],
+        useful: int,
+        once: int,
+        most: int,
     ) -> None:
-        """Emit the loops of one stage inside a tile. `useful` elements of its row are needed."""
-        if not has_row:
+        """Emit the loops of one stage inside a tile. `loops` are its spatial loops there and those
+        of its window. `useful` elements of its row are needed, or 0 if it has no row."""
+        rows, taps = [*loops[0]], loops[1]
+        if not useful:
+            self._sum(w, view, rows[-1] if rows else "", taps)
             return
-        *rows, column = loops
+        column = rows.pop()
         inside: list[str] = []
         if once > 1 and rows:
             outer, row = w.split(rows[-1], once)
             w.reorder(outer, column, row)
             inside = [row]
+        inside += taps
         parts = parts_of(useful, self.lanes, most, cut=True)
         names = [(column, inside)]
         if len(parts) > 1:
@@ -350,12 +382,25 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         for (name, within), (_, width, vectors) in zip(names, parts, strict=True):
             outer, lanes = w.split(name, width)
             w.reorder(outer, *within, lanes)
-            steps: list[Primitive] = [Unroll(row) for row in within]
+            step = outer
             if vectors > 1:
-                steps.append(Unroll(w.split(outer, vectors)[1]))
-            w.do(*steps)
+                step, several = w.split(outer, vectors)
+                w.do(Unroll(several))
+            w.do(*map(Unroll, within))
             if width > 1:
                 w.do(Vectorize(lanes))
+            self._sum(w, view, step, [])
+
+    def _sum(self, w: TraceWriter, view: StageView, step: str, taps: list[str]) -> None:
+        """Accumulate the results of a reduction in registers, inside loop `step`."""
+        if not view.is_reduction or not step:
+            return
+        # Code for the last tiles has a buffer of its own.
+        (buffer,) = {leaf.buffer for leaf in w.loop(step).inside.leaves}
+        name = f"{buffer}.acc"
+        while name in names_in(w.nest):
+            name += "'"
+        w.do(CacheWrite(buffer, step, name), *map(Unroll, taps))
 
 
 def _axes_of(view: StageView, dims: Sequence[RegionDim], names: Sequence[str]) -> dict[str, Affine]:
