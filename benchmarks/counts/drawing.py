@@ -6,9 +6,11 @@ what that sketch says of them. What a sketch is asked for is in this file alone.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ import numpy as np
 from benchmarks.spaces.replay import CPUS, THREADS, target_of
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules.errors import ScheduleError, WorkloadError
+from tilewright.schedules.frontend.expr import compute, placeholder
+from tilewright.schedules.frontend.expr_core import Expr, Index, TensorExpr
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import Allocate, Nest, PrefetchHint, Stmt, leaves
@@ -87,6 +91,22 @@ def _winograd(rng: random.Random) -> Workload:
     sizes = {"H": rng.choice((8, 9, 10)), "W": rng.choice((8, 11)), "CI": rng.choice((3, 8, 16))}
     found = build("conv2d_nhwc", {**sizes, "CO": rng.choice((8, 18)), "K": 3, "pad": 1})
     return found.allowing(1e-3)
+
+
+def _stencils(rng: random.Random, rows: int, columns: int) -> Workload:
+    """A stage of neighbours in a row or in several rows, and one that reads neighbours of it."""
+    image = placeholder("X", (rows + 4, columns + 4))
+    offsets = [(rng.randrange(3), rng.randrange(3)) for _ in range(rng.choice((1, 2, 3)))]
+    shape = (rows + 2, columns + 2)
+    first = compute("a", shape, lambda y, x: _total(image, y, x, [(0, 0), *offsets]))
+    taps = rng.choice(([(0, 0), (0, 1), (0, 2)], [(0, 0), (1, 0), (2, 0)], [(0, 0), (1, 1)]))
+    out = compute("b", (rows, columns), lambda y, x: _total(first, y, x, taps))
+    return Workload.of(out, inputs=[image])
+
+
+def _total(tensor: TensorExpr, y: Index, x: Index, offsets: Sequence[tuple[int, int]]) -> Expr:
+    terms = [tensor[y + dy, x + dx] for dy, dx in offsets]
+    return reduce(operator.add, terms) * 3
 
 
 _EPILOGUES = ("", "", "bias", "relu", "bias+relu", "add", "bias+gelu")
@@ -173,6 +193,9 @@ FAMILIES: dict[str, tuple[Drawing, ...]] = {
     ),
     "transforms": (
         _winograd,
+    ),
+    "stencils": (
+        lambda rng: _stencils(rng, rng.choice((5, 9, 16, 23)), rng.choice(MIDDLE + LONG)),
     ),
     "programs": (
         _text("T[i,j] += A[i,k] * B[k,j]; C[i,l] += T[i,j] * D[j,l]",

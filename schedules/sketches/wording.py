@@ -61,6 +61,10 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "reduction_chunk": KnobWords("rows summed at a time", {0: "all"}),
     "software_pipelining": KnobWords("software pipelining", _SWITCH),
     "fuse_loops": KnobWords("shared loop of a reduction and the stage before it", _SWITCH),
+    "rows_at_once": KnobWords("rows per iteration"),
+    "inline": KnobWords(
+        "inlined stages", {0: "those that are cheaper inlined", 1: "all that repeat few operations"}
+    ),
     "compute_at": KnobWords(
         "position of earlier stages",
         {AROUND: "outside the formulas", WITHIN: "in each formula", OUTSIDE: "outside all loops"},

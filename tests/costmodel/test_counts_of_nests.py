@@ -13,7 +13,7 @@ from benchmarks.counts.drawing import FAMILIES, drawn
 
 SETTINGS = {
     "products": 25, "windows": 25, "inner_products": 12, "rows": 40, "columns": 25,
-    "statistics": 25, "transposes": 25, "transforms": 3, "programs": 8,
+    "statistics": 25, "transposes": 25, "transforms": 3, "programs": 8, "stencils": 25,
 }  # fmt: skip
 """Drawn of each family; several hundred parts of programs together."""
 
@@ -27,6 +27,7 @@ MISSES: dict[str, tuple[str, ...]] = {
     "transposes": (),
     "transforms": (),
     "programs": ("tile masked_share",),
+    "stencils": ("stencils footprint",),
 }
 """Kinds of sketches and columns that are outside their bound in some of these settings."""
 

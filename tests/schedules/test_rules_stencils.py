@@ -3,48 +3,246 @@ their loops look like, and that they mean what the expression does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.support.golden_text import Golden
-from tests.support.schedules.spaces import SMALL, settings, target
+from tests.support.schedules.spaces import SMALL, drawn, settings, target
+from tests.support.schedules.stencils import stencil_program
 from tests.support.schedules.workloads import check_meaning, notation
+from tilewright.schedules.frontend.expr import compute, padded, placeholder, reduce_axis
+from tilewright.schedules.frontend.expr import sum as sum_over
+from tilewright.schedules.frontend.expr_core import Expr, Index
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import (
-    Allocate,
-    LoopKind,
-    StoreElement,
-    buffers_allocated,
-    leaves,
-    loops,
-    walk,
-)
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, buffers_allocated, loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.stencils.sketch import StencilSketch
+from tilewright.schedules.space import Sketch
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 
-BLUR = "a[y,x] = X[y,x] + X[y,x+1] + X[y,x+2]; Y[y,x] = a[y,x] + a[y+1,x] + a[y+2,x]"
-SQUARES = (
-    "u[y,x] = X[y,x+2] - X[y,x] + 2 * (X[y+1,x+2] - X[y+1,x]);"
-    "v[y,x] = X[y+2,x] - X[y,x] + 2 * (X[y+2,x+1] - X[y,x+1]);"
-)
-CORNERS = (
-    f"{SQUARES} p[y,x] = u[y,x] * u[y,x]; q[y,x] = v[y,x] * v[y,x];"
-    "s[y,x] = p[y,x] + p[y,x+1] + p[y+1,x] + p[y+1,x+1];"
-    "t[y,x] = q[y,x] + q[y,x+1] + q[y+1,x] + q[y+1,x+1];"
-    "Y[y,x] = s[y,x] * t[y,x] - 2 * (s[y,x] + t[y,x])"
-)
-
 
 def blur(rows: int, columns: int, dtype: str = "f32") -> Workload:
-    sizes = {"y": rows, "x": columns}
-    return from_sizes(BLUR, sizes, X=f"{dtype}[{rows + 2},{columns + 2}]", a=rows + 2)
+    """Sums of three neighbours along rows, then along columns."""
+    image = placeholder("X", (rows + 2, columns + 2), dtype)
+    across = compute(
+        "a",
+        (rows + 2, columns),
+        lambda y, x: image[y, x] + image[y, x + 1] + image[y, x + 2],
+    )
+    out = compute(
+        "Y", (rows, columns), lambda y, x: across[y, x] + across[y + 1, x] + across[y + 2, x]
+    )
+    return Workload.of(out, inputs=[image]).normalised()
 
 
-def from_sizes(text: str, sizes: dict[str, int], a: int, X: str) -> Workload:
-    return notation(text, sizes, X=X)
+def corners(rows: int, columns: int) -> Workload:
+    """Two differences, their squares, and a product of sums of the squares."""
+    image = placeholder("X", (rows + 2, columns + 2))
+    wide = (rows + 1, columns + 1)
+
+    def rest(y: Index, x: Index) -> Expr:
+        return image[y + 1, x + 1] - 2 * image[y + 2, x + 2]
+
+    right = compute("u", wide, lambda y, x: image[y, x + 1] - image[y, x] + rest(y, x))
+    down = compute("v", wide, lambda y, x: image[y + 1, x] - image[y, x] - rest(y, x))
+    p = compute("p", wide, lambda y, x: right[y, x] * right[y, x])
+    q = compute("q", wide, lambda y, x: down[y, x] * down[y, x])
+    s = compute("s", (rows, columns), lambda y, x: p[y, x] + p[y, x + 1] + p[y + 1, x])
+    t = compute("t", (rows, columns), lambda y, x: q[y, x] + q[y, x + 1] + q[y + 1, x])
+    out = compute("Y", (rows, columns), lambda y, x: s[y, x] * t[y, x] - s[y, x] - t[y, x])
+    return Workload.of(out, inputs=[image]).normalised()
+
+
+def windows(rows: int, columns: int) -> Workload:
+    """Sums of squares over windows of three by three elements, then their differences."""
+    image = placeholder("X", (rows + 2, columns + 3))
+    square = compute("a", (rows + 2, columns + 3), lambda y, x: image[y, x] * image[y, x])
+    r, s = reduce_axis(3, "r"), reduce_axis(3, "s")
+    box = compute(
+        "b", (rows, columns + 1), lambda y, x: sum_over(square[y + r, x + s], axis=(r, s))
+    )
+    out = compute("Y", (rows, columns), lambda y, x: box[y, x + 1] - box[y, x])
+    return Workload.of(out, inputs=[image]).normalised()
+
+
+def part_of(sketch: Sketch) -> StencilSketch | None:
+    assert isinstance(sketch, ProgramSketch)
+    return next((part for part in sketch.parts if isinstance(part, StencilSketch)), None)
+
+
+def stencils_of(workload: Workload, machine: Target | None = None) -> Sketch:
+    """The first sketch of the space, which must be one of stencils."""
+    sketch = space_for(workload, machine or target()).sketches[0]
+    assert sketch.name == "stencils"
+    return sketch
+
+
+def with_knobs(sketch: Sketch, **values: int) -> tuple[int, ...]:
+    setting = [*sketch.default()]
+    for n, knob in enumerate(sketch.knobs):
+        if knob.name in values:
+            setting[n] = knob.values.index(values[knob.name])
+    assert sketch.feasible(np.asarray([setting]))[0]
+    return tuple(setting)
+
+
+def nest_with(workload: Workload, **values: int) -> Nest:
+    """The nest with these knobs, and with as few stages inlined as the space offers."""
+    sketch = stencils_of(workload)
+    part = part_of(sketch)
+    assert part is not None
+    fewest = min(range(len(part.inlined)), key=lambda n: len(part.inlined[n]))
+    values = {"inline": fewest, **values}
+    return lower(workload, sketch.trace(with_knobs(sketch, **values)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_stencils_mean_the_same(seed: int) -> None:
+    workload = stencil_program(random.Random(seed))
+    for machine in (target(1), target(2, 512, 32), SMALL):
+        space = space_for(workload, machine)
+        assert not space.dropped
+        for sketch in space.sketches:
+            if part_of(sketch):
+                for setting in settings(sketch, 4, seed):
+                    check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+def test_random_programs_have_stencils_of_every_kind() -> None:
+    """Otherwise the test above would test little."""
+    found = [
+        part
+        for seed in range(40)
+        for sketch in space_for(stencil_program(random.Random(seed)), target()).sketches
+        if (part := part_of(sketch))
+    ]
+    assert len(found) > 30
+    assert any(len(part.variants) > 1 for part in found)
+    assert any(view.is_reduction for part in found for view in part.stages)
+    assert any(read.padded for part in found for view in part.stages for read in view.reads)
+    assert {len(part.group.last.spatial) for part in found} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 9, 13, 17, 41])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 13, 17])
+def test_images_of_every_size_mean_the_same(rows: int, columns: int) -> None:
+    for workload in (blur(rows, columns), blur(rows, columns, "u8"), windows(rows, columns)):
+        for sketch in space_for(workload, target()).sketches:
+            for setting in settings(sketch, 2, rows):
+                check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+def test_a_blur_in_tiles(golden: Golden) -> None:
+    workload = blur(10, 37)
+    nest = nest_with(workload, tile_rows=4, tile_vectors=2, rows_at_once=2)
+    assert to_text(nest) == golden
+    check_meaning(workload, nest)
+
+
+def test_sums_over_windows_in_tiles(golden: Golden) -> None:
+    workload = windows(8, 32)
+    nest = nest_with(workload, tile_rows=4, tile_vectors=2, rows_at_once=1)
+    assert to_text(nest) == golden
+    check_meaning(workload, nest)
+
+
+def test_tiles_have_a_buffer_for_the_rows_and_columns_of_the_halo() -> None:
+    nest = nest_with(blur(32, 64), tile_rows=8, tile_vectors=2)
+    assert {buffer.shape for buffer in buffers_allocated(nest.body)} == {(10, 16)}
+
+
+def test_threads_divide_strips_of_rows() -> None:
+    nest = nest_with(blur(32, 64), tile_rows=8, tile_vectors=2, parallel=1)
+    (strips,) = [loop for loop in nest.body if isinstance(loop, For)]
+    assert (strips.kind, strips.extent) == (LoopKind.PARALLEL, 4)
+
+
+def test_full_tiles_have_no_masks() -> None:
+    """Only the vectors of the last tile of a strip may be partial."""
+    nest = nest_with(blur(32, 45), tile_rows=8, tile_vectors=2, parallel=0)
+    (strips,) = (stmt for stmt in nest.body if isinstance(stmt, For))
+    (tiles,) = [loop for loop in loops(strips.body) if loop.var.endswith("d1o")]
+    assert tiles.extent == 2
+    assert not any(leaf.guards for leaf in tiles.inside.leaves if not hasattr(leaf, "far"))
+
+
+def test_stages_that_are_used_once_and_cheap_ones_are_inlined() -> None:
+    workload = corners(18, 64)
+    part = part_of(stencils_of(workload))
+    assert part is not None
+    stored = [[view.operations for view in one.producers] for one in part.variants]
+    assert [4, 4] in stored  # the differences: their squares are cheap, and all else is used once
+    assert [5, 5] in stored  # the squares with the differences
+
+
+def test_all_stages_may_be_inlined_if_that_repeats_few_operations() -> None:
+    part = part_of(stencils_of(blur(32, 64)))
+    assert part is not None
+    assert sorted(part.inlined) == [(), ("s0",)]
+
+
+def test_one_stage_with_neighbours_in_several_rows_has_tiles() -> None:
+    workload = notation("Y[y,x] = X[y,x] + X[y+2,x]", {"y": 9, "x": 33}, X="f32[11,33]")
+    names = [sketch.name for sketch in space_for(workload.normalised(), target()).sketches]
+    assert "stencils" in names
+    assert "rows" in names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T[y,x] = X[y,x] * 2; Y[y,x] = T[y,x] * T[0,x]",  # a row of every tile
+        "T[y,x] = X[y,x] * 2; Y[y,x] = T[x,y] - T[y,x]",  # along the other axis
+        "m[y] max= X[y,x]; Y[y,x] = X[y,x] - m[y]",  # a reduction over a whole row
+        "T[y,x] = exp(X[y,x]); Y[y,x] = T[y,x] + 1",  # no neighbours
+    ],
+)
+def test_other_programs_are_no_stencils(text: str) -> None:
+    workload = notation(text, X="f32[64,64]").normalised()
+    assert not any(part_of(sketch) for sketch in space_for(workload, target()).sketches)
+
+
+def test_a_stage_that_is_an_output_or_is_read_elsewhere_stays_outside() -> None:
+    image = placeholder("X", (20, 35))
+    a = compute("a", (20, 33), lambda y, x: image[y, x] + image[y, x + 2])
+    b = compute("b", (18, 33), lambda y, x: a[y, x] + a[y + 2, x])
+    workload = Workload.of(a, b, inputs=[image]).normalised()
+    for sketch in space_for(workload, target()).sketches:
+        assert all(part.name != "stencils" or len(part.stages) == 1 for part in sketch.parts)
+        check_meaning(workload, lower(workload, sketch.trace(sketch.default())))
+
+
+def test_zeros_around_the_image_mean_the_same() -> None:
+    image = placeholder("X", (13, 37))
+    a = compute("a", (13, 37), lambda y, x: image[y, x] + padded(image, y, x - 1))
+    b = compute("b", (13, 37), lambda y, x: padded(a, y - 1, x) + padded(a, y + 1, x + 1))
+    workload = Workload.of(b, inputs=[image]).normalised()
+    sketch = stencils_of(workload)
+    for setting in settings(sketch, 12, 1):
+        check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+def test_tiles_stay_in_the_private_caches() -> None:
+    workload, machine = corners(200, 600), target()
+    sketch = stencils_of(workload, machine)
+    part = part_of(sketch)
+    assert part is not None
+    some = drawn(sketch, 300)
+    v = part.values(some)
+    for n in np.flatnonzero(sketch.feasible(some)):
+        regions = part.tiles.regions(v.inline[n], v.tile_rows[n], v.tile_vectors[n])
+        assert 2 * regions.buffer_bytes <= machine.own_cache_bytes
+
+
+def test_a_group_beyond_the_caches_is_split() -> None:
+    workload, machine = corners(200, 600), target()
+    small = replace(machine, caches=(replace(machine.caches[0], bytes=8192),))
+    whole, less = (part_of(space_for(workload, one).sketches[0]) for one in (machine, small))
+    assert whole is not None
+    assert less is None or len(less.stages) < len(whole.stages)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...algebra.affine import ZERO, Affine, Index, Interval, Var, affine, var
+from ...algebra.affine import Affine, Index, Interval, var
 from ...errors import ScheduleError
 from ...primitives.boxes import TensorRegion, region_of
-from ..analysis.stages import SHORT_AXIS, StageRead, StageView
+from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, Stages
 
 TRIAL_TILE = 32
-"""Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile whose
-buffers stay in the second cache."""
+"""Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile
+whose buffers stay in the second cache."""
 
 SMALL_TILE = 2
 """Rows of the smallest tile that must be legal, if the image has more. A stage that reads each
@@ -40,8 +40,12 @@ class RegionDim:
     extent: int
     axis: int
     """The axis of the last stage along which the region moves from tile to tile, or -1."""
-    scale: int
-    """Elements by which the region grows if the tile grows by one element along `axis`."""
+    mean: float
+    """Average elements of a region, which are fewer in the last tile."""
+    last: int
+    """Elements of the region of the last tile."""
+    scale: int = 0
+    """Elements by which the region moves if the tile moves by one element along `axis`."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class TileRegions:
                 var(_origin(n)) * extent + var(loop.name) if extent < sizes[n] else var(loop.name)
             )
         places = {last.name: dict(zip((x.name for x in last.spatial), own, strict=True))}
-        found = {last.name: tuple(RegionDim(t, n, 1) for n, t in enumerate(self.extents))}
+        own_region = region_of([tuple(own)], inner, outer, last.name)
+        found = {last.name: self._moved(own_region, sizes)}
         for view in reversed(self.group.producers):
             indices: list[Index] = []
             for reader in self.group.stages:
@@ -81,7 +86,7 @@ class TileRegions:
             inner |= {x: Interval(0, n - 1) for x, n in zip(names, region.extent, strict=True)}
             element = region.element(tuple(map(var, names)))
             places[view.name] = {x.name: element[x.dim] for x in view.spatial if x.dim >= 0}
-            found[view.name] = self._moved(region)
+            found[view.name] = self._moved(region, view.shape)
         return found
 
     @property
@@ -92,19 +97,41 @@ class TileRegions:
         except ScheduleError:
             return False
 
-    def _moved(self, region: TensorRegion) -> tuple[RegionDim, ...]:
+    def _moved(self, region: TensorRegion, shape: Sequence[int]) -> tuple[RegionDim, ...]:
+        """Return the dimensions of a region in a tensor of the given shape, with which the region
+        of the last tile ends."""
         made = []
-        for span in region.spans:
+        for span, size in zip(region.spans, shape, strict=True):
             moving = [n for n in range(len(self.extents)) if _origin(n) in span.base.vars()]
-            axis = moving[0] if len(moving) == 1 else -1
-            step = span.base.coefficient(_origin(axis)) if axis >= 0 else 0
-            scale = step // (self.extents[axis] * max(span.step, 1)) if axis >= 0 else 0
-            made.append(RegionDim(span.extent, axis, scale))
+            if len(moving) != 1 or not span.base.is_linear_in(_origin(moving[0])):
+                made.append(RegionDim(span.extent, -1, span.extent, span.extent))
+                continue
+            axis, step = moving[0], max(span.step, 1)
+            apart = span.base.coefficient(_origin(axis))
+            blocks = -(-self.group.last.spatial[axis].extent // self.extents[axis])
+            start = span.base.const + apart * (blocks - 1)
+            last = max(min(span.extent, -(-(size - start) // step)), 1)
+            mean = (span.extent * (blocks - 1) + last) / blocks
+            made.append(RegionDim(span.extent, axis, mean, last, apart // self.extents[axis]))
         return tuple(made)
 
     def points(self, view: StageView) -> int:
         """Return the elements of a stage that one tile computes."""
         return prod(dim.extent for dim in self.dims[view.name])
+
+    def row(self, view: StageView) -> int:
+        """Return the elements along the last axis of a stage that one tile needs."""
+        return self.dims[view.name][-1].extent
+
+    def last_row(self, view: StageView) -> int:
+        """Return the elements along the last axis that the last tile of a strip computes, which
+        may be shorter."""
+        return self.dims[view.name][-1].last
+
+    @property
+    def full_tiles(self) -> int:
+        """The number of full tiles in a strip."""
+        return self.group.last.spatial[-1].extent // self.extents[-1]
 
     @property
     def tiles(self) -> int:
