@@ -252,7 +252,7 @@ def conditional_loads(
     the conditions around `node`."""
     if isinstance(node, Load):
         yield node, conds
-    elif isinstance(node, Select) and isinstance(node.cond, All):
+    if isinstance(node, Select) and isinstance(node.cond, All):
         yield from conditional_loads(node.on_true, (*conds, *node.cond.conds))
         yield from conditional_loads(node.on_false, conds)
     else:

@@ -53,7 +53,7 @@ class ReadThrough(Rewrite):
 
 def is_copy_with_zeros(stage: Stage, workload: Workload) -> bool:
     """Return whether every element of `stage` is an element of a tensor of the same type, or a zero
-    that an index condition chooses."""
+    that an index condition chooses, and no index of the copy is data."""
     match stage.body:
         case Load() as load:
             pass
@@ -62,7 +62,10 @@ def is_copy_with_zeros(stage: Stage, workload: Workload) -> bool:
         case _:
             return False
     same = workload.tensors[load.tensor].dtype is stage.tensor.dtype
-    return stage.is_elementwise and same
+    readers = workload.consumers(stage.name)
+    reads = [load, *(r for s in readers for r in loads(s.body) if r.tensor == stage.name)]
+    by_data = any(i.has_data for read in reads for i in read.index)
+    return stage.is_elementwise and same and not by_data
 
 
 def _reading_through(body: Scalar, copy: Stage) -> Scalar:

@@ -19,8 +19,13 @@ from tilewright.schedules import ScheduleError, Workload, WorkloadError
 from tilewright.schedules.algebra.affine import Affine, Interval, interval, simplify, var
 from tilewright.schedules.algebra.independence import ElementAccess, meet_only_within
 from tilewright.schedules.algebra.scalar import (
+    All,
     Clamped,
+    Const,
+    Ge0,
     Load,
+    Select,
+    conditional_loads,
     loads,
     rename_tensors,
     rewrite,
@@ -299,6 +304,11 @@ def test_reads_inside_an_index_are_part_of_the_expression() -> None:
     read = Load("T", (datum(), var("j")), DType.F32)
     assert [load.tensor for load in loads(read)] == ["T", "I"]
     assert vars_of(read) == {"i", "j"}
+    guard = (Ge0(var("j") - 1),)
+    chosen = Select(All(guard), read, Const(0.0, DType.F32))
+    assert [(x.tensor, conds) for x, conds in conditional_loads(chosen)] == [
+        ("T", guard), ("I", guard),
+    ]  # fmt: skip
     assert to_scalar_text(substitute(read, {"i": var("k") + 1})) == "T[clamp(I[k + 1]), j]"
     assert to_scalar_text(rename_tensors(read, {"I": "J", "T": "U"})) == "U[clamp(J[i]), j]"
     assert rewrite(read, lambda node: None) is read
