@@ -80,21 +80,21 @@ def test_what_has_no_such_axes_or_reads_is_refused() -> None:
     workload = expression("S[n,g] += X[n,p,3*g+k] * w[g]", "X=f32[2,9,12] w=f32[4]", k=3)
     inner = next(axis.name for axis in workload.stages[0].reduce_axes if axis.extent == 3)
     other = next(axis.name for axis in workload.stages[0].reduce_axes if axis.extent == 9)
-    for last, reason in (
+    for step, reason in (
         (ReduceAxisLast("s7", "d1", inner), "no stage"),
         (ReduceAxisLast("s0", "d2", inner), "is no axis"),
         (ReduceAxisLast("s0", other, inner), "is no axis"),
         (ReduceAxisLast("s0", "d1", "d0"), "no reduction axis"),
     ):
         with pytest.raises(ScheduleError, match=reason):
-            last.rewrite(workload)
+            step.rewrite(workload)
     whole = expression("S[g] += X[3*g+k]", "X=f32[12]", k=3)
     with pytest.raises(ScheduleError, match="only"):
         ReduceAxisLast("s0", "d0", whole.stages[0].reduce_axes[0].name).rewrite(whole)
     long = expression("S[i] += X[i,p,k]", f"X=u8[{MAX_EXTENT},2,3]")
-    last = next(axis.name for axis in long.stages[0].reduce_axes if axis.extent == 3)
+    innermost = next(axis.name for axis in long.stages[0].reduce_axes if axis.extent == 3)
     with pytest.raises(ScheduleError, match="positions"):
-        ReduceAxisLast("s0", "d0", last).rewrite(long)
+        ReduceAxisLast("s0", "d0", innermost).rewrite(long)
 
 
 def test_reads_that_cannot_be_stored_are_refused() -> None:

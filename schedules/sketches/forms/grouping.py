@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from math import prod
 
-from ...algebra.affine import Affine, FloorDiv, Mod, recombine, var
+from ...algebra.affine import Affine, FloorDiv, Mod, affine, recombine, var
 from ...algebra.scalar import Load, loads
 from ...form import Form
 from ...rewrites import ReduceAxisLast, RepeatElements
@@ -50,7 +50,7 @@ def _group_of(stage: Stage, read: Load) -> tuple[Axis, Axis] | None:
     """Return the output axis and the reduction axis that together are the last index of `read`, or
     None if it has another form."""
     axes = {axis.name: axis for axis in stage.all_axes}
-    last = read.index[-1]
+    last = read.index[-1] if read.index else affine(0)
     for inner in stage.reduce_axes:
         for outer in (axes[name] for name in sorted(last.vars()) if axes[name] in stage.axes):
             plain = last == var(outer.name) * inner.extent + var(inner.name)
@@ -67,7 +67,8 @@ def _repeated(workload: Workload) -> Iterator[RepeatElements]:
         for number, read in enumerate(distinct_reads(stage)):
             used = frozenset(name for index in read.index for name in index.vars())
             stored = prod(extents[name] for name in used)
-            divides = any(_divides(index, stage.axes[-1].name) for index in read.index)
+            columns = [axis.name for axis in stage.axes[-1:]]
+            divides = any(_divides(index, name) for index in read.index for name in columns)
             if divides and SHORT_AXIS * stored <= prod(extents.values()):
                 yield RepeatElements(stage.name, number)
 

@@ -78,8 +78,8 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     form = workload.normalised()
     choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
-    for kinds in (_conditions, _divisions, _merges):
-        rewrites = (*rewrites, *_one_of(rng, kinds, start(workload, Trace(rewrites))[0]))
+    for moves in (_conditions, _divisions, _merges):
+        rewrites = (*rewrites, *_one_of(rng, moves, start(workload, Trace(rewrites))[0]))
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)
     _require_sound(nest, rewrites)
