@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from tests.support.schedules.stencils import stencil_program
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.operators import OPERATORS, build
@@ -37,6 +38,8 @@ def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
         return random_filter
     if kind >= 0.95:
         return random_scan
+    if kind >= 0.9:
+        return stencil_program
     return random_operator if kind < 0.5 else random_expression
 
 
