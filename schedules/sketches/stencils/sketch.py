@@ -29,7 +29,7 @@ from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
 from .halos import SMALL_TILE, RegionDim, TileRegions, is_local, stencil_group, tiled_axes
 from .inlining import inlined_variants
-from .tiles import AT_ONCE, TileChoices, Tiles
+from .tiles import AT_ONCE, StencilChoices, Tiles
 from .trace import TileWriter
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -194,7 +194,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         v = self.values(settings)
-        choices = TileChoices(
+        choices = StencilChoices(
             v.tile_rows, v.tile_vectors, v.rows_at_once, v.vectors, v.inline, v.parallel > 0
         )
         return self.tiles.leaves(choices)

@@ -23,7 +23,7 @@ STAGE_COUNTS = 14
 
 
 @dataclass(frozen=True)
-class TileChoices:
+class StencilChoices:
     """The values of the knobs that determine the loops, shape (P,)."""
 
     rows: IntArray
@@ -74,13 +74,13 @@ class Tiles:
             self._regions[key] = TileRegions(self.variants[variant], self.extents(rows, vectors))
         return self._regions[key]
 
-    def leaves(self, v: TileChoices) -> Iterator[Leaf]:
+    def leaves(self, v: StencilChoices) -> Iterator[Leaf]:
         """Yield the leaves of all variants, stage by stage: those of full tiles and of the last
         tiles of the strips, each with full vectors and a remainder."""
         for number in range(len(self.variants)):
             yield from self._of_variant(number, v)
 
-    def _of_variant(self, number: int, v: TileChoices) -> Iterator[Leaf]:
+    def _of_variant(self, number: int, v: StencilChoices) -> Iterator[Leaf]:
         def count(*choice: int) -> tuple[float, ...]:
             return self._counts(number, *choice)
 
@@ -108,7 +108,7 @@ class Tiles:
     def _statements(
         self,
         view: StageView,
-        v: TileChoices,
+        v: StencilChoices,
         loop: LeafLoop,
         copies: Number,
         width: Number,
