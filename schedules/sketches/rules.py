@@ -210,7 +210,7 @@ INNER_ROWS = Alternative("inner rows")
 BY_WINDOW = Alternative("windows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
-DOUBTS = (BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, BY_WINDOW)
+DOUBTS = (BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, stencils, columns, rows, inner_rows)
