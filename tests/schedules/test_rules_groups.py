@@ -39,7 +39,7 @@ def stages_of_text(text: str, threads: int = 2, **tensors: str) -> Stages:
 
 
 def stages(workload: Workload, threads: int = 2) -> Stages:
-    workload = workload.normalised()
+    workload = workload.stored()
     return stages_of(workload, stages_inlined(workload), target(threads))
 
 
