@@ -106,11 +106,11 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
 def used_where(
     node: Scalar, conds: tuple[Cond, ...] = ()
 ) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
-    """Yield every load in `node` with conditions without which it does not affect the value. The
-    conditions `conds` enclose `node`."""
+    """Yield every load in `node`, also in indices that are data, with conditions without which it
+    does not affect the value. The conditions `conds` enclose `node`."""
     if isinstance(node, Load):
         yield node, conds
-    elif isinstance(node, Select) and isinstance(node.cond, All):
+    if isinstance(node, Select) and isinstance(node.cond, All):
         yield from used_where(node.on_true, (*conds, *node.cond.conds))
         yield from used_where(node.on_false, conds)
     else:

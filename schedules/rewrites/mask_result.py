@@ -13,7 +13,7 @@ from ..errors import require
 from ..workload.tensors import Reduction, Scan, Stage
 from ..workload.validate import stage_ranges
 from ..workload.workload import Workload
-from .rewrite import Rewrite
+from .rewrite import Rewrite, reads_in_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,7 @@ class MaskResult(Rewrite):
         require(bool(conds), self, f"no condition limits the results of {stage.name!r}")
         if isinstance(stage.kind, Reduction):
             self.require_room(workload)
-            new: tuple[Stage, ...] = _whole_and_chosen(
-                stage, stage.kind, conds, set(workload.tensors)
-            )
+            new: tuple[Stage, ...] = _whole_and_chosen(workload, stage, stage.kind, conds)
         else:
             zero = identity_of(Reducer.SUM, stage.body)
             new = (replace(stage, body=Select(All(conds), stage.body, zero)),)
@@ -59,11 +57,11 @@ class MaskResult(Rewrite):
 
 
 def _whole_and_chosen(
-    stage: Stage, kind: Reduction, conds: tuple[Cond, ...], taken: set[str]
+    workload: Workload, stage: Stage, kind: Reduction, conds: tuple[Cond, ...]
 ) -> tuple[Stage, Stage]:
     """Return the reduction without its own conditions, and the stage that chooses its results."""
-    name = fresh("whole", taken)
-    body = assuming(stage.body, conditions_of_terms(stage))
+    name = fresh("whole", set(workload.tensors))
+    body = assuming(stage.body, conditions_of_terms(workload, stage))
     whole = replace(stage, tensor=replace(stage.tensor, name=name), body=body)
     at = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in stage.axes)
     read = Load(name, at, stage.tensor.dtype)
@@ -75,7 +73,7 @@ def result_conditions(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
     """Return conditions on the axes of `stage`. If one of them fails for an element, the element is
     the reducer's identity, or no result depends on it. Conditions by which an elementwise stage
     already chooses are omitted."""
-    found = (*conditions_of_terms(stage), *conditions_of_readers(workload, stage))
+    found = (*conditions_of_terms(workload, stage), *conditions_of_readers(workload, stage))
     match stage.body if stage.is_elementwise else None:
         case Select(All(conds)):
             given = conds
@@ -84,13 +82,19 @@ def result_conditions(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
     return needed(found, stage_ranges(stage), given) or ()
 
 
-def conditions_of_terms(stage: Stage) -> tuple[Cond, ...]:
-    """Return the conditions of all terms of a reduction that depend on no reduction axis."""
+def conditions_of_terms(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
+    """Return the conditions of all terms of a reduction that depend on no reduction axis. Those
+    without which a read would be out of bounds are omitted."""
     if not isinstance(stage.kind, Reduction):
         return ()
     own = {axis.name for axis in stage.axes}
-    conds = neutral_conditions(stage.body, stage.kind.reducer)
-    return tuple(cond for cond in dict.fromkeys(conds) if cond.index.vars() <= own)
+    found, left = list[Cond](), stage
+    for cond in dict.fromkeys(neutral_conditions(stage.body, stage.kind.reducer)):
+        without = replace(left, body=assuming(left.body, (cond,)))
+        if cond.index.vars() <= own and reads_in_bounds(without, workload):
+            found.append(cond)
+            left = without
+    return tuple(found)
 
 
 def conditions_of_readers(workload: Workload, stage: Stage) -> tuple[Cond, ...]:

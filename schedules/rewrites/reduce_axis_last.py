@@ -63,6 +63,7 @@ class ReduceAxisLast(Rewrite):
         ranges = {axis.name: Interval(0, axis.extent - 1) for axis in (*axes, *first)}
         body = map_index(substitute(stage.body, parts), lambda i: recombine(simplify(i, ranges)))
         partials = Stage(tensor, axes, body, replace(kind, axes=first))
+        self.require_in_bounds(partials, workload)
         at = {axis.name: var(axis.name) if axis.extent > 1 else affine(0) for axis in stage.axes}
         at[outer.name] = at[outer.name] * inner.extent + var(inner.name)
         read = Load(name, tuple(at[axis.name] for axis in stage.axes), tensor.dtype)

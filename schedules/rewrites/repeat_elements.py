@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import affine, fresh, interval, recombine, var
+from ..algebra.affine import affine, fresh, recombine, var
 from ..algebra.scalar import Load, loads, map_index, rewrite
 from ..errors import require
 from ..workload.tensors import Stage, Tensor
-from ..workload.validate import stage_ranges
 from ..workload.workload import Workload
 from .rewrite import Rewrite
 
@@ -45,16 +44,11 @@ class RepeatElements(Rewrite):
         used = {name for index in old.index for name in index.vars()}
         axes = tuple(axis for axis in stage.all_axes if axis.name in used)
         require(bool(axes), self, "the read depends on no axis")
-        ranges = stage_ranges(stage)
-        shape = workload.tensors[old.tensor].shape
-        for index, extent in zip(old.index, shape, strict=True):
-            found = interval(index, ranges)
-            inside = found.lo >= 0 and found.hi < extent
-            require(inside, self, "a condition keeps the read in bounds")
         self.require_room(workload)
         name = fresh("repeated", set(workload.tensors))
         tensor = Tensor(name, tuple(axis.extent for axis in axes), old.dtype)
         stored = Stage(tensor, axes, old)
+        self.require_in_bounds(stored, workload)
         at = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
         new = Load(name, at, old.dtype)
         body = rewrite(stage.body, lambda node: new if node == old else None)

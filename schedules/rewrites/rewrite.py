@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import ScheduleError, require
+from ..errors import ScheduleError, WorkloadError, require
 from ..limits import MAX_STAGES
 from ..workload.tensors import Stage
+from ..workload.validate import stage_ranges
+from ..workload.validate_body import check_reads
 from ..workload.workload import Workload
 
 
@@ -53,10 +55,25 @@ class Rewrite(ABC):
         except KeyError:
             raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
 
+    def require_in_bounds(self, stage: Stage, workload: Workload) -> None:
+        """Raise ScheduleError if a read of the new `stage` is not proved in bounds. The old stage
+        may have had a condition around it."""
+        require(reads_in_bounds(stage, workload), self, "a condition keeps the read in bounds")
+
     def require_room(self, workload: Workload) -> None:
         """Raise ScheduleError if the workload already has the maximum number of stages."""
         if len(workload.stages) >= MAX_STAGES:
             raise ScheduleError(self, f"the result would have more than {MAX_STAGES} stages")
+
+
+def reads_in_bounds(stage: Stage, workload: Workload) -> bool:
+    """Return whether all reads of `stage` are proved in bounds. They are of tensors of
+    `workload`."""
+    try:
+        check_reads(stage, stage.body, workload.tensors, stage_ranges(stage), "")
+    except WorkloadError:
+        return False
+    return True
 
 
 def changing_operations(steps: Sequence[Rewrite]) -> tuple[Rewrite, ...]:

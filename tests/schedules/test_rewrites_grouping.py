@@ -13,6 +13,7 @@ from tilewright.schedules.form import Form
 from tilewright.schedules.limits import MAX_EXTENT
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.rewrites import ReduceAxisLast, RepeatElements
+from tilewright.schedules.rewrites.repeat_elements import distinct_reads
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.forms.grouping import columns_first
 from tilewright.schedules.trace import Trace
@@ -107,6 +108,9 @@ def test_reads_that_cannot_be_stored_are_refused() -> None:
     assert reasons == {"a condition keeps the read in bounds", "the read depends on no axis"}
     with pytest.raises(ScheduleError, match="has 2 reads"):
         RepeatElements("s0", 2).rewrite(padded)
+    inside = expression("Y[i,j] = X[clamp(I[i//2]),j] * 2.0", "X=f32[5,3] I=i32[4]", i=8)
+    for number in range(len(distinct_reads(inside.stages[0]))):  # also the read inside the index
+        same_meaning(inside, (RepeatElements("s0", number),))
     copy = expression("Y[i] = X[i//2]", "X=f32[5]", i=10)
     with pytest.raises(ScheduleError, match="nothing but this read"):
         RepeatElements("s0", 0).rewrite(copy)

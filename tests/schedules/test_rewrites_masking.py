@@ -12,6 +12,7 @@ from tests.support.golden_text import Golden
 from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
 from tests.support.schedules.spaces import drawn, target
 from tests.support.schedules.workloads import check_meaning
+from tilewright.schedules.algebra.conditions import used_where
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.lowering.lower import lower
@@ -130,6 +131,19 @@ def test_what_has_no_conditions_is_refused() -> None:
     repeated = RepeatConditions("s1").rewrite(workload)
     with pytest.raises(ScheduleError, match="no read of 's1' has conditions"):
         RepeatConditions("s1").rewrite(repeated)
+
+
+def test_conditions_that_keep_reads_in_bounds_stay() -> None:
+    """Padding along an axis of the result: without the condition, B would be read outside."""
+    padded = "Y[i,j] += where(j >= 1, A[i,k] * B[k,j-1], 0.0)"
+    workload = expression(padded, "A=f32[24,9] B=f32[9,23]", j=24)
+    with pytest.raises(ScheduleError, match="no condition limits"):
+        MaskResult("s0").rewrite(workload)
+    both = padded.replace("j >= 1", "j >= 1 && j <= i")
+    workload = expression(both, "A=f32[24,9] B=f32[9,23]", j=24)
+    form = same_meaning(workload, (MaskResult("s0"),))
+    kept = [conds for load, conds in used_where(form.stage("s0").body) if load.tensor == "i1"]
+    assert all(len(conds) == 1 for conds in kept)
 
 
 def test_scans_use_their_own_elements() -> None:

@@ -80,3 +80,12 @@ def test_a_result_is_always_computed() -> None:
     ).normalised()  # fmt: skip
     nest = clean(applied(workload, CacheWrite("s0", "s0.d0", "acc", register=False)))
     assert not any(loop.bounds for loop in loops(nest.body))
+
+
+def test_a_buffer_that_is_read_inside_an_index_is_used() -> None:
+    """The condition is around another read of it."""
+    workload = notation(
+        "T[i,j] += A[i,k] * B[k,j]; Y[i,j] = where(j <= i, T[i,j], 0) + X[clamp(T[i,j])]",
+        A="i32[12,5]", B="i32[5,12]", X="i32[7]",
+    ).normalised()  # fmt: skip
+    assert bounds(workload, *accumulated(TILES)) == []

@@ -58,7 +58,7 @@ def _result_conditions(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
     chooses them."""
     readers = workload.consumers(stage.name)
     is_chosen = stage.is_reduction and len(readers) == 1 and readers[0].is_elementwise
-    if is_chosen and not conditions_of_terms(stage):
+    if is_chosen and not conditions_of_terms(workload, stage):
         return ()
     return result_conditions(workload, stage)
 
