@@ -186,7 +186,7 @@ def test_types_of_contractions(dtype: str, data: str, weight: str, out: str) -> 
 
 def test_every_operator_takes_every_type_it_lists() -> None:
     sizes = {"M": 2, "N": 3, "K": 2, "B": 2, "L": 5, "D": 4, "H": 4, "W": 4, "C": 2, "CI": 2,
-             "CO": 2, "batch": 1, "seq": 3, "heads": 2, "dim": 2, "S": 3, "I": 3,
+             "CO": 2, "batch": 1, "seq": 3, "heads": 2, "dim": 2, "S": 3, "I": 3, "V": 6,
              "groups": 1}  # fmt: skip
     for op in operators.OPERATORS.values():
         given = {p.name: sizes[p.name] for p in op.params if p.default is None}
