@@ -389,7 +389,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
     UnaryOp.SIGN: ScalarFunction(
         summary="1, -1 or 0 as `x` is above, below or equal to 0.",
         values=lambda np, x: np.sign(x),
-        image=rising(lambda x: float((x > 0) - (x < 0))),
+        image=rising(lambda x: float(x > 0) - float(x < 0)),
         exact=lambda np, x, y, _: np.isfinite(y),
         stated_ulps=(0.0, 0.0),
         allowed_ulps=0.0,
