@@ -52,8 +52,9 @@ def test_a_transposed_convolution_as_it_is_defined_becomes_the_library_s() -> No
     workload = expression(SCATTERED, "I=f32[1,6,7,3] W=f32[4,4,3,5]", y=12, x=14)
     steps = regrouped(workload).steps
     assert {type(step) for step in steps} == {ReverseAxis, GatherOverTaps}
-    library = parse_workload(TRANSPOSED).normalised()
-    assert Form(workload).after(*steps).workload == regrouped(library).workload
+    (sum_,) = Form(workload).after(*steps).workload.stages
+    (library,) = regrouped(parse_workload(TRANSPOSED).normalised()).workload.stages
+    assert (sum_.axes, sum_.kind) == (library.axes, library.kind)
     assert len(same_meaning(workload, steps).stages) == 1
 
 

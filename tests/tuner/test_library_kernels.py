@@ -11,7 +11,7 @@ from tilewright.tuner.machine.native_target import native_target
 
 SIZES = {
     "B": 2, "C": 6, "CI": 6, "CO": 10, "D": 5, "H": 5, "I": 9, "K": 3, "L": 19, "M": 5, "N": 17,
-    "S": 11, "W": 9, "batch": 2, "dim": 5, "groups": 2, "heads": 2, "seq": 9,
+    "S": 11, "V": 23, "W": 9, "batch": 2, "dim": 5, "groups": 2, "heads": 2, "seq": 9,
 }  # fmt: skip
 MORE = {"stride": 2, "pad": 1, "groups": 2, "out_pad": 1, "causal": 1}
 
