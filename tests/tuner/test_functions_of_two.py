@@ -14,8 +14,8 @@ from llvmlite import binding as llvm
 
 from tests.support.paths import TARGET_FILES
 from tests.support.schedules.workloads import notation
+from tests.support.tuner.math_accuracy import CPUS, Array, plainer, ulps
 from tests.support.tuner.targets import CALL
-from tests.tuner.test_mathlib import CPUS, Array, plainer, ulps
 from tilewright.schedules.algebra.binary_functions import BinaryFunction
 from tilewright.schedules.algebra.scalar import NAMED_PAIRS, BinaryOp
 from tilewright.schedules.dtypes import DType

@@ -9,17 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from llvmlite import binding as llvm
-from numpy.typing import NDArray
 
 from tests.support import scalar_oracles
 from tests.support.paths import ROOT, TARGET_FILES, example_target
 from tests.support.schedules.workloads import notation
-from tests.support.tuner.targets import CALL, plain
+from tests.support.tuner.math_accuracy import CPUS, Array, plainer, ulps
+from tests.support.tuner.targets import CALL
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_exact import exact_function
@@ -38,7 +37,6 @@ from tilewright.tuner.isa.instruction_set import instruction_set
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.machine.x86_levels import level_target
 
-Array = NDArray[Any]
 OPS = [op for op in UnaryOp if is_math_function(op)]
 
 
@@ -71,21 +69,6 @@ done:
   ret void
 }}
 """
-
-
-def plainer(cpu: str) -> Target:
-    """The machine `cpu`, an x86-64 level with at most the features of this machine; else skip."""
-    native, base = detect(), plain()
-    if cpu == base.cpu:
-        return base
-    level = example_target(cpu)
-    if not {"avx2", "fma"} <= set(native.features):
-        pytest.skip(f"needs a machine with the features of {cpu}")
-    return replace(level, triple=native.triple)
-
-
-CPUS = ["", "x86-64", "x86-64-v3"]
-"""This machine, and CPUs that compute by other instructions than a machine with AVX-512."""
 
 
 @cache
@@ -131,15 +114,6 @@ def reference(op: UnaryOp) -> Callable[[Array], Array]:
     found = erf_long if op is UnaryOp.ERF else scalar_oracles.of_array(op)
     assert found is not None, f"say what {op} is in long double"
     return found
-
-
-def ulps(got: Array, want: Array, dtype: DType) -> Array:
-    """|got - want| in units of the last place of `want`; denormals count in the least unit."""
-    mantissa, least = (23, -126) if dtype is DType.F32 else (52, -1022)
-    wide = np.longdouble if dtype is DType.F64 else np.float64
-    _, exponent = np.frexp(np.where(want != 0, np.abs(want), np.longdouble(2) ** -1080))
-    unit = np.ldexp(wide(1), np.maximum(exponent - 1, least) - mantissa)
-    return np.asarray(np.abs(got.astype(wide) - want) / unit)
 
 
 def worst_ulps(op: UnaryOp, dtype: DType, x: Array, got: Array) -> float:
