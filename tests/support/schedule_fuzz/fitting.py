@@ -125,7 +125,7 @@ def _skip_zeros(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     loop = rng.choice(["", *(loop.var for loop in around)])
     return (
         SkipBlocks(leaf.buffer, loop)
-        if loop and rng.random() < 0.4
+        if loop and rng.random() < 0.6
         else SkipZeros(leaf.buffer, loop)
     )
 

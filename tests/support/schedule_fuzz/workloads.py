@@ -40,6 +40,8 @@ def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
         return random_scan
     if kind >= 0.9:
         return stencil_program
+    if kind >= 0.85:
+        return random_masked
     return random_operator if kind < 0.5 else random_expression
 
 
@@ -75,6 +77,17 @@ def random_scan(rng: random.Random) -> Workload:
             text += f"; Z[{at}] = S[{at}] + 1"
     sizes = tuple(shape)
     tensors = {name: (dtype, sizes) for name in "XMW" if f"{name}[" in text}
+    return from_notation(text, tensors)
+
+
+def random_masked(rng: random.Random) -> Workload:
+    """A product of which a condition keeps a triangle, a band or the blocks on the diagonal."""
+    rows, columns, depth = (rng.choice(EXTENTS) for _ in range(3))
+    first, width = rng.randint(-2, 2), rng.randint(0, 3)
+    lower, upper = f"k >= i + {first}", f"k <= i + {first + width}"
+    cond = rng.choice((lower, upper, f"{lower} && {upper}", "k//3 == i//3"))
+    text = f"Y[i,j] += where({cond}, A[i,k], 0) * B[k,j]"
+    tensors = {"A": ("f32", (rows, depth)), "B": ("f32", (depth, columns))}
     return from_notation(text, tensors)
 
 
