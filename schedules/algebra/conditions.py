@@ -103,21 +103,6 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
     }
 
 
-def used_where(
-    node: Scalar, conds: tuple[Cond, ...] = ()
-) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
-    """Yield every load in `node`, also in indices that are data, with conditions without which it
-    does not affect the value. The conditions `conds` enclose `node`."""
-    if isinstance(node, Load):
-        yield node, conds
-    if isinstance(node, Select) and isinstance(node.cond, All):
-        yield from used_where(node.on_true, (*conds, *node.cond.conds))
-        yield from used_where(node.on_false, conds)
-    else:
-        for child in children(node):
-            yield from used_where(child, conds)
-
-
 def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
     """Return `0 <= index < extent` as two conditions in normal form."""
     return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..algebra.affine import Cond, Ranges, prove
-from ..algebra.conditions import easiest, used_where
+from ..algebra.conditions import easiest
+from ..algebra.scalar import conditional_loads
 from ..nest.finding import ranges_of, write_sites
 from ..nest.loop_ir import Allocate, For, Stmt, Update, transform
 
@@ -81,7 +82,7 @@ class _Uses:
         common: dict[Cond, None] | None = None
         for leaf, chain in write_sites(scope.body):
             inside = ranges_of(chain)
-            for load, conds in used_where(leaf.value, leaf.guards):
+            for load, conds in conditional_loads(leaf.value, leaf.guards):
                 if load.tensor != buffer:
                     continue
                 every = () if leaf.buffer == buffer else (*conds, *self.conditions(leaf.buffer))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..algebra.affine import Cond, affine, fresh, substitute_cond, var
-from ..algebra.conditions import needed, used_where
+from ..algebra.conditions import needed
 from ..algebra.neutral import assuming, identity_of, neutral_conditions
-from ..algebra.scalar import All, Load, Reducer, Select
+from ..algebra.scalar import All, Load, Reducer, Select, conditional_loads
 from ..errors import require
 from ..workload.tensors import Reduction, Scan, Stage
 from ..workload.validate import stage_ranges
@@ -106,7 +106,7 @@ def conditions_of_readers(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
         return ()
     common: dict[Cond, None] | None = None
     for reader in workload.consumers(stage.name):
-        for load, conds in used_where(reader.body):
+        for load, conds in conditional_loads(reader.body):
             if load.tensor != stage.name:
                 continue
             pairs = zip(load.index, stage.axes, strict=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..algebra.affine import Cond, substitute_cond
-from ..algebra.conditions import needed, used_where
-from ..algebra.scalar import All, Const, Load, Scalar, Select, rewrite
+from ..algebra.conditions import needed
+from ..algebra.scalar import All, Const, Load, Scalar, Select, conditional_loads, rewrite
 from ..errors import require
 from ..workload.tensors import Stage
 from ..workload.validate import stage_ranges
@@ -55,7 +55,7 @@ def repeated_conditions(workload: Workload, stage: Stage) -> Mapping[Load, Selec
     the same read under this condition. Reads that are under the condition already are omitted."""
     earlier = {one.name: one for one in workload.stages if one.is_elementwise}
     ranges, found = stage_ranges(stage), dict[Load, Select]()
-    for load, given in used_where(stage.body):
+    for load, given in conditional_loads(stage.body):
         stored = earlier.get(load.tensor)
         match stored.body if stored else None:
             case Select(All(conds), _, Const() as otherwise):

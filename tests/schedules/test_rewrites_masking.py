@@ -12,7 +12,7 @@ from tests.support.golden_text import Golden
 from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
 from tests.support.schedules.spaces import drawn, target
 from tests.support.schedules.workloads import check_meaning
-from tilewright.schedules.algebra.conditions import used_where
+from tilewright.schedules.algebra.scalar import conditional_loads
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.lowering.lower import lower
@@ -142,7 +142,9 @@ def test_conditions_that_keep_reads_in_bounds_stay() -> None:
     both = padded.replace("j >= 1", "j >= 1 && j <= i")
     workload = expression(both, "A=f32[24,9] B=f32[9,23]", j=24)
     form = same_meaning(workload, (MaskResult("s0"),))
-    kept = [conds for load, conds in used_where(form.stage("s0").body) if load.tensor == "i1"]
+    kept = [
+        conds for load, conds in conditional_loads(form.stage("s0").body) if load.tensor == "i1"
+    ]
     assert all(len(conds) == 1 for conds in kept)
 
 

@@ -11,9 +11,9 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Cond, Ge0, Interval, prove, substitute_cond, var
-from ...algebra.conditions import used_where
 from ...algebra.counting import estimated_share, points_where
 from ...algebra.neutral import neutral_conditions
+from ...algebra.scalar import conditional_loads
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
 from ...primitives.prefetching import PrefetchRun
@@ -345,7 +345,7 @@ class TileStage(TileOperands):
             return 1.0
         reads = [
             set(conds)
-            for load, conds in used_where(self.epilogue.value)
+            for load, conds in conditional_loads(self.epilogue.value)
             if load.tensor == self.view.name
         ]
         extents = {loop.name: loop.extent for loop in self.epilogue.spatial}
