@@ -88,7 +88,7 @@ class TimingRace:
         if not self.samples:
             # The warm-up does not end the race, because threads may have been asleep before it.
             return TimingPlan(self.calls, self._rungs[0].samples)
-        if self._is_beaten():
+        if self.is_beaten:
             return None
         if self.rung < len(self._rungs):
             # On a busy machine the samples of a fast kernel may take arbitrarily long.
@@ -122,7 +122,9 @@ class TimingRace:
         ratio = self.session_burst_secs / min(self.bursts)
         return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
 
-    def _is_beaten(self) -> bool:
+    @property
+    def is_beaten(self) -> bool:
+        """Return whether the candidate lost the last rung that it ran."""
         if self.incumbent_secs is None or self._all_disturbed():
             return False
         ran = min(self.rung, len(self._rungs)) - 1

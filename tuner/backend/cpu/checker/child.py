@@ -1,10 +1,11 @@
 """The forked process of one candidate: load, verify, time.
 
-Verification precedes timing and cannot be skipped. It consists of two guarded runs with different
-fills of unwritten memory and stacks. Their results are compared with the expected outputs and with
-each other. In a parallel kernel, the *share* of a thread is the part of the iterations that it
-executes. The two runs execute the shares in opposite orders and record the writes of each share
-(see `races`). For fast kernels, and in the full check, shares also run on random memory.
+No candidate is timed before its result was compared with the expected outputs, and none can become
+best without verification: two guarded runs with different fills of unwritten memory and stacks,
+whose results are compared with the expected outputs and with each other. In a parallel kernel, the
+*share* of a thread is the part of the iterations that it executes. The two runs execute the shares
+in opposite orders and record the writes of each share (see `races`). For fast kernels, and in the
+full check, shares also run on random memory.
 """
 
 from __future__ import annotations
@@ -133,12 +134,70 @@ def _check_and_time(
     env: CheckerEnv,
     parent: Parent,
 ) -> dict[str, Any]:
+    """Check a kernel on one case, time it if the job says so, and return the result document.
+
+    A candidate that has an incumbent is timed after one run whose result is right. If it loses the
+    race, that is all: it cannot become the best, and guarded runs would take longer than the race.
+    """
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(env.helpers.stand_in, env.stacks)
     checks = Checks(
         arena, openmp, parent.note, pool, kernels.flat_scratch, job.case, env.helpers.store_watch
     )
+    document: dict[str, Any] = {
+        "status": MeasureStatus.OK,
+        "evidence": {"cases": 1, "sampled_fraction": arena.case.sampled_fraction},
+    }
+    sides: list[FlatRun] = []
+    if job.timed and job.incumbent_secs is not None and not job.thorough:
+        sides = _warmed(job, checks, kernels.entries(arena))
+    contends = bool(sides)
+    if contends:
+        document["error_found"] = arena.case.error(arrays(arena, sides[0].outputs()))
+        timed, is_beaten = _timed(job, sides, env, parent)
+        document |= timed
+        if is_beaten:
+            for flat in sides:
+                flat.free(pool)
+            return document | _secs_of(kernels, start, loaded_before, timed)
+    found = _verified(job, checks, kernels)
+    expected = found[0].results()
+    document["error_found"] = arena.case.error(arrays(arena, expected))
+    if contends:
+        for flat in sides:
+            flat.compare(expected)
+        document |= _secs_of(kernels, start, loaded_before, document)
+    else:
+        sides = [flat_run(job, checks, entry) for entry in kernels.entries(arena)]
+        _compare_calls(job, checks, sides, expected, env)
+        document |= _secs_of(kernels, start, loaded_before, document)
+        if job.timed:
+            document |= _timed(job, sides, env, parent)[0]
+            for flat in sides:
+                flat.compare(expected)
+    for guarded in found:
+        guarded.free()
+    for flat in sides:
+        flat.free(pool)
+    return document
+
+
+def _warmed(job: CheckJob, checks: Checks, entries: Sequence[Entry]) -> list[FlatRun]:
+    """Call each entry with OpenMP itself. Return the calls, or none if a result is wrong: the
+    guarded runs then find out why."""
+    sides = [flat_run(job, checks, entry) for entry in entries]
+    for flat in sides:
+        flat.warm()
+    right = all(
+        checks.arena.case.check(arrays(checks.arena, flat.outputs())) is None for flat in sides
+    )
+    return sides if right else []
+
+
+def _verified(job: CheckJob, checks: Checks, kernels: _Kernels) -> list[Guarded]:
+    """Perform the guarded runs of the job, and return the buffers of one run of each entry."""
+    arena, openmp = checks.arena, checks.openmp
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
@@ -159,47 +218,62 @@ def _check_and_time(
     if job.misaligned:
         for entry in entries:
             _check_alignments(checks, entry, found[0].results())
-    expected = found[0].results()
     for other in found[1:]:
-        same(arena.outputs, expected, other.results(), "differs between its entries")
-    sides = [flat_run(job, checks, entry) for entry in kernels.entries(arena)]
+        same(arena.outputs, found[0].results(), other.results(), "differs between its entries")
+    return found
+
+
+def _compare_calls(
+    job: CheckJob,
+    checks: Checks,
+    sides: Sequence[FlatRun],
+    expected: Sequence[NDArray[np.uint8]],
+    env: CheckerEnv,
+) -> None:
+    """Raise WrongError if a call with OpenMP itself disagrees with `expected`, the outputs of a
+    guarded run."""
     for flat in sides:
         for _ in range(job.repeats):
             flat.warm()
             flat.compare(expected)
         if job.together:
             call_together(checks, flat, env.helpers, expected, parallel=job.parallel)
+
+
+def _timed(
+    job: CheckJob, sides: Sequence[FlatRun], env: CheckerEnv, parent: Parent
+) -> tuple[dict[str, Any], bool]:
+    """Time the entries. Return fields of the result document, and whether the first entry lost the
+    race against the incumbent."""
+    parent.be_alone()
+    start = time.perf_counter()
+    quiet = InterferenceGuard(
+        env.helpers,
+        env.burst_steps,
+        env.burst_secs,
+        threads=job.threads if job.parallel else 1,
+        team_burst_secs=env.team_burst_secs,
+    )
+    document: dict[str, Any] = {}
+    is_beaten = False
+    for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
+        race = _race(job, flat, env, quiet, timed_first=not prefix)
+        if not prefix:
+            document["run_secs"], is_beaten = race.samples, race.is_beaten
+        document[f"{prefix}run_secs_estimate"] = race.estimate_secs
+    document["team_burst_secs"] = quiet.team_burst_secs
+    document["measure_secs"] = time.perf_counter() - start
+    return document, is_beaten
+
+
+def _secs_of(
+    kernels: _Kernels, start: float, loaded_before: float, timed: dict[str, Any]
+) -> dict[str, float]:
+    """Return the seconds since `start` that loading took, and those that verification took:
+    all but loading and the timing that `timed` states."""
     load_secs = kernels.load_secs - loaded_before
-    document: dict[str, Any] = {
-        "status": MeasureStatus.OK,
-        "error_found": arena.case.error(arrays(arena, expected)),
-        "load_secs": load_secs,
-        "verify_secs": clock() - start - load_secs,
-        "evidence": {"cases": 1, "sampled_fraction": arena.case.sampled_fraction},
-    }
-    if job.timed:
-        parent.be_alone()
-        start = clock()
-        quiet = InterferenceGuard(
-            env.helpers,
-            env.burst_steps,
-            env.burst_secs,
-            threads=job.threads if job.parallel else 1,
-            team_burst_secs=env.team_burst_secs,
-        )
-        for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
-            race = _race(job, flat, env, quiet, timed_first=not prefix)
-            flat.compare(expected)
-            if not prefix:
-                document["run_secs"] = race.samples
-            document[f"{prefix}run_secs_estimate"] = race.estimate_secs
-        document["team_burst_secs"] = quiet.team_burst_secs
-        document["measure_secs"] = clock() - start
-    for guarded in found:
-        guarded.free()
-    for flat in sides:
-        flat.free(pool)
-    return document
+    other_secs = load_secs + timed.get("measure_secs", 0.0)
+    return {"load_secs": load_secs, "verify_secs": time.perf_counter() - start - other_secs}
 
 
 def _load(job: CheckJob, arena: Arena, engine: Any) -> list[Entry]:
