@@ -53,7 +53,8 @@ class InputKind(StrEnum):
     """U(0, 1). Positive: U(0.5, 1.5)."""
     SPECIAL = "special"
     """N(0, 1), but 10 % are zeros of both signs, at most 5 % are denormals, 10 % are scaled to
-    magnitudes up to 2**10, and a few are large. Positive: U(1, 2) times powers of two between 1/64 and 32."""
+    magnitudes up to 2**10, and a few are large. Positive: U(1, 2) times powers of two between 1/64
+    and 32."""
     WIDE = "wide"
     """Like `special`, but all values that are not zeros or denormals are scaled to magnitudes up to
     2**10, and none is large. It is for workloads that may overflow for large values. Only this kind
