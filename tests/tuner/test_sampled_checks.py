@@ -184,6 +184,17 @@ def test_the_extent_is_what_is_affordable() -> None:
     assert again == pytest.approx(half.secs, rel=0.5)
 
 
+def test_a_reduction_that_every_element_needs_does_not_shrink_the_sample() -> None:
+    """Whatever the limit, the sum over X is evaluated; further elements of Y cost little."""
+    workload = _notation("S[0] += X[i,j]; Y[i,j] = X[i,j] - S[0]", X="f32[2000,320]")
+    extent = affordable([workload], 1e-6, bounded=True)
+    (sample,) = extent.samples([workload], 0)
+    assert sample is not None
+    rows, columns = sample["Y"]
+    compared = (len(rows) if rows else 2000) * (len(columns) if columns else 320)
+    assert compared > 10_000
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_predicted_points_are_those_that_are_evaluated(

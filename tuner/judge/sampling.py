@@ -22,6 +22,9 @@ from tilewright.schedules.workload.workload import Workload
 from .discriminating_inputs import discriminating_places
 
 _SHRINK = 0.7  # ratio of the coordinates per dimension in one attempt and in the attempt before
+# A sample may cost this much more than the smallest one, even if that already exceeds the limit: a
+# reduction that every element needs is evaluated once, however many elements are compared.
+_LITTLE_MORE = 1.25
 _WIDER = 2  # factor for the last dimension, which is contiguous in memory
 
 
@@ -51,21 +54,22 @@ def affordable(
     """Return the largest sample for which the reference evaluates all `forms` of a workload within
     `secs`.
 
-    If there is none, return the smallest sample. `finite` states whether all inputs are finite.
+    If there is none, return the largest sample that costs hardly more than the smallest one.
+    `finite` states whether all inputs are finite.
     """
 
     def predicted(samples: Sequence[Sample | None]) -> float:
         pairs = zip(forms, samples, strict=True)
         return sum(predicted_secs(f, s, bounded=bounded, finite=finite) for f, s in pairs)
 
-    found = Extent(None, predicted([None] * len(forms)))
+    tried = [Extent(None, predicted([None] * len(forms)))]
     shapes = [t.shape for t in forms[0].output_tensors]
     count = max((max(shape, default=1) for shape in shapes), default=1)
-    while found.secs > secs and count >= 1:
-        tried = Extent(count, predicted(_samples(forms, count, 0)))
-        found = min(found, tried, key=lambda extent: extent.secs)
+    while tried[-1].secs > secs and count >= 1:
+        tried.append(Extent(count, predicted(_samples(forms, count, 0))))
         count = int(count * _SHRINK)
-    return found
+    limit_secs = max(secs, _LITTLE_MORE * min(extent.secs for extent in tried))
+    return next(extent for extent in tried if extent.secs <= limit_secs)
 
 
 def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | None]:
