@@ -67,6 +67,9 @@ MAX_SWEEP_POINTS = 1 << 20
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """The fraction of the reference's time budget that the quick case may use."""
+_SAMPLE_SHARE = 0.375
+"""The fraction of the remaining time for which samples of the other cases are made. The rest is for
+workloads whose smallest samples take longer."""
 _MIN_CASES = 4
 """The least number of cases in addition to the quick case, even if the kernel is slow."""
 _RUNS_PER_CASE = 3
@@ -213,9 +216,10 @@ class Oracle:
 
     @cached_property
     def case_secs(self) -> float:
-        """The seconds of the reference that are available for each case after the quick one. The
-        cases with special values count as one."""
-        return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
+        """The seconds of the reference for which samples are made for each case after the quick
+        one. The cases with special values count as one."""
+        left_secs = max(self.check_secs - self._quick_extent.secs, 0.0)
+        return _SAMPLE_SHARE * left_secs / (len(self._attempts) + 1)
 
     @cached_property
     def _attempts(self) -> list[_CasePlan]:
