@@ -124,7 +124,9 @@ def _tuned(row: Row, request: Mapping[str, Any]) -> dict[str, Any]:
     report = tw.tune(
         workload, target, budget=budget, seed=request["seed"], database=request["database"]
     )
-    found = {"tune_secs": time.perf_counter() - start, "stopped_because": report.stopped_because}
+    found: dict[str, Any] = {"tune_secs": time.perf_counter() - start}
+    found["phases"] = report.to_json()["wall_secs_by_phase"]
+    found["stopped_because"] = report.stopped_because
     if report.best is None:
         return found | {"failed": f"no candidate passed: {report.to_json()['trials']}"}
     return found | {
