@@ -72,3 +72,5 @@ class MemoryUse:
     copies: tuple[PrivateCopy, ...] = ()
     distant: tuple[DistantRuns, ...] = ()
     strided: tuple[StridedRows, ...] = ()
+    stored: tuple[DistantRuns, ...] = ()
+    """Stores to a tensor outside a core's private caches. The lines are loaded first."""

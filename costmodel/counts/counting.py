@@ -39,10 +39,15 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
             "prefetches": np.sum(
                 [none, *(none + runs.prefetches for runs in memory.distant)], axis=0
             ),
+            "store_prefetches": np.sum(
+                [none, *(none + runs.prefetches for runs in memory.stored)], axis=0
+            ),
             "conflict_misses": conflict_misses(memory.strided, target, count, 0) * (1.0 + longer),
             "far_conflict_misses": conflict_misses(memory.strided, target, count, 1)
             * (1.0 + longer),
-            "exposed_lines": exposed_lines(memory.distant, target.line_bytes, count),
+            "exposed_lines": exposed_lines(
+                (*memory.distant, *memory.stored), target.line_bytes, count
+            ),
             "contended_lines": contended_lines(plan, target),
             "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
         }

@@ -20,6 +20,7 @@ from .marks import Vectorize as Vectorize
 from .overlap import Merge as Merge
 from .overlap import Stagger as Stagger
 from .prefetching import Prefetch as Prefetch
+from .prefetching import PrefetchStores as PrefetchStores
 from .primitive import Primitive as Primitive
 from .reductions import RFactor as RFactor
 from .reductions import SkipBlocks as SkipBlocks

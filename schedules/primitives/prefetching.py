@@ -1,4 +1,4 @@
-"""The primitive Prefetch: software prefetching."""
+"""The primitives Prefetch and PrefetchStores: software prefetching."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import require
 from ..limits import MAX_EXTENT
 from ..nest.editing import map_allocation
 from ..nest.finding import all_ranges, buffers_in, private_buffers, reads_of
-from ..nest.loop_ir import Nest, with_body
+from ..nest.loop_ir import Nest, leaves, with_body
 from ..nest.loop_ir import PrefetchHint as PrefetchLeaf
 from .marks import MAX_UNROLLED
 from .places import open_loop, still_prepacked
@@ -138,6 +138,65 @@ class Prefetch(Primitive):
         return [(var(self.deal) * each + n) % count for n in range(each)]
 
 
+MOST_STORE_PREFETCHES = 64
+"""Most prefetches of lines to be stored, in one iteration. A register tile of 30 vectors has at
+most 60 lines, if each vector crosses the border of two lines. This is a safety limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchStores(Primitive):
+    """Prefetch the lines that an iteration stores (`prefetch`). Results do not change.
+
+        for t:                              for t:
+          acc = 0                             prefetch C[4*t], ...
+          for k: acc += ...          ->       acc = 0
+          C[4*t .. 4*t + 3] = acc             for k: acc += ...
+                                              C[4*t .. 4*t + 3] = acc
+
+    Each iteration of `loop` begins with one prefetch per `step` elements of `tensor` that its body
+    stores, along the last dimension, at each distinct position in the other dimensions. A store
+    waits for its line, and only few lines are loaded concurrently. While the iteration computes,
+    the line arrives in the second cache. Legal for an array that the body stores and that is not
+    allocated in it, with at most `MOST_STORE_PREFETCHES` prefetches.
+    """
+
+    tensor: str
+    loop: str
+    step: int
+
+    SPELLINGS = (SerialisedForm("PrefetchStores", ("tensor", "loop", "step")),)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest with the prefetches."""
+        place = open_loop(nest, self.loop, self)
+        body = place.loop.body
+        written = [leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchLeaf)]
+        index = next((x.index for x in reversed(written) if x.buffer == self.tensor), None)
+        legal = index is not None and self.tensor not in private_buffers(body)
+        legal = legal and 1 <= self.step <= MAX_EXTENT
+        problem = f"{self.loop!r} must store {self.tensor!r}, allocated outside, step be positive"
+        require(legal, self, problem)
+        assert index is not None
+        extents = {n: r.hi + 1 for n, r in all_ranges(body).items()}
+        run = PrefetchRun.of(index, extents, self.step)
+        require(run.is_forward, self, f"{self.tensor!r} is not stored along its last dimension")
+        first = self._first_elements(run, buffers_in(nest)[self.tensor].shape[-1])
+        too_many = f"more than {MOST_STORE_PREFETCHES} prefetches in an iteration"
+        require(run.settings * len(first) <= MOST_STORE_PREFETCHES, self, too_many)
+        hints = [
+            PrefetchLeaf(self.tensor, (*other, last + n), far=True)
+            for *other, last in run.places
+            for n in first
+        ]
+        return still_prepacked(place.with_body(*hints, *body), self)
+
+    def _first_elements(self, run: PrefetchRun, row: int) -> list[int]:
+        """Return the prefetched elements of a position. If rows of `row` elements begin anywhere in
+        a line, the last element may be in a line of its own."""
+        found = [n * self.step for n in range(run.count)]
+        return found if row % self.step == 0 else [*found, run.span - 1]
+
+
 @dataclass(frozen=True)
 class PrefetchRun:
     """The elements that loops read at `index`, for prefetching. A position is an index in the
@@ -168,10 +227,14 @@ class PrefetchRun:
         return all(last.is_linear_in(n) and last.coefficient(n) >= 0 for n in self._along)
 
     @cached_property
-    def count(self) -> int:
+    def span(self) -> int:
+        """Number of elements of a position along the last dimension, from the first to the last."""
         last = self.index[-1]
-        span = 1 + sum(last.coefficient(n) * (self.extents[n] - 1) for n in self._along)
-        return -(-span // self.step)
+        return 1 + sum(last.coefficient(n) * (self.extents[n] - 1) for n in self._along)
+
+    @cached_property
+    def count(self) -> int:
+        return -(-self.span // self.step)
 
     @cached_property
     def settings(self) -> int:

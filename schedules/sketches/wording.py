@@ -52,6 +52,7 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "nontemporal_stores": KnobWords("non-temporal stores", _SWITCH),
     "parallel": KnobWords("threads", {0: "one", 1: "divide one loop", 2: "divide two loops"}),
     "prefetch": KnobWords("software prefetch", _SWITCH),
+    "prefetch_stores": KnobWords("prefetch of stored lines", _SWITCH),
     "split_reduction": KnobWords("parts of a split reduction"),
     "interleave_rows": KnobWords("rows computed together"),
     "interleave": KnobWords("rows or vectors scanned together"),

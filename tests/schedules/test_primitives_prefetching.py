@@ -1,4 +1,5 @@
-"""Prefetch: what a later tile reads, dealt over the tiles that read the same."""
+"""Prefetch: what a later tile reads, dealt over the tiles that read the same. PrefetchStores: what
+a tile stores."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from tilewright.schedules.nest.loop_ir import Nest, leaves
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     CacheRead,
+    CacheWrite,
     Partition,
     Prefetch,
+    PrefetchStores,
     Primitive,
     Reorder,
     Split,
@@ -122,3 +125,33 @@ def test_places_too_many_for_an_iteration_are_dealt_over_the_rows() -> None:
     }  # fmt: skip
     assert asked == set(range(40))
     assert {str(prefetch.index[0]) for prefetch in prefetches} == {"(s0.d0 + 1)%3"}
+
+
+def test_a_tile_prefetches_the_lines_that_it_stores(golden: Golden) -> None:
+    nest = with_prefetches(CacheWrite("s0", "s0.d0o", "acc"), PrefetchStores("s0", "s0.d0o", 4))
+    assert to_text(nest) == golden
+
+
+@pytest.mark.parametrize(("columns", "places"), [(24, [0, 4]), (25, [0, 4, 7])])
+def test_a_row_that_begins_within_a_line_has_one_line_more(columns: int, places: list[int]) -> None:
+    nest = Trace((*TILES, PrefetchStores("s0", "s0.d0o", 4))).apply(
+        plain_nest(matmul(6, columns, 5))
+    )
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.PrefetchHint)]
+    assert [int(hint.index[1].const) for hint in hints] == places * 2
+    assert {str(hint.index[0]) for hint in hints} == {"2*s0.d0o", "2*s0.d0o + 1"}
+
+
+def test_prefetches_of_stores_are_refused_where_they_make_no_sense() -> None:
+    def refused(step: PrefetchStores, reason: str, *before: Primitive) -> None:
+        with pytest.raises(ScheduleError, match=reason):
+            with_prefetches(*before, step)
+
+    refused(PrefetchStores("i0", "s0.d0o", 4), "must store 'i0'")
+    refused(PrefetchStores("s0", "s0.d0o", 0), "step be positive")
+    with pytest.raises(ScheduleError, match="more than 64 prefetches"):
+        Trace((*TILES, PrefetchStores("s0", "s0.d1o", 1))).apply(plain_nest(matmul(12, 24, 5)))
+    refused(
+        PrefetchStores("acc", "s0.d1o", 4), "must store 'acc'", CacheWrite("s0", "s0.d0o", "acc")
+    )
+    refused(PrefetchStores("s0", "s0.d1ii", 4), "nothing can be inserted")

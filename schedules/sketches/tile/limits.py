@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
-from ...primitives.prefetching import MOST_PREFETCHES
+from ...primitives.prefetching import MOST_PREFETCHES, MOST_STORE_PREFETCHES
 from .prefetch import columns_per_iteration, runs_per_iteration
 from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
@@ -25,6 +25,7 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
     ok &= _is_canonical(t) & _reduction_is_compatible(t)
     ok &= _remainders_exist(t)
     ok &= ~t.prefetches | _can_prefetch(t)
+    ok &= ~t.prefetches_stores | _can_prefetch_stores(t)
     ok &= (t.fuse_packing == 0) | _can_fuse_packing(t)
     ok &= (t.skip_padding == 0) | _skips_some_padding(t)
     if stage.epilogue:
@@ -92,7 +93,8 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     room = stage.target.caches[-1].bytes // 2
     ok: BoolArray = ~t.packs | whole_ahead | (panel <= room)
     columns = roles.columns.name
-    if any(read.element_stride(columns) not in (0, 1) for read in stage.packable):
+    panels = stage.panels if roles.is_reused else ()
+    if any(read.element_stride(columns) not in (0, 1) for read in panels):
         ok &= t.packs
     if stage.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
         # A tile of columns across two groups reads rows of both groups, which do not form a block.
@@ -196,7 +198,7 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
     rows = roles.rows[0].extent if roles.rows else 1
     ok &= (t.peel_remainders > 0) | (rows % t.tile_rows == 0)
     # a copy contains the padding, so nothing is left to test
-    if any(read.padded for read in stage.panels):
+    if any(read.padded for read in (*stage.panels, *stage.windows)):
         ok &= ~t.packs
     for axis in t.tiled_axes:
         if axis.name in border.conds:
@@ -226,6 +228,14 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
         ok &= in_place & (t.rows2.per_block > 1) & (t.k_count == 1) & ~t.splits
         ok &= runs_per_iteration(t) <= MOST_PREFETCHES
     return ok
+
+
+def _can_prefetch_stores(t: TileSettings[IntArray]) -> BoolArray:
+    """Return whether each tile stores its result once and through the caches, in few enough lines,
+    shape (P,)."""
+    once = (t.k_count == 1) & ~t.splits & (t.nontemporal_stores == 0)
+    few: BoolArray = once & (t.stored_lines <= MOST_STORE_PREFETCHES)
+    return few
 
 
 def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:

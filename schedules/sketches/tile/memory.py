@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray
+from ...arrays import BoolArray, FloatArray, Number
 from ...hardware import PAGE_BYTES
 from ...memory_use import DistantRuns, MemoryUse, PrivateCopy, StridedRows
 from ...plan import Access
@@ -29,6 +30,7 @@ def tile_memory(nest: TileNest) -> MemoryUse:
         tuple(_copies(nest)),
         (*distant, *_short_runs(nest, tiles)),
         tuple(_strided(nest, tiles, steps)),
+        tuple(_stored(nest, tiles)),
     )
 
 
@@ -39,6 +41,7 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
     access_of = {access.buffer: access for access in plan.accesses}
     column = stage.roles.columns.name
     strided = [r for r in stage.packable if r.element_stride(column) not in (0, 1)]
+    strided = [r for r in strided if r not in stage.windows]
     is_gathered = any(not stage.is_transposed(r) for r in strided)
     for read in stage.packable if t.packs.any() else ():
         sides, times = plan.region(access_of[read.tensor], columns)
@@ -148,6 +151,20 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
         )
 
 
+def _stored(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
+    """Yield the stores to an output outside a core's private caches. A store waits for its line
+    unless the tile prefetches it, or the line is written without being loaded."""
+    t, stage = nest.t, nest.stage
+    if stage.stores_far:
+        follow = np.where(t.row_tiles_innermost == 1, 1, t.columns.per_block)
+        yield DistantRuns(
+            stage.stored.bytes,
+            np.minimum(t.nr * follow, stage.roles.columns.extent) * stage.stored.dtype.bytes,
+            np.where(t.prefetches_stores | (t.nontemporal_stores > 0), 0.0, 1.0),
+            t.prefetches_stores * t.stored_lines * tiles,
+        )
+
+
 def _whole_lines(nest: TileNest, read: StageRead) -> int:
     line_bytes = nest.stage.target.line_bytes
     return read.bytes // line_bytes * line_bytes
@@ -159,17 +176,21 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
     roles, line_bytes = stage.roles, stage.target.line_bytes
     depth = steps * t.unrolled_copies
     full = prod(nest.shares(end.computed_extent for end in nest.remainders.values()).values())
+    taps = depth / tiles / roles.main.extent
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
         if not step or roles.moves_with_rows(read):
             continue
         width = t.nr * read.dtype.bytes
-        used = ~t.packs | (stage.column_dim(read) is None)
+        used = ~t.packs | (read not in stage.packable)
         if not roles.is_reused:  # a completely used line need not stay cached
             used &= width < line_bytes
         lines = np.ceil(width / line_bytes)
-        rows = np.minimum(t.kc, roles.main.extent) * (depth / tiles / roles.main.extent)
-        yield StridedRows(step * read.dtype.bytes, lines, rows, used * depth * full * lines)
+        wider, apart, again = _tap_lines(nest, read, step * read.dtype.bytes)
+        row_lines = np.ceil((width + wider) / line_bytes) * apart
+        rows = np.minimum(t.kc, roles.main.extent) * np.maximum(taps / (apart * again.all), 1.0)
+        evicted = used * depth * full * lines / again.at_once
+        yield StridedRows(step * read.dtype.bytes, row_lines, rows, evicted)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:
             step, tile = read.element_stride(loop.name), t.mr
@@ -177,3 +198,34 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
                 in_place = ~t.copies_rows | (read not in stage.copyable)
                 lines = in_place * depth * full * tile * read.dtype.bytes / line_bytes
                 yield StridedRows(step * read.dtype.bytes, 1, tile, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """How often taps read the same lines: `all` taps, and those of one unrolled step."""
+
+    all: int
+    at_once: Number
+
+
+def _tap_lines(nest: TileNest, read: StageRead, stride_bytes: int) -> tuple[int, int, _Again]:
+    """Return what the taps add to the rows at the distance `stride_bytes` that `read` reads.
+
+    Taps within a line make a row wider, by the first number of bytes, and read its lines again.
+    Taps at a distance from each other that does not lead to the same cache sets add lines to each
+    row: it has the second number of times as many.
+    """
+    t, line_bytes = nest.t, nest.stage.target.line_bytes
+    short = {loop.name: number for number, loop in enumerate(nest.stage.short_taps())}
+    wider, apart, every = 0, 1, 1
+    at_once: Number = 1
+    for loop in nest.stage.roles.taps:
+        step = abs(read.element_stride(loop.name) or 0) * read.dtype.bytes
+        if 0 < step < line_bytes:
+            wider += (loop.extent - 1) * step
+            every *= loop.extent
+            if loop.name in short:
+                at_once = at_once * np.where(t.unrolls_tap(short[loop.name]), loop.extent, 1)
+        elif step % stride_bytes:
+            apart *= loop.extent
+    return wider, apart, _Again(every, at_once)

@@ -14,6 +14,7 @@ from math import prod
 
 from ...algebra.affine import Affine, Var, vars_inside
 from ...hardware import LINES_TO_FOLLOW, PAGE_BYTES
+from ...leaves import MAX_LANE_STRIDE
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis.stages import StageLoop, StageRead, StageView, once
@@ -42,7 +43,25 @@ class TileOperands:
     @property
     def packable(self) -> tuple[StageRead, ...]:
         """Column operands that can be packed and are reused."""
-        return self.panels if self.roles.is_reused else ()
+        return (*self.panels, *self.windows) if self.roles.is_reused else ()
+
+    @cached_property
+    def windows(self) -> tuple[StageRead, ...]:
+        """Column operands whose windows slide along the columns, contiguously. Neighbouring columns
+        share elements, so a block of columns is copied as one box and not as panels.
+
+        The rows of the copy are adjacent. In the operand, planes of an image are often at a
+        distance that maps them to few sets of a cache.
+        """
+        return tuple(
+            read
+            for read in once(self.roles.column_reads)
+            if self.column_dim(read) is None
+            and 0 < (read.element_stride(self.roles.columns.name) or 0) <= MAX_LANE_STRIDE
+            and not self.roles.moves_with_rows(read)
+            and self._has_box(read)
+            and self.moves_as_one(read)
+        )
 
     @cached_property
     def panels(self) -> tuple[StageRead, ...]:

@@ -78,7 +78,10 @@ class Packing:
                 place = ko if blocked else column_place
                 along = "" if k.moves_as_one(read) else self._lanes()
                 w.do(CacheRead(read.tensor, place, name, along=along))
-                self._pack_layout(read, name)
+                if read in k.windows:
+                    self._window_layout(read, name)
+                else:
+                    self._pack_layout(read, name)
         if t.prepacks:
             self._prepack()
 
@@ -113,6 +116,14 @@ class Packing:
             return max((n for n, name in enumerate(walked) if name in used), default=-1)
 
         return depth
+
+    def _window_layout(self, read: StageRead, name: str) -> None:
+        """Lay out the copy of windows: the reduction outside, in the order in which it is read, and
+        the elements along the columns inside."""
+        last = len(read.shape) - 1
+        others = sorted(range(last), key=self._depth_of(read))
+        self.w.do(TransformLayout(name, (), (*((d, 0) for d in others), (last, 0))))
+        self.w.vectorise_writer(name, self.k.target.lanes(read.dtype))
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
         """Lay out the copy as panels, each as wide as one tile of columns, with the reduction

@@ -123,6 +123,8 @@ class TileKnobs(Generic[N]):
     """Whether the next parts of operands are prefetched while the current parts are used."""
     split_reduction: N = knob(_reduction_parts)
     """Number of equal parts of the reduction that threads sum independently."""
+    prefetch_stores: N = knob(lambda tile: switch(tile.stores_far))
+    """Whether each tile prefetches the lines that it will store."""
 
 
 def _holds(truth: Any) -> BoolArray:
@@ -227,6 +229,19 @@ class TileSettings(TileKnobs[M]):
     @property
     def prepacks(self) -> BoolArray:
         return _holds(np.equal(self.pack_columns, 2))
+
+    @property
+    def prefetches_stores(self) -> BoolArray:
+        return _holds(np.greater(self.prefetch_stores, 0))
+
+    @property
+    def stored_lines(self) -> M:
+        """Number of lines that a tile prefetches before it stores them. A row of the output may
+        begin anywhere in a line."""
+        stage = self.stage
+        line = stage.target.line_bytes // stage.stored.dtype.bytes
+        found: M = self.mr * (-(-self.nr // line) + bool(stage.stored.shape[-1] % line))
+        return found
 
     @property
     def prefetches(self) -> BoolArray:

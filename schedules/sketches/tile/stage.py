@@ -18,6 +18,7 @@ from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
 from ...primitives.prefetching import PrefetchRun
 from ...workload.flops import useful_points
+from ...workload.tensors import Tensor
 from ..analysis.stages import StageLoop, StageRead, offsets
 from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
@@ -54,6 +55,15 @@ class TileStage(TileOperands):
     def output(self) -> str:
         """The tensor that tiles are written to."""
         return self.epilogue.name if self.epilogue else self.view.name
+
+    @property
+    def stored(self) -> Tensor:
+        return self.workload.tensors[self.output]
+
+    @property
+    def stores_far(self) -> bool:
+        """Whether tiles are stored along rows of a tensor that exceeds a core's private caches."""
+        return not self.is_scattered and self.stored.bytes > self.target.own_cache_bytes
 
     @property
     def lanes(self) -> int:
@@ -364,6 +374,7 @@ class TileStage(TileOperands):
         fits = (
             not read.padded
             and self.moves_as_one(read)
+            and read not in self.windows
             and read.element_stride(self.roles.columns.name) == 1
             and all(read.own_dim(name) is not None for name in loops)
             for read in packed

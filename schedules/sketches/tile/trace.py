@@ -12,6 +12,7 @@ from ...primitives import (
     ComputeAt,
     Parallel,
     Partition,
+    PrefetchStores,
     RFactor,
     SkipBlocks,
     SkipZeros,
@@ -106,6 +107,9 @@ class TileTrace:
         if not skips_early:
             self._accumulate(sums, inner_tile)
             w.do(*[SkipZeros(sums)] * t.skip_padding)
+        if t.prefetch_stores:
+            line = k.target.line_bytes // k.stored.dtype.bytes
+            w.do(PrefetchStores(k.output, inner_tile, line))
         self._peel_tiles(tiles)
         if t.together > k.step_distance > 1:
             self._peel_steps(*depth[-2:])

@@ -46,6 +46,7 @@ from tilewright.schedules.primitives import (
     Stream,
 )
 from tilewright.schedules.primitives import Prefetch as PrefetchStep
+from tilewright.schedules.primitives import PrefetchStores as PrefetchStoresStep
 
 T = TypeVar("T")
 
@@ -226,6 +227,16 @@ def _prefetch(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     return PrefetchStep(tensor, around[outer].var, ahead, around[inner].var, deal, step)
 
 
+def _prefetch_stores(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
+    """What a loop around a store stores."""
+    sites = [(leaf.buffer, around) for leaf, around in write_sites(nest.body) if around]
+    chosen = _one_of(rng, sites)
+    if chosen is None:
+        return None
+    tensor, around = chosen
+    return PrefetchStoresStep(tensor, rng.choice(around).var, rng.choice((1, 4, 16)))
+
+
 def _pack_ahead(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     """A copy of a constant input, which is made of nothing else, or such a copy to come."""
     constants = [tensor.name for tensor in nest.inputs if tensor.constant]
@@ -314,5 +325,5 @@ _RARE = (_cache_padded, _skip_zeros, _solve, _scan_blocks, _carry_scan, _reverse
 
 _KINDS: tuple[Callable[[random.Random, Nest, str], Primitive | None], ...] = (
     _merge, _stagger, _block_read, _cache_along, _compute_at, _inline, _prefetch,
-    _pack_ahead, _stream, *(_fuse, _rfactor) * 2, *_RARE * 3,
+    _prefetch_stores, _pack_ahead, _stream, *(_fuse, _rfactor) * 2, *_RARE * 3,
 )  # fmt: skip

@@ -35,6 +35,7 @@ from tilewright.schedules.primitives import (
     Parallel,
     Partition,
     Prefetch,
+    PrefetchStores,
     Primitive,
     Reorder,
     ReverseComputeAt,
@@ -293,6 +294,8 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
             return Prefetch(
                 rng.choice(buffers), rng.choice(around), rng.randint(0, 2), loop, deal, 4
             )
+        if rng.random() < 0.3:
+            return PrefetchStores(rng.choice(own), loop, rng.choice((0, 1, 4, 16)))
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     if kind < 0.97:
         if rng.random() < 0.3:
