@@ -63,7 +63,7 @@ def test_settings_with_prefetches_are_legal_and_right(name: str) -> None:
     for setting in drawn_with(sketch, "prefetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
         prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, PrefetchHint)]
-        stored = {tensor.name for tensor in workload.output_tensors}
+        stored = {tensor.name for tensor in nest.outputs}
         assert {prefetch.buffer for prefetch in prefetches} - stored == {"i0"}
         check_meaning(workload, nest)
 
