@@ -42,7 +42,11 @@ def named_setting(space: ScheduleSpace, candidate: Candidate) -> NamedSetting:
 
 
 def candidate_of(space: ScheduleSpace, named: NamedSetting) -> Candidate | None:
-    """Return the candidate of `space` with exactly these names and values, or None."""
+    """Return the candidate of `space` with these names and values, or None.
+
+    A knob that is not named has its first value. An older version, or a space in which the knob has
+    only one value, does not name it.
+    """
     for number, sketch in enumerate(space.sketches):
         if sketch.name == named.sketch:
             setting = _exact(sketch, named)
@@ -57,8 +61,8 @@ def _exact(sketch: Sketch, named: NamedSetting) -> tuple[int, ...] | None:
         values = [_plain(value) for value in knob.values]
         if len(values) == 1:
             places.append(0)
-        elif knob.name in named.knobs and named.knobs[knob.name] in values:
-            places.append(values.index(named.knobs[knob.name]))
+        elif (value := named.knobs.get(knob.name, values[0])) in values:
+            places.append(values.index(value))
         else:
             return None
     return tuple(places)

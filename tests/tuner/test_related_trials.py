@@ -79,9 +79,19 @@ def test_unknown_names_and_values_are_no_candidate() -> None:
     own = space(WORKLOADS[0])
     known = named_setting(own, drawn(own, 1)[0])
     assert candidate_of(own, NamedSetting("other", known.knobs)) is None
-    assert candidate_of(own, NamedSetting(known.sketch, {})) is None
     changed = dict.fromkeys(known.knobs, -7)
     assert candidate_of(own, NamedSetting(known.sketch, changed)) is None
+
+
+def test_a_knob_that_an_older_version_did_not_have_has_its_first_value() -> None:
+    own = space(WORKLOADS[0])
+    known = named_setting(own, drawn(own, 1)[0])
+    for name in known.knobs:
+        fewer = {knob: value for knob, value in known.knobs.items() if knob != name}
+        found = candidate_of(own, NamedSetting(known.sketch, fewer))
+        assert found is not None
+        (knob,) = [k for k in own.sketches[found.sketch].knobs if k.name == name]
+        assert named_setting(own, found).knobs == {**known.knobs, name: knob.values[0]}
 
 
 @pytest.mark.parametrize("text", WORKLOADS)
