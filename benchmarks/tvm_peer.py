@@ -42,7 +42,13 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 from tilewright.schedules.workload.workload import Workload
 
 SEED = 0
@@ -90,6 +96,8 @@ class Translation:
                     return _reducer(te, reducer)(value, axis=list(reduced.values()))
                 case Scan():
                     raise NotImplementedError("no translation of scans to TVM")
+                case TupleReduction():
+                    raise NotImplementedError("no translation of reductions of tuples to TVM")
                 case _:
                     assert_never(stage.kind)
 

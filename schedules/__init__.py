@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         placeholder,
         prod,
         reduce_axis,
+    reduce_tuple,
         relu,
         select,
         sum,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 _EXPR = (
     "all_of", "any_of", "argmax", "argmin", "cast", "clamp", "compute", "const", "cummax", "cummin",
     "cumprod", "cumsum", "eq", "max", "maximum", "min", "minimum", "ne", "not_", "padded",
-    "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
+    "placeholder", "prod", "reduce_axis", "reduce_tuple", "select", "sum", "wrap",
 )  # fmt: skip
 _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
@@ -126,7 +127,7 @@ __all__ = [
     "WorkloadError", "all", "all_of", "any", "any_of", "argmax", "argmin", "cast", "check_limits",
     "clamp", "compute", "const", "cummax", "cummin", "cumprod", "cumsum", "eq", "from_notation",
     "max", "maximum", "min", "minimum", "ne", "not_", "operators", "padded", "parse_tensor_spec",
-    "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
+    "parse_workload", "placeholder", "prod", "reduce_axis", "reduce_tuple", "select", "sum", "wrap",
 ]  # fmt: skip
 __all__ += [
     "atan2", "concat", "einsum", "flip", "one_hot", "pad", "pow", "relu", "repeat", "resize",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MAX_DIMS = 8
 MAX_STAGES = 64
+MAX_COMPONENTS = 8
 MAX_INPUTS = 64
 MAX_EXTENT = 2**31 - 1
 MAX_INDEX_CONST = 2**31 - 1

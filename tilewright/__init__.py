@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         pow,
         prod,
         reduce_axis,
+        reduce_tuple,
         relu,
         repeat,
         resize,
@@ -123,7 +124,8 @@ _MODULE_OF = {
             "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
             "WorkloadError", "all", "any", "argmax", "argmin", "cast", "clamp", "compute", "const",
             "cummax", "cummin", "cumprod", "cumsum", "max", "maximum", "min", "minimum",
-            "operators", "placeholder", "prod", "reduce_axis", "select", "sum", "wrap",
+            "operators", "placeholder", "prod", "reduce_axis", "reduce_tuple", "select",
+            "sum", "wrap",
         ),
         "schedules",
     ),
@@ -141,7 +143,7 @@ __all__ = [
     "__version__", "aligned", "all", "any", "argmax", "argmin", "build", "cast", "clamp", "compute",
     "const", "cummax", "cummin", "cumprod", "cumsum", "empty", "max", "maximum", "min", "minimum",
     "native_target", "open_database", "operators", "parse", "placeholder", "prod", "reduce_axis",
-    "select", "sum", "tune", "tune_many", "wrap",
+    "reduce_tuple", "select", "sum", "tune", "tune_many", "wrap",
 ]  # fmt: skip
 __all__ += [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "concat",

@@ -25,7 +25,19 @@ from .affine import (
     prove,
     substitute_cond,
 )  # fmt: skip
-from .scalar import All, Binary, Cast, Compare, Load, Scalar, Select, Unary, children, rewrite
+from .scalar import (
+    All,
+    Binary,
+    Cast,
+    Compare,
+    Components,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    children,
+    rewrite,
+)
 
 C = TypeVar("C", bound=Cond)
 
@@ -243,7 +255,7 @@ def _has_guard(node: Scalar) -> bool:
             return _has_guard(node.a) or _has_guard(node.b)
         case Select():
             return _has_guard(node.cond) or _has_guard(node.on_true) or _has_guard(node.on_false)
-        case Load():
+        case Load() | Components():
             return any(map(_has_guard, children(node)))
         case _:
             return False

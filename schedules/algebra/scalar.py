@@ -167,7 +167,24 @@ class Select:
         return self.on_true.dtype
 
 
-Scalar: TypeAlias = Const | Load | IndexValue | Unary | Binary | Compare | Cast | All | Select
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The values of the components of a tuple: the body of a reduction of tuples, and nothing else.
+
+    It is the root of such a body, so that whatever reads or rewrites a body sees all components.
+    Its `dtype` is that of the first component.
+    """
+
+    values: tuple[Scalar, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.values[0].dtype
+
+
+Scalar: TypeAlias = (
+    Const | Load | IndexValue | Unary | Binary | Compare | Cast | All | Select | Components
+)
 
 
 def children(node: Scalar) -> tuple[Scalar, ...]:
@@ -182,6 +199,8 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
             return (node.a, node.b)
         case Select():
             return (node.cond, node.on_true, node.on_false)
+        case Components():
+            return node.values
         case _:
             assert_never(node)
 
@@ -317,6 +336,10 @@ def _with_children(node: Scalar, change: Callable[[Scalar], Scalar]) -> Scalar:
             c, t, f = change(node.cond), change(node.on_true), change(node.on_false)
             same = c is node.cond and t is node.on_true and f is node.on_false
             return node if same else Select(c, t, f)
+        case Components():
+            values = tuple(map(change, node.values))
+            same = all(a is b for a, b in zip(values, node.values, strict=True))
+            return node if same else Components(values)
         case _:
             assert_never(node)
 
@@ -443,6 +466,8 @@ def scalar_text(node: Scalar) -> tuple[str, int]:
         case Select(cond, on_true, on_false):
             taken, other = _operand(on_true, _AND), _operand(on_false, _CHOICE)
             return f"{taken} if{KEPT}{_operand(cond, _AND)} else{KEPT}{other}", _CHOICE
+        case Components(values):
+            return f"({', '.join(scalar_text(v)[0] for v in values)})", _ATOM
         case _:
             assert_never(node)
 
@@ -462,9 +487,9 @@ def _const(value: int | float, dtype: DType) -> tuple[str, int]:
 __all__ = [
     "COMMUTATIVE", "DATA_TYPES", "KEPT", "NAMED_PAIRS", "ON_BOOLS", "ON_FLOATS_ONLY",
     "ON_INTEGERS_ONLY", "All", "Binary", "BinaryOp", "Cast", "Clamped", "Compare", "CompareOp",
-    "Const", "Eq0", "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp",
-    "access_text", "calls_of", "chain_terms", "children", "conds_text", "data_of", "depth_of",
-    "index_conds", "is_defined", "kept_access_text", "loads", "map_index", "rename_tensors",
-    "replace_reads", "rewrite", "scalar_text", "substitute", "substitute_cond", "to_scalar_text",
-    "vars_of", "walk", "with_data",
+    "Components", "Const", "Eq0", "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select",
+    "Unary", "UnaryOp", "access_text", "calls_of", "chain_terms", "children", "conds_text",
+    "data_of", "depth_of", "index_conds", "is_defined", "kept_access_text", "loads", "map_index",
+    "rename_tensors", "replace_reads", "rewrite", "scalar_text", "substitute", "substitute_cond",
+    "to_scalar_text", "vars_of", "walk", "with_data",
 ]  # fmt: skip

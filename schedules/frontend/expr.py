@@ -40,6 +40,7 @@ from .array.arrays import (
     positions,
     reduced,
     tensor_array,
+    tuples_reduced,
 )  # fmt: skip
 from .array.stages import made_up_name
 from .expr_core import (
@@ -68,6 +69,7 @@ from .expr_core import (
 )  # fmt: skip
 from .running import SCANS, position_over, scanned_over
 from .staging import build_stages
+from .tuples import Combine, combination, tuples_over, widened
 
 
 @overload
@@ -358,6 +360,50 @@ def argmin(x: ArrayExpr | Operand, axis: object, *, last: bool = False) -> Expr 
     """Return the position of the least `x` along `axis`, as i32. Axes, equal values and NaN are
     treated as by `argmax`."""
     return _position(Reducer.MIN, x, axis, last=last)
+
+
+@overload
+def reduce_tuple(
+    given: Sequence[ArrayExpr], identity: Sequence[object], combine: Combine, axis: Axis
+) -> tuple[LazyArray, ...]: ...
+@overload
+def reduce_tuple(
+    given: Sequence[Operand], identity: Sequence[object], combine: Combine, axis: object
+) -> tuple[Expr, ...]: ...
+def reduce_tuple(
+    given: Sequence[Any], identity: Sequence[object], combine: Combine, axis: object
+) -> tuple[Expr, ...] | tuple[LazyArray, ...]:
+    """Return the components of the combination of all tuples `given` along `axis`: of values along
+    one or several reduce axes, of arrays along axes given as integers.
+
+    `combine(a, b)` returns the tuple that combines two tuples of values. It must be associative,
+    and `identity` its identity on both sides. Tuples are combined in ascending order of the
+    positions, in any grouping; of several axes, the last one is the fastest. Each value is reduced
+    in its own type; bools and narrow floats in their wide type. The first position of the maximum:
+
+        first, position = reduce_tuple(
+            (X[i, k], k), identity=(-inf, 0), axis=k,
+            combine=lambda a, b: (maximum(a[0], b[0]), select(b[0] > a[0], b[1], a[1])),
+        )
+    """
+    if any(is_array(value) for value in given):
+        return tuples_reduced(given, identity, combine, axis)
+    over = axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple(one.var for one in over if isinstance(one, ReduceAxis))
+    if not axes or len(axes) < len(over):
+        raise WorkloadError(
+            f"reduce_tuple needs axis=k, axes made by reduce_axis, got {shown(axis)}",
+            code="bad_reduction",
+        )
+    parts = [widened(as_value(value)) for value in given]
+    used = {name for part in parts for name in part.vars}
+    for one in axes:
+        if one.name not in used:
+            raise WorkloadError(
+                f"reduce_tuple over axis {one.label!r}, which the values do not use",
+                code="unused_axis",
+            )
+    return tuples_over(parts, combination([p.dtype for p in parts], identity, combine), axes)
 
 
 def _position(

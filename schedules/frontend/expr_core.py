@@ -19,6 +19,7 @@ from ..algebra.scalar import (
     All,
     BinaryOp,
     CompareOp,
+    Const,
     IndexValue,
     Load,
     Reducer,
@@ -211,12 +212,25 @@ class Running:
     exclusive: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """How tuples are combined, and the component that is the result (`TupleReduction`)."""
+
+    identities: tuple[Const, ...]
+    combine: tuple[Scalar, ...]
+    position: int
+
+    def __str__(self) -> str:
+        return f"tuple{self.position}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedReduction:
     """A reduction or scan inside an expression, before it becomes a separate stage."""
 
-    reducer: Reducer
+    reducer: Reducer | Combination
     node: Scalar
+    """The value that is combined; for a `Combination`, `Components`."""
     axes: tuple[LoopVar, ...]
     """The reduction axes, none for a scan."""
     free: Vars

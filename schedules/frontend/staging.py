@@ -6,11 +6,20 @@ from collections.abc import Mapping
 
 from ..algebra.affine import Ge0, affine, fresh, var
 from ..algebra.neutral import only_where
-from ..algebra.scalar import Load, Reducer, Scalar, rewrite, substitute
+from ..algebra.scalar import Components, Load, Reducer, Scalar, rewrite, substitute
 from ..errors import WorkloadError
-from ..workload.tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
+from ..workload.tensors import (
+    Axis,
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    StageKind,
+    Tensor,
+    TupleReduction,
+)
 from ..workload.validate import settled_stage
-from .expr_core import Expr, LoopVar, NestedReduction, Running, TensorExpr
+from .expr_core import Combination, Expr, LoopVar, NestedReduction, Running, TensorExpr
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
@@ -87,21 +96,27 @@ class _Splitter:
         reduction: NestedReduction | None = None,
     ) -> Tensor:
         running = None if reduction is None else reduction.running
-        if reduction is not None and running is not None and running.exclusive:
-            body = _of_position_before(body, reduction.reducer, running)
+        reducer = None if reduction is None else reduction.reducer
+        if isinstance(reducer, Reducer) and running is not None and running.exclusive:
+            body = _of_position_before(body, reducer, running)
         names: dict[str, str] = {}
         for v in (*axes, *(reduction.axes if reduction else ())):
             names[v.name] = fresh(v.label, set(names.values()))
         body = substitute(body, {old: var(new) for old, new in names.items()})
-        tensor = Tensor(name, tuple(v.extent for v in axes), body.dtype)
+        dtype = body.dtype
+        if isinstance(reducer, Combination) and isinstance(body, Components):
+            dtype = body.values[reducer.position].dtype
+        tensor = Tensor(name, tuple(v.extent for v in axes), dtype)
         spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
         kind: StageKind = Elementwise()
-        if reduction is not None and running is not None:
+        over = tuple(Axis(names[v.name], v.extent) for v in reduction.axes) if reduction else ()
+        if isinstance(reducer, Combination):
+            kind = TupleReduction(over, reducer.identities, reducer.combine, reducer.position)
+        elif reducer is not None and running is not None:
             dim = [v.name for v in axes].index(running.along.name)
-            kind = Scan(reduction.reducer, dim, running.reverse)
-        elif reduction is not None:
-            reduced = tuple(Axis(names[v.name], v.extent) for v in reduction.axes)
-            kind = Reduction(reduction.reducer, reduced)
+            kind = Scan(reducer, dim, running.reverse)
+        elif reducer is not None:
+            kind = Reduction(reducer, over)
         if name in self._known:
             raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
         stage = settled_stage(Stage(tensor, spatial, body, kind), self._known)

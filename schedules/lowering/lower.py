@@ -3,8 +3,9 @@
     workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the unscheduled program: stages in order, loops in the order of the axes,
-reductions innermost. A scan is a store that reads the element of the iteration before. Loops are
-named `stage.axis`. Cleaning simplifies guards, bounds and extents.
+reductions innermost. A scan is a store that reads the element of the iteration before, and a
+reduction of tuples is one such store for each component (`tuples.py`). Loops are named
+`stage.axis`. Cleaning simplifies guards, bounds and extents.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ from ..primitives.marks import written_out
 from ..primitives.tensorize import check_instructions
 from ..rewrites import Rewrite, check_order
 from ..trace import Trace
-from ..workload.tensors import Elementwise, Reduction, Scan, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
+from .tuples import component_buffers, tuple_leaves
 from .unread import skip_unread
 
 
@@ -151,10 +153,18 @@ def _stage_nest(stage: Stage) -> Stmt:
                 stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
         case Scan():
             stmt = StoreElement(stage.name, index, _scanned(stage, stage.kind, index, value))
+        case TupleReduction(reduce_axes):
+            first = tuple(Eq0(renamed[a.name]) for a in reduce_axes)
+            body: tuple[Stmt, ...] = tuple_leaves(stage, stage.kind, index, value, first)
+            for axis in reversed(reduce_axes):
+                body = (For(loop_name(stage.name, axis.name), axis.extent, body, reduce=True),)
+            (stmt,) = body
         case _:
             assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
+    for buffer in component_buffers(stage):
+        stmt = Allocate(buffer, (stmt,))
     return stmt
 
 

@@ -21,6 +21,7 @@ from ..algebra.scalar import (
     Cast,
     Clamped,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -307,6 +308,8 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
             is_bool = cond.dtype is DType.BOOL
             _need(is_bool, f"{where} selects by {to_scalar_text(cond)}, which is {cond.dtype}")
             _check_alike(node, on_true, on_false, where)
+        case Components():
+            _need(False, f"{where} stores a tuple; a leaf has one value")
         case _:
             assert_never(node)
 

@@ -33,9 +33,9 @@ from typing import assert_never
 
 import numpy as np
 
-from ..algebra.scalar import Reducer, loads, walk
+from ..algebra.scalar import Components, Reducer, loads, walk
 from ..dtypes import DType
-from ..workload.tensors import Elementwise, Reduction, Scan, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from ..workload.workload import Workload
 from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
@@ -72,6 +72,7 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
+from .error_tuples import of_any_grouping
 from .evaluate import are_finite, evaluate_stage, load_inputs, masks_over, stored_sample
 from .exactness import exact_inputs_range
 from .extended import FactorValues, contract_sides
@@ -79,6 +80,15 @@ from .math import Array, accumulate, combiner, constant, reduce, value_dtype
 from .reads import AxisCoordinates, IterationBox, Stored, full_box, leading_tiles
 from .residues import ResidueClass, residue_classes
 from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken, wanted_shape
+from .tuples import (
+    Parts,
+    folded,
+    folded_otherwise,
+    over_points,
+    point_box,
+    shaped,
+    sides,
+)
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
@@ -190,7 +200,8 @@ def _given(errors: Array) -> Array:
 
 def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
     """Return whether the stage computes in integers only and reads only exact tensors."""
-    integers = all(not node.dtype.is_float for node in walk(stage.body))
+    combine = stage.kind.combine if isinstance(stage.kind, TupleReduction) else ()
+    integers = all(not n.dtype.is_float for root in (stage.body, *combine) for n in walk(root))
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
 
@@ -210,6 +221,8 @@ def _by_boxes(
             return _reduced(stage, reducer, active, env, wanted, measured)
         case Scan():
             return _scanned(stage, stage.kind, active, env)
+        case TupleReduction():
+            return _combined(stage, stage.kind, active, env)
         case _:
             assert_never(stage.kind)
 
@@ -296,6 +309,61 @@ def _scanned(stage: Stage, kind: Scan, active: Active, env: BoundedTensors) -> B
     errors = combined_errors(stage, kind.reducer, values, parts, wanted, step, None)
     errors = _given(errors)
     return values, errors if errors.any() else None
+
+
+def _combined(stage: Stage, kind: TupleReduction, active: Active, env: BoundedTensors) -> Bounded:
+    """Return the elements of a reduction of tuples and their errors in any grouping
+    (`error_tuples.py`)."""
+    outer, combine, shape = len(stage.axes), over_points(kind), stage.tensor.shape
+    number = kind.position
+
+    def identities() -> list[tuple[Array, Array]]:
+        return [
+            (np.full(shape, c.value, value_dtype(c.dtype)), np.zeros(shape))
+            for c in kind.identities
+        ]
+
+    results, others = identities(), identities()
+    errors = np.zeros(shape)
+
+    def combination(left: Parts, right: Parts) -> list[Bounded]:
+        given = sides(left, right)
+        components: dict[str, Stored] = {name: values for name, (values, _) in given.items()}
+        known: dict[str, Stored | None] = {name: found for name, (_, found) in given.items()}
+        box, like = point_box(next(iter(given.values()))[0].size), left[0][0].shape
+        parts = (bounded_value(node, box, BoundedTensors(components, known)) for node in combine)
+        return [(shaped(v, like), None if e is None else shaped(e, like)) for v, e in parts]
+
+    def fill(box: IterationBox) -> None:
+        parts = _component_parts(stage, box, env)
+        where = box.slices[:outer]
+        for totals, fold in ((results, folded), (others, folded_otherwise)):
+            before = [(values[where], found[where]) for values, found in totals]
+            after = combination(before, fold(parts, combination))
+            for (total, total_errors), (values, found) in zip(totals, after, strict=True):
+                total[where] = values
+                total_errors[where] = 0.0 if found is None else found
+        part = (results[number][0][where], results[number][1][where])
+        errors[where] = _given(of_any_grouping(kind, number, part, others[number][0][where]))
+
+    over_boxes(fill, active.boxes, disjoint=active.disjoint)
+    return results[number][0], errors if errors.any() else None
+
+
+def _component_parts(stage: Stage, box: IterationBox, env: BoundedTensors) -> list[Bounded]:
+    """Return all components of the body over `box` with their errors, with the reduction axes as
+    one dimension."""
+    assert isinstance(stage.body, Components)
+    shape = (*box.extents[: len(stage.axes)], -1)
+    found: list[Bounded] = []
+    for node in stage.body.values:
+        values, errors = (
+            None if part is None else np.broadcast_to(part, box.extents).reshape(shape)
+            for part in bounded_value(node, box, env)
+        )
+        assert values is not None
+        found.append((values, errors))
+    return found
 
 
 def _contracted(

@@ -22,6 +22,7 @@ from ..algebra.scalar import (
     Cast,
     Compare,
     CompareOp,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -132,6 +133,8 @@ def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bound
             if chosen[1] is None and not chosen[0].any():
                 return bounded_value(on_false, box, env)
             return _select(chosen, *(bounded_value(x, box, env) for x in (on_true, on_false)))
+        case Components():
+            raise AssertionError("the components of a tuple are evaluated one by one")
         case _:
             assert_never(node)
 

@@ -21,6 +21,7 @@ from ..algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -182,7 +183,7 @@ def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
             return keeps_zero_sign(on_true, tensors) and keeps_zero_sign(on_false, tensors)
         case Cast(x, dtype):
             return dtype.is_float and keeps_zero_sign(x, tensors)
-        case Binary() | Select() | Compare() | All() | IndexValue():
+        case Binary() | Select() | Compare() | All() | IndexValue() | Components():
             return False
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from ..algebra.scalar import Reducer, chain_terms
 from ..arrays import distinct
 from ..dtypes import DType
-from ..workload.tensors import Elementwise, Reduction, Scan, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from .error_exact import common_step, exact_sums, sample
 from .error_nodes import BoundedTensors, bounded_value, joint_step, signed_sum, term_of_sum
 from .error_rounding import (
@@ -189,7 +189,7 @@ def terms_combined(stage: Stage) -> Array:
     """Return the number of body values that are combined for each element, in a shape that
     broadcasts to that of the tensor: a scan combines one more at each position."""
     match stage.kind:
-        case Elementwise() | Reduction():
+        case Elementwise() | Reduction() | TupleReduction():
             return np.asarray(prod(a.extent for a in stage.reduce_axes))
         case Scan(_, dim, reverse):
             extent = stage.axes[dim].extent

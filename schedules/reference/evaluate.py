@@ -17,6 +17,7 @@ from ..algebra.scalar import (
     Binary,
     Cast,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -29,7 +30,7 @@ from ..algebra.scalar import (
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..workload.tensors import Elementwise, Reduction, Scan, Stage
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from ..workload.workload import Workload
 from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
@@ -69,6 +70,7 @@ from .reads import (
 )
 from .residues import residue_classes
 from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken, wanted_shape
+from .tuples import Parts, folded, over_points, point_box, shaped, sides
 
 
 def evaluate(
@@ -165,6 +167,8 @@ def _by_boxes(
             return _reduced(stage, reducer, active, tensors)
         case Scan(reducer, dim, reverse):
             return accumulate(reducer, _stored(stage, active, tensors), dim, reverse=reverse)
+        case TupleReduction():
+            return _combined(stage, stage.kind, active, tensors)
         case _:
             assert_never(stage.kind)
 
@@ -198,6 +202,42 @@ def _reduced(
         assert active.neutral is not None
         combine(box.slices[:outer], constant(active.neutral.value, dtype))
     return result
+
+
+def _combined(
+    stage: Stage, kind: TupleReduction, active: Active, tensors: Mapping[str, Stored]
+) -> Array:
+    """Return the elements of a reduction of tuples. Boxes are in ascending order."""
+    outer, combine = len(stage.axes), over_points(kind)
+    shape = stage.tensor.shape
+    results = [np.full(shape, c.value, value_dtype(c.dtype)) for c in kind.identities]
+
+    def combination(left: Parts, right: Parts) -> list[tuple[Array, Array | None]]:
+        given = sides(left, right)
+        components = {name: values for name, (values, _) in given.items()}
+        box, like = point_box(next(iter(components.values())).size), left[0][0].shape
+        found = (value_of(node, box, components) for node in combine)
+        return [(shaped(values, like), None) for values in found]
+
+    def fill(box: IterationBox) -> None:
+        parts = [(values, None) for values in component_values(stage, box, tensors)]
+        where = box.slices[:outer]
+        before = [(result[where], None) for result in results]
+        found = combination(before, folded(parts, combination))
+        for result, (values, _) in zip(results, found, strict=True):
+            result[where] = values
+
+    over_boxes(fill, active.boxes, disjoint=active.disjoint)
+    return results[kind.position]
+
+
+def component_values(stage: Stage, box: IterationBox, tensors: Mapping[str, Stored]) -> list[Array]:
+    """Return the values of all components of the body over `box`, with the reduction axes as one
+    dimension."""
+    assert isinstance(stage.body, Components)
+    shape = (*box.extents[: len(stage.axes)], -1)
+    values = (value_of(node, box, tensors) for node in stage.body.values)
+    return [np.broadcast_to(each, box.extents).reshape(shape) for each in values]
 
 
 def are_finite(tensors: Iterable[Stored | None]) -> bool:
@@ -306,5 +346,7 @@ def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> 
                 return value_of(on_false, box, tensors)
             taken, other = value_of(on_true, box, tensors), value_of(on_false, box, tensors)
             return np.where(chosen, taken, other)
+        case Components():
+            raise AssertionError("the components of a tuple are evaluated one by one")
         case _:
             assert_never(node)

@@ -22,6 +22,7 @@ from ..algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -31,9 +32,11 @@ from ..algebra.scalar import (
     Unary,
     UnaryOp,
     data_of,
+    walk,
 )
+from ..algebra.tuples import may_round, only_selects, reducer_of
 from ..dtypes import DType
-from ..workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor
+from ..workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor, TupleReduction
 from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant
@@ -120,20 +123,48 @@ class _Analysis:
     def add_stage(self, stage: Stage) -> None:
         axes = stage.all_axes
         self._axes = {a.name: Interval(0, a.extent - 1) for a in axes}
-        value = self._span(stage.body)
         match stage.kind:
             case Elementwise():
-                pass
+                value = self._span(stage.body)
             case Reduction(reducer, reduced):
                 terms = prod(a.extent for a in reduced)
-                value = self._reduced(value, reducer, terms, stage.tensor.dtype)
+                value = self._reduced(self._span(stage.body), reducer, terms, stage.tensor.dtype)
+            case TupleReduction():
+                value = self._combined(stage, stage.kind)
             case Scan(reducer, dim):
-                extent = stage.axes[dim].extent
+                value, extent = self._span(stage.body), stage.axes[dim].extent
                 ends = (self._reduced(value, reducer, n, stage.tensor.dtype) for n in (1, extent))
                 value = _hull(*ends)
             case _:
                 assert_never(stage.kind)
         self.tensors[stage.name] = value
+
+    def _combined(self, stage: Stage, kind: TupleReduction) -> ValueRange:
+        """Return the range of a reduction of tuples in any grouping. Infinite identities are
+        left out: they are exact, and remain only if they are the result."""
+        assert isinstance(stage.body, Components)
+        number, dtype = kind.position, stage.tensor.dtype
+        spans = [self._span(value) for value in stage.body.values]
+        reducer = reducer_of(kind.combine[number], number)
+        known = all(span.step is not None for span in spans)
+        if reducer is not None:
+            terms = prod(a.extent for a in kind.axes)
+            found = self._reduced(spans[number], reducer, terms, dtype)
+            return _hull(found, _const_span(float(kind.identities[number].value)))
+        nodes = [node for root in kind.combine for node in walk(root)]
+        if only_selects(kind.combine[number]) and not any(map(may_round, kind.combine)):
+            constants = [*kind.identities, *(n for n in nodes if isinstance(n, Const))]
+            finite = (float(c.value) for c in constants if math.isfinite(c.value))
+            for span in (*spans, *map(_const_span, finite)):
+                spans[number] = _hull(spans[number], span)
+            found = spans[number]
+            return found if known else ValueRange(found.lo, found.hi, None)
+        if dtype.is_float:
+            self.bounded = False
+            return ValueRange(-math.inf, math.inf, None)
+        whole = full_span(dtype)
+        exact = known and not any(map(may_round, kind.combine))
+        return whole if exact else ValueRange(whole.lo, whole.hi, None)
 
     def _reduced(self, value: ValueRange, reducer: Reducer, terms: int, dtype: DType) -> ValueRange:
         match reducer:
@@ -194,6 +225,8 @@ class _Analysis:
                 sides = _hull(self._span(on_true), self._span(on_false))
                 known = self._span(cond).step is not None
                 return sides if known else ValueRange(sides.lo, sides.hi, None)
+            case Components():
+                raise AssertionError("the components of a tuple are analysed one by one")
             case _:
                 assert_never(node)
 

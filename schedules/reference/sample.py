@@ -16,7 +16,7 @@ import numpy as np
 from ..algebra.affine import Affine
 from ..algebra.scalar import loads
 from ..arrays import distinct
-from ..workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
+from ..workload.tensors import Axis, Elementwise, Reduction, Scan, Stage, TupleReduction
 from ..workload.workload import Workload
 from .math import Array
 from .reads import AxisCoordinates, full_box, index_values
@@ -110,7 +110,7 @@ def left_out(stage: Stage, grid: Grid) -> Grid:
     """Return the coordinates of `grid` that `sampled_stage` does not apply, because the elements of
     a scan depend on each other along its axis."""
     match stage.kind:
-        case Elementwise() | Reduction():
+        case Elementwise() | Reduction() | TupleReduction():
             return (None,) * len(grid)
         case Scan(dim=scanned):
             return tuple(p if dim == scanned else None for dim, p in enumerate(grid))

@@ -8,7 +8,16 @@ from functools import lru_cache
 from typing import ClassVar
 
 from ..algebra.affine import affine, fresh, var
-from ..algebra.scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
+from ..algebra.scalar import (
+    Components,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    children,
+    rewrite,
+    substitute,
+)
 from ..errors import ScheduleError
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
@@ -98,7 +107,7 @@ def _unconditional(body: Scalar) -> list[Scalar]:
             continue
         inside = children(node)
         pending += inside
-        if inside:
+        if inside and not isinstance(node, Components):
             found.append(node)
     return found
 

@@ -10,7 +10,7 @@ from ..algebra.conditions import needed
 from ..algebra.neutral import assuming, identity_of, neutral_conditions
 from ..algebra.scalar import All, Load, Reducer, Select, conditional_loads
 from ..errors import require
-from ..workload.tensors import Reduction, Scan, Stage
+from ..workload.tensors import Reduction, Scan, Stage, TupleReduction
 from ..workload.validate import stage_ranges
 from ..workload.workload import Workload
 from .rewrite import Rewrite, reads_in_bounds
@@ -31,7 +31,7 @@ class MaskResult(Rewrite):
     that do not exist (`lowering/unread.py`). No result changes: the other elements are the
     reducer's identity, or are not used. An elementwise stage, which has no terms, gets the
     conditions of its readers in place. The rewrite is legal if there is such a condition, except
-    for scans, whose elements use each other.
+    for scans, whose elements use each other, and for reductions of tuples.
     """
 
     label: ClassVar[str] = "mask"
@@ -102,7 +102,7 @@ def conditions_of_readers(workload: Workload, stage: Stage) -> tuple[Cond, ...]:
 
     Conditions count if they depend only on axes of a reader that are indices of its read.
     """
-    if stage.name in workload.outputs or isinstance(stage.kind, Scan):
+    if stage.name in workload.outputs or isinstance(stage.kind, Scan | TupleReduction):
         return ()
     common: dict[Cond, None] | None = None
     for reader in workload.consumers(stage.name):

@@ -13,7 +13,7 @@ from ..algebra.scalar import IndexValue, Load, Scalar, index_conds, loads, walk
 from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import require
 from ..limits import MAX_EXTENT
-from ..workload.tensors import Axis, Scan, Stage, Tensor
+from ..workload.tensors import Axis, Scan, Stage, Tensor, TupleReduction
 from ..workload.workload import Workload
 from .rewrite import Rewrite
 
@@ -31,8 +31,8 @@ class MergeAxes(Rewrite):
 
     The rewrite is legal if in every affected stage, every access has the pair as two adjacent
     indices, in this order, or does not use it; no other index, condition or index value uses one of
-    its axes; and no scan is along one of them. The step is also known as loop fusion, here of the
-    expression, or as collapsing dimensions.
+    its axes; no scan is along one of them; and a reduction of tuples has them in this order. The
+    step is also known as loop fusion, here of the expression, or as collapsing dimensions.
     """
 
     label: ClassVar[str] = "merge"
@@ -121,6 +121,12 @@ class _Merge:
         if isinstance(stage.kind, Scan):
             scanned = stage.axes[stage.kind.dim].name
             require(scanned not in (outer, inner), self.step, f"{stage.name!r} scans {scanned}")
+        if isinstance(stage.kind, TupleReduction):
+            names = [axis.name for axis in stage.kind.axes]
+            place = names.index(outer) if outer in names else -1
+            kept = place < 0 or names[place + 1 : place + 2] == [inner]
+            problem = f"{stage.name!r} combines tuples along {inner} not just inside of {outer}"
+            require(kept, self.step, problem)
         for used in _other_indices(stage.body):
             problem = f"a condition or index value of {stage.name!r} uses {outer} or {inner}"
             require(used.isdisjoint((outer, inner)), self.step, problem)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..algebra.affine import Interval, affine, floor_div, fresh, modulo, recombine, simplify, var
 from ..algebra.scalar import Load, map_index, substitute
-from ..errors import require
+from ..errors import ScheduleError, require
 from ..limits import MAX_EXTENT
 from ..workload.tensors import Axis, Reduction, Stage, Tensor
 from ..workload.workload import Workload
@@ -42,11 +42,12 @@ class ReduceAxisLast(Rewrite):
         kind = stage.kind
         outer = next((axis for axis in stage.axes if axis.name == self.outer), None)
         inner = next((axis for axis in stage.reduce_axes if axis.name == self.inner), None)
+        if not isinstance(kind, Reduction):
+            raise ScheduleError(self, f"{self.stage!r} is no reduction by a reducer")
         problem = f"{self.outer} is no axis or {self.inner} no reduction axis of {stage.name!r}"
         require(outer is not None and inner is not None, self, problem)
         assert outer is not None
         assert inner is not None
-        assert isinstance(kind, Reduction)
         first = tuple(axis for axis in kind.axes if axis != inner)
         require(bool(first), self, f"{stage.name!r} reduces over {self.inner} only")
         both = Axis(outer.name, outer.extent * inner.extent)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from ..algebra.affine import var
 from ..algebra.scalar import substitute
-from ..errors import ScheduleError
+from ..errors import ScheduleError, require
+from ..workload.tensors import TupleReduction
 from ..workload.workload import Workload
 from .rewrite import Rewrite
 
@@ -19,7 +20,7 @@ class ReverseAxis(Rewrite):
         Y[y] += X[y - r] * W[r]    ->    Y[y] += X[y + r - 2] * W[2 - r]
 
     Windows that go through a tensor backwards then go forwards. The terms are the same in another
-    order, so the rewrite is legal for every reduction.
+    order, so the rewrite is legal for every reduction, except of tuples, which keep their order.
     """
 
     label: ClassVar[str] = "reverse"
@@ -30,12 +31,14 @@ class ReverseAxis(Rewrite):
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with the axis reversed, in normal form.
 
-        Raise ScheduleError if there is no such stage or reduction axis.
+        Raise ScheduleError if there is no such stage or reduction axis, or if it combines tuples.
         """
         stage = self.stage_of(workload)
         extents = {axis.name: axis.extent for axis in stage.reduce_axes}
         if self.axis not in extents:
             raise ScheduleError(self, f"{self.stage!r} has no reduction axis {self.axis!r}")
+        ordered = isinstance(stage.kind, TupleReduction)
+        require(not ordered, self, "tuples are combined in the order of the axis")
         last = extents[self.axis] - 1
         body = substitute(stage.body, {self.axis: last - var(self.axis)})
         changed = replace(stage, body=body)

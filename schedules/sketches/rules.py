@@ -181,10 +181,15 @@ def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
     return RuleMatch((ScanSketch(stages.workload, view, scan, stages.target),))
 
 
+def reduced_tuples(view: StageView, stages: Stages) -> RuleMatch:
+    """Match a reduction of tuples."""
+    return RuleMatch((PlainSketch(stages.workload, stages.target, (view.name,)),))
+
+
 def after_scan(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match an elementwise stage with the scan that it reads at its own position. Its other reads
     are contiguous along the lanes of the scan, or constant."""
-    if view.is_reduction or view.scan is not None or view.axis_splits or view.phase_steps:
+    if view.is_reduction or view.is_ordered or view.axis_splits or view.phase_steps:
         return None
     names = {read.tensor for read in view.reads} & set(stages.left)
     for name in sorted(names):
@@ -240,7 +245,7 @@ def covers(stages: Stages) -> list[Cover]:
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
     """Return the groups of one cover. Fusions with the alternative `doubt` are not used. A scan is
-    in a group with at most one other stage."""
+    in a group with at most one other stage, a reduction of tuples in one of its own."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -248,7 +253,10 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
         if view.scan is not None:
             found.insert(0, scanned(view, view.scan, stages))
             continue
-        fusible = [name for name in left if stages.views[name].scan is None]
+        if view.reduces_tuples:
+            found.insert(0, reduced_tuples(view, stages))
+            continue
+        fusible = [name for name in left if not stages.views[name].is_ordered]
         fit = after_scan(view, stages.before(left)) or _group(stages.before(fusible), view, doubt)
         for name in fit.fused_stages:
             left.remove(name)
@@ -275,7 +283,7 @@ def alone(stages: Stages) -> Cover:
     sketch is the last of each."""
     found: Cover = []
     for name, view in stages.views.items():
-        matches = [rule(view, stages) for rule in ALONE if view.scan is None]
+        matches = [rule(view, stages) for rule in ALONE if not view.is_ordered]
         if view.scan is not None:
             matches = [scanned(view, view.scan, stages)]
         parts = tuple(part for fit in matches if fit for part in fit.parts)

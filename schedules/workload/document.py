@@ -15,6 +15,7 @@ from ..algebra.scalar import (
     Cast,
     Clamped,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -23,7 +24,7 @@ from ..algebra.scalar import (
     Unary,
 )  # fmt: skip
 from .computation import Computation
-from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor, TupleReduction
 
 FORMAT_VERSION = 1
 
@@ -71,6 +72,14 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
         case Scan(reducer, dim, reverse):
             found |= {"reducer": str(reducer), "scan_axis": stage.axes[dim].name}
             return {**found, "reverse": True} if reverse else found
+        case TupleReduction(axes, identities, combine, position):
+            return {
+                **found,
+                "reduce_axes": _axes_json(axes),
+                "identities": [_node_json(node) for node in identities],
+                "combine": [_node_json(node) for node in combine],
+                "position": position,
+            }
         case _:
             assert_never(stage.kind)
 
@@ -103,6 +112,8 @@ def _node_json(node: Scalar) -> dict[str, Any]:
                 "on_true": _node_json(node.on_true),
                 "on_false": _node_json(node.on_false),
             }
+        case Components():
+            return {"op": "tuple", "values": [_node_json(value) for value in node.values]}
         case _:
             assert_never(node)
 

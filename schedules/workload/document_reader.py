@@ -7,10 +7,11 @@ index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from ..algebra.scalar import Reducer
+from ..algebra.scalar import Components, Const, Reducer, Scalar
 from ..errors import WorkloadError
-from ..limits import MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
+from ..limits import MAX_COMPONENTS, MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
 from .body_json import BodyReader
 from .checks import check_allowed_error
 from .computation import Computation
@@ -27,7 +28,17 @@ from .json_fields import (
     wrong,
 )
 from .strict_json import parse_json_text
-from .tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
+from .tensors import (
+    Axis,
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    StageKind,
+    Tensor,
+    TupleReduction,
+)
+from .tuple_stages import component_tensors
 from .validate import settled
 
 _MAX_NAME = 200
@@ -136,15 +147,58 @@ def _axes(value: object, pointer: str) -> tuple[Axis, ...]:
 
 
 def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
-    optional = ("reducer", "reduce_axes", "scan_axis", "reverse")
+    optional = ("reducer", "reduce_axes", "scan_axis", "reverse", *_OF_TUPLES)
     fields = json_fields(value, pointer, ("name", "dtype", "axes", "body"), optional)
     name = json_name(fields["name"], "a tensor", f"{pointer}/name")
     dtype = json_dtype(fields["dtype"], f"{pointer}/dtype")
     axes = _axes(fields["axes"], f"{pointer}/axes")
-    kind = _kind(fields, name, axes, pointer)
-    body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
+    if any(field in fields for field in _OF_TUPLES):
+        kind, body = _tuple_reduction(fields, name, known, pointer)
+    else:
+        kind = _kind(fields, name, axes, pointer)
+        body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
     tensor = Tensor(name, tuple(a.extent for a in axes), dtype)
     return Stage(tensor, axes, body, kind)
+
+
+_OF_TUPLES = ("identities", "combine", "position")
+"""The fields of a reduction of tuples."""
+
+
+def _tuple_reduction(
+    fields: Mapping[str, object], stage: str, known: Mapping[str, Tensor], pointer: str
+) -> tuple[StageKind, Scalar]:
+    """Return the kind and the body of a reduction of tuples."""
+    wanted = ("reduce_axes", *_OF_TUPLES)
+    extra = [name for name in ("reducer", "scan_axis", "reverse") if name in fields]
+    if extra or not all(name in fields for name in wanted):
+        raise WorkloadError(
+            f"stage {stage!r}: a reduction of tuples has {', '.join(wanted)}, and no reducer",
+            code="bad_reduction",
+            pointer=f"{pointer}/combine",
+        )
+    axes = _axes(fields["reduce_axes"], f"{pointer}/reduce_axes")
+    body = json_fields(fields["body"], f"{pointer}/body", ("op", "values"))
+    if body["op"] != "tuple":
+        raise wrong(f'needs the op "tuple", got {shown(body["op"])}', f"{pointer}/body/op")
+    values = _nodes(body["values"], BodyReader(known), f"{pointer}/body/values")
+    given = _nodes(fields["identities"], BodyReader({}), f"{pointer}/identities")
+    identities = tuple(node for node in given if isinstance(node, Const))
+    if len(identities) < len(given):
+        raise wrong("an identity is a constant", f"{pointer}/identities", "bad_reduction")
+    position = fields["position"]
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise wrong(f"needs an integer, got {shown(position)}", f"{pointer}/position")
+    kind = TupleReduction(axes, identities, (), position)
+    combine = _nodes(fields["combine"], BodyReader(component_tensors(kind)), f"{pointer}/combine")
+    return replace(kind, combine=combine), Components(values)
+
+
+def _nodes(value: object, reader: BodyReader, pointer: str) -> tuple[Scalar, ...]:
+    items = json_list(value, pointer, MAX_COMPONENTS)
+    if not items:
+        raise wrong("a tuple has a component or more", pointer, "bad_reduction")
+    return tuple(reader.read(item, f"{pointer}/{n}", 2) for n, item in enumerate(items))
 
 
 def _kind(

@@ -2,8 +2,8 @@
 
 Every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) is one operation per point of
 the iteration space. A reduction or scan adds one operation per point that it combines, so a sum of
-products has 2 operations per point. Casts, comparisons, selections and index arithmetic are not
-counted.
+products has 2 operations per point; a reduction of tuples adds those of its combination. Casts,
+comparisons, selections and index arithmetic are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..algebra.counting import points_where
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
 from .computation import Computation
-from .tensors import Elementwise, Reduction, Scan, Stage
+from .tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 
 
 def published_flops(computation: Computation) -> int:
@@ -50,21 +50,27 @@ def _points(stage: Stage) -> int:
 
 
 def _per_point(stage: Stage) -> int:
-    operations = sum(isinstance(n, Binary | Unary) for n in walk(stage.body))
+    operations = _operations(stage.body)
     match stage.kind:
         case Elementwise():
             return operations
         case Reduction() | Scan():
             return operations + 1
+        case TupleReduction(combine=combine):
+            return operations + sum(map(_operations, combine))
         case _:
             assert_never(stage.kind)
+
+
+def _operations(node: Scalar) -> int:
+    return sum(isinstance(n, Binary | Unary) for n in walk(node))
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """Return the number of iteration points at which no guard makes a factor of the body zero.
     `stages` are in program order."""
     match stage.kind:
-        case Elementwise() | Scan():
+        case Elementwise() | Scan() | TupleReduction():
             return _points(stage)
         case Reduction():
             return _useful_points(stage, _zero_guards_of(stages)[stage.name])
@@ -74,7 +80,7 @@ def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
 
 def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
     match stage.kind:
-        case Elementwise() | Scan():
+        case Elementwise() | Scan() | TupleReduction():
             return _points(stage)
         case Reduction():
             return points_where({a.name: a.extent for a in stage.all_axes}, conds)

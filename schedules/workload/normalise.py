@@ -10,7 +10,7 @@ i1, ..., and a stage is named by the digest of its own canonical text.
 
 3. Reduction axes are sorted by a text of the body in which one axis is named `@` and all others
 `?`. All orders of axes with equal texts are tried. The lexicographically smallest text of the stage
-is selected.
+is selected. The axes of a reduction of tuples keep their order.
 
 4. Stages are numbered s0, s1, ... in post-order from the outputs. Stages with equal text are
 merged. Stages that no output needs are removed.
@@ -37,6 +37,7 @@ from ..algebra.scalar import (
     Cast,
     Compare,
     CompareOp,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -50,7 +51,16 @@ from ..algebra.scalar import (
 )  # fmt: skip
 from .computation import C, Computation
 from .settle import settled_body
-from .tensors import Axis, Elementwise, Reduction, Scan, Stage, StageKind, Tensor
+from .tensors import (
+    Axis,
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    StageKind,
+    Tensor,
+    TupleReduction,
+)
 from .validate import stage_ranges
 
 _MAX_ORDERS = 24
@@ -123,13 +133,18 @@ class _Canonical:
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     """Return `stage` with canonical axes and operand order. Its reads use the canonical `names` of
     tensors."""
-    stage = _without_trivial_scan(stage)
+    stage = _ordered_combination(_without_trivial_scan(stage))
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
     axes = tuple(Axis(f"d{n}", a.extent) for n, a in enumerate(stage.axes))
     best: _Canonical | None = None
-    for order in _reduction_orders(body, spatial, stage.reduce_axes):
+    orders = (
+        [stage.reduce_axes]  # tuples are combined in the order of the axes
+        if isinstance(stage.kind, TupleReduction)
+        else _reduction_orders(body, spatial, stage.reduce_axes)
+    )
+    for order in orders:
         renamed = spatial | {a.name: f"r{n}" for n, a in enumerate(order)}
         reduce_axes = tuple(Axis(f"r{n}", a.extent) for n, a in enumerate(order))
         moved = substitute(body, {old: var(new) for old, new in renamed.items()})
@@ -149,6 +164,14 @@ def _without_trivial_scan(stage: Stage) -> Stage:
     if isinstance(stage.kind, Scan) and stage.axes[stage.kind.dim].extent == 1:
         return replace(stage, kind=Elementwise())
     return stage
+
+
+def _ordered_combination(stage: Stage) -> Stage:
+    """Return `stage` with the commutative operands of a combination of tuples sorted by text."""
+    if not isinstance(stage.kind, TupleReduction):
+        return stage
+    combine = tuple(_ordered(settled_body(c, {}, frozenset()))[0] for c in stage.kind.combine)
+    return replace(stage, kind=replace(stage.kind, combine=combine))
 
 
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
@@ -171,6 +194,9 @@ def _kind_text(kind: StageKind) -> str:
             return str(reducer)
         case Scan(reducer, dim, reverse):
             return f"scan {reducer} {dim} {reverse}"
+        case TupleReduction(_, identities, combine, position):
+            texts = [_ordered(node)[1] for node in (*identities, *combine)]
+            return f"tuple {position} {' '.join(texts)}"
         case _:
             assert_never(kind)
 
@@ -226,6 +252,11 @@ def _ordered(node: Scalar) -> tuple[Scalar, str]:
             on_true, t = _ordered(node.on_true)
             on_false, f = _ordered(node.on_false)
             return Select(cond, on_true, on_false), f"select({c},{t},{f})"
+        case Components():
+            values, texts = zip(*map(_ordered, node.values), strict=True)
+            return Components(values), f"({','.join(texts)})"
+        case _:
+            assert_never(node)
 
 
 def _ordered_pair(node: Binary | Compare) -> tuple[Scalar, str]:

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from ..algebra.affine import Affine, Ge0, Ranges, interval, var
 from ..algebra.conditions import tidy
-from ..algebra.scalar import All, Cast, Const, IndexValue, Scalar, Select, rewrite, vars_of
+from ..algebra.scalar import (
+    All,
+    Cast,
+    Components,
+    Const,
+    IndexValue,
+    Scalar,
+    Select,
+    rewrite,
+    vars_of,
+)
 from ..algebra.values import const
 from ..dtypes import DType
 
@@ -28,6 +38,9 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
     if not lost:
         return found
     always = All(tuple(Ge0(var(name)) for name in lost))
+    if isinstance(found, Components):
+        first, *others = found.values
+        return Components((Select(always, first, const(0, first.dtype)), *others))
     return Select(always, found, const(0, found.dtype))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias, assert_never
 
-from ..algebra.scalar import Reducer, Scalar
+from ..algebra.scalar import Const, Reducer, Scalar
 from ..dtypes import DType
 
 
@@ -64,7 +64,25 @@ class Scan:
     reverse: bool = False
 
 
-StageKind: TypeAlias = Elementwise | Reduction | Scan
+@dataclass(frozen=True, slots=True)
+class TupleReduction:
+    """The kind of a stage that combines tuples of values over `axes` (at least one), and whose
+    elements are component `position` of the results.
+
+    The body is `Components`, one value for each component. `combine` has the components of the
+    combination of two tuples, in terms of the components of the left and of the right one
+    (`algebra/tuples.py`). It is associative with the identity `identities`, by the word of whoever
+    wrote it. Tuples are combined in ascending order of the positions along `axes` (the last one
+    fastest), in any grouping. The types of the components are those of `identities`.
+    """
+
+    axes: tuple[Axis, ...]
+    identities: tuple[Const, ...]
+    combine: tuple[Scalar, ...]
+    position: int
+
+
+StageKind: TypeAlias = Elementwise | Reduction | Scan | TupleReduction
 """The rule that computes the elements of a stage from its body.
 
 Code that depends on the kind matches every member and ends in `assert_never`, so that mypy finds it
@@ -95,7 +113,7 @@ class Stage:
         match self.kind:
             case Elementwise() | Scan():
                 return ()
-            case Reduction(_, axes):
+            case Reduction(_, axes) | TupleReduction(axes):
                 return axes
             case _:
                 assert_never(self.kind)
@@ -112,7 +130,7 @@ class Stage:
         match self.kind:
             case Elementwise():
                 return ()
-            case Reduction(_, axes):
+            case Reduction(_, axes) | TupleReduction(axes):
                 return axes
             case Scan(_, dim):
                 return (self.axes[dim],)
@@ -128,6 +146,8 @@ class Stage:
                 return self
             case Reduction(reducer):
                 return replace(self, kind=Reduction(reducer, axes))
+            case TupleReduction():
+                return replace(self, kind=replace(self.kind, axes=axes))
             case _:
                 assert_never(self.kind)
 
@@ -137,6 +157,7 @@ class Stage:
 
     @property
     def is_reduction(self) -> bool:
+        """Whether the stage is a reduction by a reducer."""
         return isinstance(self.kind, Reduction)
 
     def reduces_by(self, *reducers: Reducer) -> bool:

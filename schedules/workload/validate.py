@@ -32,7 +32,8 @@ from .checks import check_extent, check_name, check_shape
 from .computation import C, Computation
 from .settle import settled_body
 from .size import check_limits, json_nodes
-from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Scan, Stage, Tensor, TupleReduction
+from .tuple_stages import check_tuple_reduction, needed_components, stored_value
 from .validate_body import check_nodes, check_reads
 
 
@@ -64,6 +65,10 @@ def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
         _check_new(stage.tensor, known, pointer)
         check_depth(stage.body, f"{pointer}/body")
         nodes += json_nodes(stage.body)
+        if isinstance(stage.kind, TupleReduction):
+            for part, node in enumerate(stage.kind.combine):
+                check_depth(node, f"{pointer}/combine/{part}")
+                nodes += json_nodes(node)
         if nodes > MAX_JSON_NODES:
             raise WorkloadError(
                 f"the expressions have {nodes} or more JSON values, at most {MAX_JSON_NODES}",
@@ -153,9 +158,11 @@ def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "")
 
 
 def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
-    """Return `stage` with its body simplified. Raise WorkloadError if the original body is not well
+    """Return `stage` with its body simplified, and without components of tuples that it does not
+    need (`needed_components`). Raise WorkloadError if the original body is not well
     typed, or a read in the simplified body is not in bounds."""
     _check_form(stage, known, pointer)
+    stage = needed_components(stage)
     ranges = stage_ranges(stage)
     body = settled_body(stage.body, ranges, frozenset(a.name for a in stage.reduce_axes))
     check_reads(stage, body, known, ranges, pointer)
@@ -167,10 +174,11 @@ def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None
     _check_axes(stage, pointer)
     _check_kind(stage, pointer)
     check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")
-    if stage.body.dtype is not stage.tensor.dtype:
+    stored = stored_value(stage).dtype
+    if stored is not stage.tensor.dtype:
         raise WorkloadError(
             f"stage {stage.name!r} stores {stage.tensor.dtype}, its expression is"
-            f" {stage.body.dtype}; cast it",
+            f" {stored}; cast it",
             code="dtype_clash",
             pointer=f"{pointer}/body",
         )
@@ -206,6 +214,8 @@ def _check_kind(stage: Stage, pointer: str) -> None:
                 )
             _check_no_narrow_float(stage, "scan", pointer)
             _check_no_sum_of_bools(stage, reducer, pointer)
+        case TupleReduction():
+            check_tuple_reduction(stage, pointer)
         case _:
             assert_never(stage.kind)
 

@@ -19,6 +19,7 @@ from ..algebra.scalar import (
     Cast,
     Clamped,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -33,13 +34,26 @@ from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_CONDS, MAX_DIMS, MAX_INDEX_CONST
 from .checks import shorten
-from .tensors import Stage, Tensor
+from .tensors import Stage, Tensor, TupleReduction
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
     """Raise WorkloadError if a node of the body has invalid types, names or ranks. Branches that
     are never evaluated are included. `pointer` is the JSON pointer of the body."""
-    _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
+    checker, body = _NodeChecker(stage.name, known, ranges), stage.body
+    if isinstance(body, Components) and isinstance(stage.kind, TupleReduction):
+        for number, value in enumerate(body.values):
+            checker.check(value, f"{pointer}/values/{number}")
+    else:
+        checker.check(body, pointer)
+
+
+def check_combination(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
+    """Raise WorkloadError if a component of the combination of a reduction of tuples has invalid
+    types, or reads anything but the components `known`. `pointer` is its JSON pointer."""
+    assert isinstance(stage.kind, TupleReduction)
+    for number, node in enumerate(stage.kind.combine):
+        _NodeChecker(stage.name, known, {}).check(node, f"{pointer}/{number}")
 
 
 def check_reads(
@@ -103,6 +117,9 @@ def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
                 found = _place(datum.value, wanted, f"{pointer}/index/{dim}/clamp")
                 if found is not None:
                     return found
+    if isinstance(node, Components):
+        places = (_place(v, wanted, f"{pointer}/values/{n}") for n, v in enumerate(node.values))
+        return next((place for place in places if place is not None), None)
     for name in _FIELDS.get(type(node), ()):
         found = _place(getattr(node, name), wanted, f"{pointer}/{name}")
         if found is not None:
@@ -146,6 +163,12 @@ class _NodeChecker:
                     self._check_index(cond.index, pointer)
             case Select():
                 self._check_select(node, pointer)
+            case Components():
+                raise self._error(
+                    "a tuple is the whole expression of a reduction of tuples, and nothing else",
+                    "bad_node",
+                    pointer,
+                )
             case _:
                 assert_never(node)
 

@@ -21,6 +21,7 @@ from tilewright.schedules.algebra.scalar import (
     Clamped,
     Compare,
     CompareOp,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -99,6 +100,8 @@ class Scalars:
                 return mask if isinstance(mask, Val) else literal(mask, DType.BOOL)
             case Select():
                 return self._select(node, where)
+            case Components():
+                raise AssertionError("a leaf has one value, not a tuple")
             case _:
                 assert_never(node)
 

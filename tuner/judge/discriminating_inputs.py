@@ -35,8 +35,16 @@ from tilewright.schedules.algebra.scalar import (
     loads,
     walk,
 )
+from tilewright.schedules.algebra.tuples import may_round
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage, Tensor
+from tilewright.schedules.workload.tensors import (
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    Tensor,
+    TupleReduction,
+)
 from tilewright.schedules.workload.validate import stage_ranges
 from tilewright.schedules.workload.workload import Workload
 
@@ -70,15 +78,29 @@ def with_axis(tensor: Tensor) -> Tensor:
     return tensor if tensor.shape else replace(tensor, shape=(1,))
 
 
-def combiner_of(stage: Stage) -> Reducer | None:
-    """Return the reducer of `stage`, a reduction or scan, or None if it is elementwise."""
+def combiners_of(stage: Stage) -> frozenset[Reducer]:
+    """Return the reducers whose mistakes `stage` may have: that of a reduction or scan, none of an
+    elementwise stage.
+
+    A reduction of tuples may find extremes and their positions. It may also sum if its combination
+    rounds.
+    """
     match stage.kind:
         case Elementwise():
-            return None
+            return frozenset()
         case Reduction(reducer) | Scan(reducer):
-            return reducer
+            return frozenset({reducer})
+        case TupleReduction(combine=combine):
+            sums = {Reducer.SUM} if any(map(may_round, combine)) else set[Reducer]()
+            return frozenset({Reducer.MAX, Reducer.MIN, *sums})
         case _:
             assert_never(stage.kind)
+
+
+def expressions_of(stage: Stage) -> tuple[Scalar, ...]:
+    """Return the body of `stage`, and the combination of a reduction of tuples."""
+    combine = stage.kind.combine if isinstance(stage.kind, TupleReduction) else ()
+    return (stage.body, *combine)
 
 
 def combined_values(stage: Stage) -> int:
@@ -119,7 +141,7 @@ def subtracts_sums(workload: Workload) -> bool:
                 sides = [{read.tensor for read in loads(side)} for side in (node.a, node.b)]
                 if any(side & sums for side in sides) and all(sides):
                     return True
-        if combiner_of(stage) is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
+        if Reducer.SUM in combiners_of(stage) or any(r.tensor in sums for r in loads(stage.body)):
             sums.add(stage.name)
     return False
 
@@ -128,9 +150,10 @@ def sums_of_vanishing(workload: Workload) -> bool:
     """Return whether a sum depends on a function that is zero far below zero, such as exp."""
     inexact = set[str]()
     for stage in workload.stages:
-        vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
+        nodes = (n for root in expressions_of(stage) for n in walk(root))
+        vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in nodes)
         if vanishes or any(read.tensor in inexact for read in loads(stage.body)):
-            if combiner_of(stage) is Reducer.SUM:
+            if Reducer.SUM in combiners_of(stage):
                 return True
             inexact.add(stage.name)
     return False
@@ -144,6 +167,8 @@ def size_dependent_inputs(workload: Workload) -> list[int]:
     wanted = set[str]()
     for stage in reversed(workload.stages):
         if stage.name in wanted:
+            wanted |= {read.tensor for read in loads(stage.body)}
+        if any(_by_size(n) for root in expressions_of(stage)[1:] for n in walk(root)):
             wanted |= {read.tensor for read in loads(stage.body)}
         for node in walk(stage.body):
             if _by_size(node):

@@ -24,7 +24,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..arrays import Array
 from .compare import Case, expect
 from .discriminating_inputs import (
-    combiner_of,
+    combiners_of,
     discriminating_place_count,
     size_dependent_inputs,
     subtracts_sums,
@@ -266,7 +266,7 @@ class Oracle:
         exact."""
         if self.plan.exact or not _floats(self.workload):
             return
-        sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
+        sums = any(Reducer.SUM in combiners_of(s) for s in self.workload.stages)
         if not (self._is_large and sums):
             yield _CasePlan((InputKind.ANCHORS,), seed)
         if sums:
@@ -279,7 +279,7 @@ class Oracle:
     def _peaks(self, seed: int) -> Iterator[_CasePlan]:
         """Yield cases with a peak at one position of each row. The number of cases is limited by
         their cost."""
-        extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        extremes = any(combiners_of(s) & {Reducer.MAX, Reducer.MIN} for s in self.workload.stages)
         # the kinds `lone_top` and `lone_bottom` suffice
         if self.plan.exact or (self._is_large and extremes):
             return
@@ -293,7 +293,7 @@ class Oracle:
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
             for s in self.workload.stages
-            if combiner_of(s) is Reducer.SUM
+            if Reducer.SUM in combiners_of(s)
         )
         if floats < 2 or not any(products):
             return
@@ -338,7 +338,7 @@ class Oracle:
         A maximum of many numbers of both signs is never below zero, and it is rarely at a given
         position. So other inputs do not detect these mistakes.
         """
-        reducers = {combiner_of(stage) for stage in self.workload.stages}
+        reducers = {reducer for stage in self.workload.stages for reducer in combiners_of(stage)}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         wanted = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
@@ -463,7 +463,7 @@ class Oracle:
 
     @property
     def _reduces(self) -> bool:
-        return any(combiner_of(s) is not None for s in self.workload.stages)
+        return any(combiners_of(s) for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:

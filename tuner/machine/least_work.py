@@ -30,7 +30,13 @@ from tilewright.schedules.nest.instructions import EIGHT_BITS
 from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 from tilewright.schedules.workload.workload import Workload
 
 from .instruction_rates import NarrowOperands
@@ -178,7 +184,7 @@ def pipe_slots(stage: Stage) -> float:
         case Reduction(reducer):
             fused = reducer is Reducer.SUM and _is_product(stage.body)
             added += 0 if fused else prod(extents.values())
-        case Scan():
+        case Scan() | TupleReduction():
             added += prod(extents.values())
         case _:
             assert_never(stage.kind)

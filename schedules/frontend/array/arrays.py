@@ -44,6 +44,7 @@ from ..expr_core import (
     shown,
     value_condition,
 )
+from ..tuples import Combine
 from . import einsum as products
 from . import gathering, joins, reductions, resampling, views
 from .node import (
@@ -486,6 +487,17 @@ def accumulated(
 def positions(reducer: Reducer, x: ArrayExpr, axis: object, *, last: bool) -> LazyArray:
     """Return the positions of the extremes of `x` along an axis given as an integer."""
     return LazyArray(reductions.positions(reducer, x.node, axis, last=last))
+
+
+def tuples_reduced(
+    given: Sequence[object], identity: Sequence[object], combine: Combine, axis: object
+) -> tuple[LazyArray, ...]:
+    """Return the combinations of tuples of array elements along axes given as integers, one array
+    for each component."""
+    nodes, _ = _operands(*given)
+    if len(nodes) < len(given):
+        raise _no_array(next(v for v in given if not is_array(v)), "a component", "an array")
+    return tuple(map(LazyArray, reductions.tuples(nodes, identity, combine, axis)))
 
 
 def where(mask: ArrayExpr, on_true: object, on_false: object) -> LazyArray:

@@ -12,8 +12,9 @@ from ...dtypes import DType
 from ...errors import WorkloadError
 from ..expr_core import Expr, Index, LoopVar, Running, guard, number, reduced_over
 from ..running import SCANS, position_over, scanned_over
-from .node import Indices, Node, Read, stand_in
-from .shapes import axes_of, axis_of
+from ..tuples import Combine, combination, tuples_over, widened
+from .node import Indices, Node, Read, aligned, stand_in
+from .shapes import axes_of, axis_of, broadcast
 from .views import expanded
 
 
@@ -99,6 +100,39 @@ def positions(reducer: Reducer, x: Node, axis: object, *, last: bool) -> Node:
         operands=(x,), label=f"arg{reducer}", reduced=x.shape[dim],
         inserted=frozenset(n for n, other in enumerate(kept) if other in x.inserted),
     )  # fmt: skip
+
+
+def tuples(
+    given: Sequence[Node], identity: Sequence[object], combine: Combine, axis: object
+) -> tuple[Node, ...]:
+    """Return the components of the combinations of tuples along `axis`, an integer or a tuple. The
+    arrays `given`, one for each component, are broadcast."""
+    whole = broadcast([x.shape for x in given])
+    axes = axes_of(axis, len(whole), "reduce_tuple")
+    if not axes:
+        raise WorkloadError(
+            f"reduce_tuple needs an axis to reduce over; the arrays have the shape {whole}",
+            code="bad_reduction",
+        )
+    kept = [dim for dim in range(len(whole)) if dim not in axes]
+    samples = [widened(stand_in(x.dtype)) for x in given]
+    how = combination([sample.dtype for sample in samples], identity, combine)
+
+    def component(number: int) -> Node:
+        def element(index: Indices, read: Read) -> Expr:
+            over = tuple(LoopVar(f"k{n}", whole[dim], reduce=True) for n, dim in enumerate(axes))
+            places = (Index(var(v.name), {v.name: v}) for v in over)
+            entries = dict(zip(kept, index, strict=True)) | dict(zip(axes, places, strict=True))
+            at = tuple(entries[dim] for dim in range(len(whole)))
+            first, *others = (widened(read(x, aligned(at, x.shape, whole))) for x in given)
+            return tuples_over([_using(over, first), *others], how, over)[number]
+
+        return Node(
+            shape=tuple(whole[dim] for dim in kept), dtype=samples[number].dtype, element=element,
+            operands=tuple(given), label=f"tuple{number}", reduced=prod(whole[d] for d in axes),
+        )  # fmt: skip
+
+    return tuple(component(number) for number in range(len(given)))
 
 
 def _using(axes: tuple[LoopVar, ...], value: Expr) -> Expr:

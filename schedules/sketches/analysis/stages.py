@@ -25,6 +25,8 @@ from ...algebra.affine import (
 from ...algebra.scalar import (
     All,
     Binary,
+    Components,
+    Const,
     IndexValue,
     Load,
     Reducer,
@@ -35,17 +37,19 @@ from ...algebra.scalar import (
     children,
     loads,
     replace_reads,
+    rewrite,
     walk,
 )
 from ...dtypes import DType
 from ...leaves import MAX_LANE_STRIDE
 from ...lowering.lower import plain_nest
+from ...lowering.tuples import component_buffers
 from ...nest.finding import chain_to, ranges_of, writes_of
 from ...nest.loop_ir import Nest, StoreElement, Update
 from ...primitives import Inline, Solve, Split
 from ...primitives.places import find_loop
 from ...trace import Trace
-from ...workload.tensors import Elementwise, Reduction, Scan, Stage
+from ...workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from ...workload.workload import Workload
 from .phases import phase_steps
 
@@ -128,10 +132,19 @@ class StageView:
     """The operation of the reduction, or None for a stage of another kind."""
     scan: Scan | None = None
     """The scan if the stage is one. `value` and `reads` are those of the body."""
+    reduces_tuples: bool = False
+    """Whether the stage is a reduction of tuples. `value` has the combinations of all components,
+    with a constant in place of old elements."""
 
     @property
     def is_reduction(self) -> bool:
         return self.reducer is not None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether values are combined in order: a scan or a reduction of tuples. Rules for other
+        kinds of stages do not apply."""
+        return self.scan is not None or self.reduces_tuples
 
     @property
     def points(self) -> int:
@@ -191,13 +204,16 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
     stage = workload.stage(name)
-    phase_steps, axis_splits = _preparation(nest, name)
+    is_tuple = isinstance(stage.kind, TupleReduction)
+    phase_steps, axis_splits = ((), ()) if is_tuple else _preparation(nest, name)
     axis_splits = () if whole or isinstance(stage.kind, Scan) else axis_splits
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     ranges = ranges_of(chain)
     reducer, scan, body = _kind_of(stage, leaf.value)
+    if is_tuple:
+        body = _all_components(stage, nest)
     value = _with_indices(body, partial(simplify, ranges=ranges))
     found = tuple(
         StageLoop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var))
@@ -216,7 +232,21 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         shape=stage.tensor.shape,
         reducer=reducer,
         scan=scan,
+        reduces_tuples=is_tuple,
     )
+
+
+def _all_components(stage: Stage, nest: Nest) -> Scalar:
+    """Return the values of all leaves of a reduction of tuples, with a constant in place of the
+    elements of its components."""
+    own = {stage.name, *(buffer.name for buffer in component_buffers(stage))}
+
+    def leaf(node: Scalar) -> Scalar | None:
+        is_own = isinstance(node, Load) and node.tensor in own
+        return Const(0, node.dtype) if is_own else None
+
+    written = (write for name in sorted(own) for write in writes_of(nest.body, name))
+    return Components(tuple(rewrite(write.value, leaf) for write in written))
 
 
 def _kind_of(stage: Stage, value: Scalar) -> tuple[Reducer | None, Scan | None, Scalar]:
@@ -230,6 +260,8 @@ def _kind_of(stage: Stage, value: Scalar) -> tuple[Reducer | None, Scan | None, 
         case Scan():
             assert isinstance(value, Binary)
             return None, stage.kind, value.b
+        case TupleReduction():
+            return None, None, value
         case _:
             assert_never(stage.kind)
 

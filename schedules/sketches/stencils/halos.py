@@ -205,7 +205,7 @@ def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
 def is_local(view: StageView) -> bool:
     """Return whether a stage can be computed in tiles: elementwise, or a reduction over a small
     window, without other splits."""
-    plain = not (view.phase_steps or view.axis_splits or view.scan)
+    plain = not (view.phase_steps or view.axis_splits or view.is_ordered)
     if not plain or not view.spatial or any(loop.dim < 0 for loop in view.spatial):
         return False
     return not view.is_reduction or _is_window(view)

@@ -28,6 +28,7 @@ from tilewright.schedules.algebra.scalar import (
     Cast,
     Clamped,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -226,6 +227,8 @@ def evaluator(node: Scalar, scope: NameScope) -> Evaluate:
             taken = evaluator(cond, scope)
             left, right = evaluator(on_true, scope), evaluator(on_false, scope)
             return lambda: left() if taken() else right()
+        case Components():
+            raise AssertionError("a leaf has one value, not a tuple")
         case _:
             assert_never(node)
 

@@ -9,11 +9,13 @@ reciprocal. A stage that is read may be computed again, with other roundings.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.narrow import narrowed, round_to
 from tilewright.schedules.algebra.scalar import (
     All,
@@ -21,6 +23,7 @@ from tilewright.schedules.algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -29,6 +32,7 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
     UnaryOp,
+    rewrite,
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_exact import exact_function
@@ -37,7 +41,13 @@ from tilewright.schedules.reference.evaluate import load_inputs, value_of
 from tilewright.schedules.reference.math import binary, cast, combiner, compare, unary
 from tilewright.schedules.reference.padding import without_padding
 from tilewright.schedules.reference.reads import IterationBox, full_box, read
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -78,6 +88,8 @@ class _Kernel:
                 pass
             case Scan():
                 return self._scan(stage, stage.kind, self._value(stage.body, box), box.extents)
+            case TupleReduction():
+                return self._tuples(stage, stage.kind, box)
             case _:
                 assert_never(stage.kind)
         value = self._value(stage.body, box)
@@ -106,6 +118,37 @@ class _Kernel:
             if start:
                 block[:] = self._combined(kind.reducer.op, terms[start - 1], block, dtype)
         return np.moveaxis(terms[::-1] if kind.reverse else terms, 0, kind.dim).copy()
+
+    def _tuples(self, stage: Stage, kind: TupleReduction, box: IterationBox) -> Array:
+        """Neighbours combined at random places until one tuple is left."""
+        assert isinstance(stage.body, Components)
+        shape = (*box.extents[: len(stage.axes)], -1)
+        values = (self._value(node, box) for node in stage.body.values)
+        terms = [np.broadcast_to(v, box.extents).reshape(shape) for v in values]
+        tuples = [[v[..., n] for v in terms] for n in range(terms[0].shape[-1])]
+        identity = [
+            np.full(v.shape[:-1], c.value, v.dtype)
+            for v, c in zip(terms, kind.identities, strict=True)
+        ]
+        if self.rng.random() < 0.5:
+            tuples.insert(0, identity)
+        while len(tuples) > 1:
+            at = int(self.rng.integers(len(tuples) - 1)) if self.rng.random() < 0.7 else 0
+            tuples[at : at + 2] = [self._joined(kind, tuples[at], tuples[at + 1])]
+        return np.ascontiguousarray(tuples[0][kind.position])
+
+    def _joined(self, kind: TupleReduction, left: list[Array], right: list[Array]) -> list[Array]:
+        shape = left[0].shape
+        given = {f"left{n}": v.reshape(-1) for n, v in enumerate(left)}
+        given |= {f"right{n}": v.reshape(-1) for n, v in enumerate(right)}
+        inside = _Kernel(self.rng, given)
+        box = IterationBox(("point",), (0,), (left[0].size,))
+
+        def at_point(node: Scalar) -> Scalar | None:
+            return replace(node, index=(var("point"),)) if isinstance(node, Load) else None
+
+        found = (inside._value(rewrite(node, at_point), box) for node in kind.combine)
+        return [np.broadcast_to(v, (left[0].size,)).reshape(shape) for v in found]
 
     def _either(self, a: Array, b: Array) -> Array:
         a, b = np.broadcast_arrays(a, b)
@@ -148,6 +191,8 @@ class _Kernel:
             case Select(cond, on_true, on_false):
                 chosen = self._value(cond, box)
                 return np.where(chosen, self._value(on_true, box), self._value(on_false, box))
+            case Components():
+                raise AssertionError("the components of a tuple are evaluated one by one")
 
     def _binary(self, op: BinaryOp, x: Array, y: Array, node: Binary, constant: bool) -> Array:
         dtype = node.dtype

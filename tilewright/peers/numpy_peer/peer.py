@@ -23,6 +23,7 @@ from tilewright.schedules.algebra.scalar import (
     Cast,
     Clamped,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -44,7 +45,14 @@ from tilewright.schedules.reference.reads import (
     index_values,
     read,
 )
-from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Axis,
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 from tilewright.schedules.workload.workload import Workload
 
 from ..forms.convolution import bare, convolution_form
@@ -163,6 +171,8 @@ class NumpyPeer:
                 return self._reduced(stage, reducer, out)
             case Scan():
                 return self._scanned(stage, stage.kind, out)
+            case TupleReduction():
+                raise NoPeerError("NumPy has no reduction of tuples")
             case _:
                 assert_never(stage.kind)
 
@@ -375,6 +385,8 @@ class NumpyPeer:
                 return lambda: compare(node.op, a(), b())
             case Select():
                 return self._select(node, box)
+            case Components():
+                raise NoPeerError("NumPy has no reduction of tuples")
             case _:
                 assert_never(node)
 

@@ -16,6 +16,7 @@ from tilewright.schedules.algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Components,
     Const,
     IndexValue,
     Load,
@@ -27,7 +28,14 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.reference.contract import Contraction
 from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
-from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Axis,
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 
 from ..forms.convolution import ConvolutionForm, convolution_form
 from ..forms.product import contraction_of, product_form
@@ -125,6 +133,8 @@ class PlainTorch:
                 pass
             case Scan():
                 return self._scanned(stage, stage.kind)
+            case TupleReduction():
+                raise NoPeerError("PyTorch has no reduction of tuples")
             case _:
                 assert_never(stage.kind)
         if reducer not in REDUCE:
@@ -216,6 +226,8 @@ class PlainTorch:
                 c = self.value(node.cond, axes)
                 t, f = self.value(node.on_true, axes), self.value(node.on_false, axes)
                 return lambda: torch.where(c(), t(), f())
+            case Components():
+                raise NoPeerError("PyTorch has no reduction of tuples")
             case _:
                 assert_never(node)
 

@@ -15,7 +15,13 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.reference.contract import recognise
-from tilewright.schedules.workload.tensors import Elementwise, Reduction, Scan, Stage
+from tilewright.schedules.workload.tensors import (
+    Elementwise,
+    Reduction,
+    Scan,
+    Stage,
+    TupleReduction,
+)
 
 from ..forms.convolution import is_convolution
 from ..forms.pool import pool_form
@@ -134,6 +140,8 @@ def _plain_name(stage: Stage) -> str:
             return f"torch.{REDUCE.get(reducer, '?')}"
         case Scan(reducer):
             return f"torch.{CUMULATIVE[reducer]}"
+        case TupleReduction():
+            return "a reduction of tuples"
         case _:
             assert_never(stage.kind)
 

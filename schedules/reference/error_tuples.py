@@ -1,0 +1,52 @@
+"""The error bound of reductions of tuples: how far any grouping may be from the balanced tree.
+
+The combination is associative by the word of whoever wrote it, so all groupings in ascending order
+give one exact result. What is concluded about computed results:
+
+- If no operation of the combination rounds (`may_round`), a kernel combines its own values exactly,
+  in any grouping. Its result is that of the balanced tree for its values, so the error bound of the
+  tree, which starts from the errors of the values, holds for every grouping.
+- If it may round, a value passes at most K - 1 combinations of K tuples, and in the tree about
+  log2(K). The bound of the tree is enlarged by this ratio, or from `FEW_TERMS` tuples on by the
+  probabilistic one of sums: `DEVIATIONS` * sqrt(K) roundings (`error_sums`).
+- Two trees that pair different neighbours are computed. Where a combination that does not round
+  gives two results, it is not associative for the values, for example because it ignores NaN on one
+  side: every result is accepted there. Otherwise the bound is at least `MARGIN` times the
+  difference.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2, prod, sqrt
+
+import numpy as np
+
+from ..algebra.tuples import may_round
+from ..workload.tensors import TupleReduction
+from .error_rounding import as_array, unit_roundoff
+from .error_special import Bounded, same
+from .error_sums import DEVIATIONS, FEW_TERMS, MARGIN
+from .math import Array
+
+
+def of_any_grouping(kind: TupleReduction, number: int, part: Bounded, other: Array) -> Array:
+    """Return a bound of the errors of component `number` in any grouping. `part` are the values of
+    the balanced tree with its errors, `other` those of another tree."""
+    values, errors = part[0], as_array(part[1])
+    bound = np.broadcast_to(errors, values.shape).astype(np.float64)
+    agree = same(values, other)
+    if not any(may_round(node) for node in kind.combine):
+        # The errors of both trees start from the same values.
+        close = np.abs(values.astype(np.float64) - other) <= 2 * bound
+        return np.where(agree | close, bound, np.inf)
+    count = prod(axis.extent for axis in kind.axes)
+    roundings = count if count <= FEW_TERMS else max(DEVIATIONS * sqrt(count), FEW_TERMS)
+    bound = bound * (roundings / max(ceil(log2(max(count, 2))), 1))
+    dtype = kind.identities[number].dtype
+    if dtype.is_float:
+        # Operations that are exact in the tree may round in another grouping.
+        size = np.where(np.isfinite(values), np.abs(values), 0.0)
+        bound = bound + roundings * unit_roundoff(dtype) * size
+    finite = np.isfinite(values) & np.isfinite(other)
+    apart = np.where(finite, np.abs(values.astype(np.float64) - other), np.inf)
+    return np.where(agree, bound, np.maximum(bound, MARGIN * apart))
