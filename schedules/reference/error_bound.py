@@ -72,7 +72,7 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
-from .error_tuples import of_any_grouping
+from .error_tuples import of_any_grouping, rounded_parts
 from .evaluate import are_finite, evaluate_stage, load_inputs, masks_over, stored_sample
 from .exactness import exact_inputs_range
 from .extended import FactorValues, contract_sides
@@ -332,14 +332,18 @@ def _combined(stage: Stage, kind: TupleReduction, active: Active, env: BoundedTe
         known: dict[str, Stored | None] = {name: found for name, (_, found) in given.items()}
         box, like = point_box(next(iter(given.values()))[0].size), left[0][0].shape
         parts = (bounded_value(node, box, BoundedTensors(components, known)) for node in combine)
-        return [(shaped(v, like), None if e is None else shaped(e, like)) for v, e in parts]
+        made = [(shaped(v, like), None if e is None else shaped(e, like)) for v, e in parts]
+        return rounded_parts(kind, made)
 
     def fill(box: IterationBox) -> None:
         parts = _component_parts(stage, box, env)
         where = box.slices[:outer]
+        is_first = not any(box.starts[outer:])
         for totals, fold in ((results, folded), (others, folded_otherwise)):
             before = [(values[where], found[where]) for values, found in totals]
-            after = combination(before, fold(parts, combination))
+            after = fold(parts, combination)
+            if totals is results or not is_first:  # the other tree does without the identity
+                after = combination(before, after)
             for (total, total_errors), (values, found) in zip(totals, after, strict=True):
                 total[where] = values
                 total_errors[where] = 0.0 if found is None else found

@@ -7,16 +7,19 @@ give one exact result. What is concluded about computed results:
   in any grouping. Its result is that of the balanced tree for its values, so the error bound of the
   tree, which starts from the errors of the values, holds for every grouping.
 - If it may round, a value passes at most K - 1 combinations of K tuples, and in the tree about
-  log2(K). The bound of the tree is enlarged by this ratio, or from `FEW_TERMS` tuples on by the
+  log2(K). The bound of the tree, in which the result of each combination is rounded even if it is
+  exact, is enlarged by this ratio, or from `FEW_TERMS` tuples on by the
   probabilistic one of sums: `DEVIATIONS` * sqrt(K) roundings (`error_sums`).
-- Two trees that pair different neighbours are computed. Where a combination that does not round
-  gives two results, it is not associative for the values, for example because it ignores NaN on one
-  side: every result is accepted there. Otherwise the bound is at least `MARGIN` times the
+- Two trees that pair different neighbours are computed, one of them without the identity. Where a
+  combination that does not round gives two results, it is not associative for the values, for
+  example because it ignores NaN on one side, or its identity is none: every result is accepted
+  there. Otherwise the bound is at least `MARGIN` times the
   difference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, log2, prod, sqrt
 
 import numpy as np
@@ -27,6 +30,19 @@ from .error_rounding import as_array, unit_roundoff
 from .error_special import Bounded, same
 from .error_sums import DEVIATIONS, FEW_TERMS, MARGIN
 from .math import Array
+
+
+def rounded_parts(kind: TupleReduction, parts: Sequence[Bounded]) -> list[Bounded]:
+    """Return the components of combinations, with the rounding of their last operation, also if it
+    is exact in this tree: in another grouping it may round."""
+    found: list[Bounded] = []
+    for node, (values, errors) in zip(kind.combine, parts, strict=True):
+        if node.dtype.is_float and may_round(node):
+            size = np.where(np.isfinite(values), np.abs(values), 0.0)
+            found.append((values, as_array(errors) + unit_roundoff(node.dtype) * size))
+        else:
+            found.append((values, errors))
+    return found
 
 
 def of_any_grouping(kind: TupleReduction, number: int, part: Bounded, other: Array) -> Array:
@@ -42,11 +58,6 @@ def of_any_grouping(kind: TupleReduction, number: int, part: Bounded, other: Arr
     count = prod(axis.extent for axis in kind.axes)
     roundings = count if count <= FEW_TERMS else max(DEVIATIONS * sqrt(count), FEW_TERMS)
     bound = bound * (roundings / max(ceil(log2(max(count, 2))), 1))
-    dtype = kind.identities[number].dtype
-    if dtype.is_float:
-        # Operations that are exact in the tree may round in another grouping.
-        size = np.where(np.isfinite(values), np.abs(values), 0.0)
-        bound = bound + roundings * unit_roundoff(dtype) * size
     finite = np.isfinite(values) & np.isfinite(other)
     apart = np.where(finite, np.abs(values.astype(np.float64) - other), np.inf)
     return np.where(agree, bound, np.maximum(bound, MARGIN * apart))

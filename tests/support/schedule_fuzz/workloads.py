@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from tests.support.schedule_fuzz.tuples import random_tuples
 from tests.support.schedules.stencils import stencil_program
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
@@ -36,6 +37,8 @@ def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
     kind = rng.random()
     if kind < 0.15:
         return random_filter
+    if kind >= 0.98:
+        return random_tuples
     if kind >= 0.95:
         return random_scan
     if kind >= 0.9:
