@@ -364,22 +364,38 @@ def argmin(x: ArrayExpr | Operand, axis: object, *, last: bool = False) -> Expr 
 
 @overload
 def reduce_tuple(
-    given: Sequence[ArrayExpr], identity: Sequence[object], combine: Combine, axis: Axis
+    given: Sequence[ArrayExpr],
+    identity: Sequence[object],
+    combine: Combine,
+    axis: Axis,
+    *,
+    commutative: bool = False,
 ) -> tuple[LazyArray, ...]: ...
 @overload
 def reduce_tuple(
-    given: Sequence[Operand], identity: Sequence[object], combine: Combine, axis: object
+    given: Sequence[Operand],
+    identity: Sequence[object],
+    combine: Combine,
+    axis: object,
+    *,
+    commutative: bool = False,
 ) -> tuple[Expr, ...]: ...
 def reduce_tuple(
-    given: Sequence[Any], identity: Sequence[object], combine: Combine, axis: object
+    given: Sequence[Any],
+    identity: Sequence[object],
+    combine: Combine,
+    axis: object,
+    *,
+    commutative: bool = False,
 ) -> tuple[Expr, ...] | tuple[LazyArray, ...]:
     """Return the components of the combination of all tuples `given` along `axis`: of values along
     one or several reduce axes, of arrays along axes given as integers.
 
     `combine(a, b)` returns the tuple that combines two tuples of values. It must be associative,
     and `identity` its identity on both sides. Tuples are combined in ascending order of the
-    positions, in any grouping; of several axes, the last one is the fastest. Each value is reduced
-    in its own type; bools and narrow floats in their wide type. The first position of the maximum:
+    positions, in any grouping; of several axes, the last one is the fastest. If `commutative`, they
+    are combined in any order, which allows vectors along the axis. Each value is reduced in its own
+    type; bools and narrow floats in their wide type. The first position of the maximum:
 
         first, position = reduce_tuple(
             (X[i, k], k), identity=(-inf, 0), axis=k,
@@ -387,7 +403,7 @@ def reduce_tuple(
         )
     """
     if any(is_array(value) for value in given):
-        return tuples_reduced(given, identity, combine, axis)
+        return tuples_reduced(given, identity, combine, axis, commutative=commutative)
     over = axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(one.var for one in over if isinstance(one, ReduceAxis))
     if not axes or len(axes) < len(over):
@@ -403,7 +419,8 @@ def reduce_tuple(
                 f"reduce_tuple over axis {one.label!r}, which the values do not use",
                 code="unused_axis",
             )
-    return tuples_over(parts, combination([p.dtype for p in parts], identity, combine), axes)
+    how = combination([p.dtype for p in parts], identity, combine, commutative=commutative)
+    return tuples_over(parts, how, axes)
 
 
 def _position(

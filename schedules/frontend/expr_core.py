@@ -218,7 +218,8 @@ class Combination:
 
     identities: tuple[Const, ...]
     combine: tuple[Scalar, ...]
-    position: int
+    position: int = 0
+    commutative: bool = False
 
     def __str__(self) -> str:
         return f"tuple{self.position}"

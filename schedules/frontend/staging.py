@@ -111,7 +111,9 @@ class _Splitter:
         kind: StageKind = Elementwise()
         over = tuple(Axis(names[v.name], v.extent) for v in reduction.axes) if reduction else ()
         if isinstance(reducer, Combination):
-            kind = TupleReduction(over, reducer.identities, reducer.combine, reducer.position)
+            kind = TupleReduction(
+                over, reducer.identities, reducer.combine, reducer.position, reducer.commutative
+            )
         elif reducer is not None and running is not None:
             dim = [v.name for v in axes].index(running.along.name)
             kind = Scan(reducer, dim, running.reverse)

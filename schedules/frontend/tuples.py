@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..algebra import values
@@ -27,7 +28,11 @@ Combine = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Any]
 
 
 def combination(
-    dtypes: Sequence[DType], identity: Sequence[object], combine: Combine
+    dtypes: Sequence[DType],
+    identity: Sequence[object],
+    combine: Combine,
+    *,
+    commutative: bool,
 ) -> Combination:
     """Return how tuples of the types `dtypes` are combined, with the result of component 0. Raise
     WorkloadError if the identity or the combination does not have one value for each component."""
@@ -43,7 +48,7 @@ def combination(
     nodes = (
         _combined(as_value(value, dtype), dtype) for value, dtype in zip(found, dtypes, strict=True)
     )
-    return Combination(identities, tuple(nodes), 0)
+    return Combination(identities, tuple(nodes), commutative=commutative)
 
 
 def tuples_over(
@@ -57,7 +62,7 @@ def tuples_over(
     free = {name: v for name, v in whole.vars.items() if name not in bound}
     found: list[Expr] = []
     for position, node in enumerate(nodes):
-        of_one = Combination(how.identities, how.combine, position)
+        of_one = replace(how, position=position)
         one = NestedReduction(of_one, whole.node, axes, free, whole.reductions)
         name = f"{of_one}@{id(one):x}"
         found.append(

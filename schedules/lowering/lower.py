@@ -61,7 +61,7 @@ from ..workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReducti
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
-from .tuples import component_buffers, tuple_leaves
+from .tuples import TupleGroup, tuple_groups
 from .unread import skip_unread
 
 
@@ -121,7 +121,12 @@ def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
 def plain_nest(workload: Workload) -> Nest:
     """Return the unscheduled loop nest, to which the first primitive of a trace is applied."""
     workload = workload.stored()
-    body = tuple(_stage_nest(stage) for stage in workload.stages)
+    groups = tuple_groups(workload.stages)
+    body = tuple(
+        _tuple_nest(groups[stage.name]) if stage.name in groups else _stage_nest(stage)
+        for stage in workload.stages
+        if stage.name not in groups or stage.name == groups[stage.name].first
+    )
     outputs = set(workload.outputs)
     for stage in reversed(workload.stages):
         if stage.name not in outputs:
@@ -153,19 +158,31 @@ def _stage_nest(stage: Stage) -> Stmt:
                 stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
         case Scan():
             stmt = StoreElement(stage.name, index, _scanned(stage, stage.kind, index, value))
-        case TupleReduction(reduce_axes):
-            first = tuple(Eq0(renamed[a.name]) for a in reduce_axes)
-            body: tuple[Stmt, ...] = tuple_leaves(stage, stage.kind, index, value, first)
-            for axis in reversed(reduce_axes):
-                body = (For(loop_name(stage.name, axis.name), axis.extent, body, reduce=True),)
-            (stmt,) = body
+        case TupleReduction():
+            raise AssertionError("every reduction of tuples is in a group")
         case _:
             assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
-    for buffer in component_buffers(stage):
-        stmt = Allocate(buffer, (stmt,))
     return stmt
+
+
+def _tuple_nest(group: TupleGroup) -> Stmt:
+    """Return the nest of the stages of a reduction of tuples. Its loops are named after the stage
+    with all components."""
+    whole = group.whole
+    renamed = {a.name: var(loop_name(whole.name, a.name)) for a in whole.all_axes}
+    first = tuple(Eq0(renamed[a.name]) for a in whole.reduce_axes)
+    index = tuple(renamed[a.name] for a in whole.axes)
+    body: tuple[Stmt, ...] = group.leaves(index, substitute(whole.body, renamed), first)
+    for axis in reversed(whole.reduce_axes):
+        body = (For(loop_name(whole.name, axis.name), axis.extent, body, reduce=True),)
+    for axis in reversed(whole.axes):
+        body = (For(loop_name(whole.name, axis.name), axis.extent, body),)
+    for buffer in group.private_buffers:
+        body = (Allocate(buffer, body),)
+    (nest,) = body
+    return nest
 
 
 def _scanned(stage: Stage, kind: Scan, index: Index, value: Scalar) -> Scalar:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import assert_never
 
@@ -339,7 +340,8 @@ def _combined(stage: Stage, kind: TupleReduction, active: Active, env: BoundedTe
         parts = _component_parts(stage, box, env)
         where = box.slices[:outer]
         is_first = not any(box.starts[outer:])
-        for totals, fold in ((results, folded), (others, folded_otherwise)):
+        otherwise = partial(folded_otherwise, commutative=kind.commutative)
+        for totals, fold in ((results, folded), (others, otherwise)):
             before = [(values[where], found[where]) for values, found in totals]
             after = fold(parts, combination)
             if totals is results or not is_first:  # the other tree does without the identity

@@ -63,17 +63,19 @@ def folded(parts: Parts, combine: Combine) -> list[Part]:
     return [_at_first(part) for part in parts]
 
 
-def folded_otherwise(parts: Parts, combine: Combine) -> list[Part]:
+def folded_otherwise(parts: Parts, combine: Combine, *, commutative: bool) -> list[Part]:
     """Return `folded`, grouped otherwise: the first tuple is combined last, so that all others have
-    another neighbour."""
+    another neighbour. If `commutative`, the order is reversed, too."""
     count = parts[0][0].shape[-1]
+    if commutative:
+        parts = _part(parts, None, None, -1)
     if count < 3:
         return folded(parts, combine)
     first = [_at_first(part) for part in _part(parts, 0, 1)]
     return combine(first, folded(_part(parts, 1, count), combine))
 
 
-def _part(parts: Parts, start: int, stop: int, step: int = 1) -> list[Part]:
+def _part(parts: Parts, start: int | None, stop: int | None, step: int = 1) -> list[Part]:
     along = slice(start, stop, step)
     return [(v[..., along], None if e is None else e[..., along]) for v, e in parts]
 

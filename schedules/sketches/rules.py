@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from ..lowering.tuples import TupleGroup
 from ..target import Target
 from ..workload.tensors import Scan
 from ..workload.workload import Workload
@@ -32,6 +33,7 @@ from .stencils.sketch import stencil_sketch, window_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
+from .tuples import TuplesSketch
 
 
 def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -181,9 +183,10 @@ def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
     return RuleMatch((ScanSketch(stages.workload, view, scan, stages.target),))
 
 
-def reduced_tuples(view: StageView, stages: Stages) -> RuleMatch:
-    """Match a reduction of tuples."""
-    return RuleMatch((PlainSketch(stages.workload, stages.target, (view.name,)),))
+def reduced_tuples(view: StageView, group: TupleGroup, stages: Stages) -> RuleMatch:
+    """Match all stages that compute components of a reduction of tuples."""
+    others = tuple(name for name in group.tensors.values() if name != view.name)
+    return RuleMatch((TuplesSketch(stages.workload, view, group, stages.target),), others)
 
 
 def after_scan(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -253,8 +256,10 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
         if view.scan is not None:
             found.insert(0, scanned(view, view.scan, stages))
             continue
-        if view.reduces_tuples:
-            found.insert(0, reduced_tuples(view, stages))
+        if view.tuples is not None:
+            match = reduced_tuples(view, view.tuples, stages)
+            left = [name for name in left if name not in match.fused_stages]
+            found.insert(0, match)
             continue
         fusible = [name for name in left if not stages.views[name].is_ordered]
         fit = after_scan(view, stages.before(left)) or _group(stages.before(fusible), view, doubt)
@@ -282,10 +287,16 @@ def alone(stages: Stages) -> Cover:
     """Return the sketches of each stage as a group of its own, the most promising first. The plain
     sketch is the last of each."""
     found: Cover = []
+    done = set[str]()
     for name, view in stages.views.items():
+        if name in done:
+            continue
         matches = [rule(view, stages) for rule in ALONE if not view.is_ordered]
         if view.scan is not None:
             matches = [scanned(view, view.scan, stages)]
+        if view.tuples is not None:
+            matches = [reduced_tuples(view, view.tuples, stages)]
+            done |= {*view.tuples.tensors.values()}
         parts = tuple(part for fit in matches if fit for part in fit.parts)
         found.append((*parts, PlainSketch(stages.workload, stages.target, (name,))))
     return found

@@ -72,14 +72,14 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
         case Scan(reducer, dim, reverse):
             found |= {"reducer": str(reducer), "scan_axis": stage.axes[dim].name}
             return {**found, "reverse": True} if reverse else found
-        case TupleReduction(axes, identities, combine, position):
-            return {
-                **found,
+        case TupleReduction(axes, identities, combine, position, commutative):
+            found |= {
                 "reduce_axes": _axes_json(axes),
                 "identities": [_node_json(node) for node in identities],
                 "combine": [_node_json(node) for node in combine],
                 "position": position,
             }
+            return {**found, "commutative": True} if commutative else found
         case _:
             assert_never(stage.kind)
 

@@ -161,15 +161,15 @@ def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
     return Stage(tensor, axes, body, kind)
 
 
-_OF_TUPLES = ("identities", "combine", "position")
-"""The fields of a reduction of tuples."""
+_OF_TUPLES = ("identities", "combine", "position", "commutative")
+"""The fields of a reduction of tuples, the optional one last."""
 
 
 def _tuple_reduction(
     fields: Mapping[str, object], stage: str, known: Mapping[str, Tensor], pointer: str
 ) -> tuple[StageKind, Scalar]:
     """Return the kind and the body of a reduction of tuples."""
-    wanted = ("reduce_axes", *_OF_TUPLES)
+    wanted = ("reduce_axes", *_OF_TUPLES[:-1])
     extra = [name for name in ("reducer", "scan_axis", "reverse") if name in fields]
     if extra or not all(name in fields for name in wanted):
         raise WorkloadError(
@@ -189,7 +189,10 @@ def _tuple_reduction(
     position = fields["position"]
     if isinstance(position, bool) or not isinstance(position, int):
         raise wrong(f"needs an integer, got {shown(position)}", f"{pointer}/position")
-    kind = TupleReduction(axes, identities, (), position)
+    commutative = fields.get("commutative", False)
+    if not isinstance(commutative, bool):
+        raise wrong(f"needs true or false, got {shown(commutative)}", f"{pointer}/commutative")
+    kind = TupleReduction(axes, identities, (), position, commutative)
     combine = _nodes(fields["combine"], BodyReader(component_tensors(kind)), f"{pointer}/combine")
     return replace(kind, combine=combine), Components(values)
 

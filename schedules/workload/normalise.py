@@ -194,9 +194,9 @@ def _kind_text(kind: StageKind) -> str:
             return str(reducer)
         case Scan(reducer, dim, reverse):
             return f"scan {reducer} {dim} {reverse}"
-        case TupleReduction(_, identities, combine, position):
+        case TupleReduction(_, identities, combine, position, commutative):
             texts = [_ordered(node)[1] for node in (*identities, *combine)]
-            return f"tuple {position} {' '.join(texts)}"
+            return f"tuple {position} {commutative} {' '.join(texts)}"
         case _:
             assert_never(kind)
 

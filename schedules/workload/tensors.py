@@ -73,13 +73,15 @@ class TupleReduction:
     combination of two tuples, in terms of the components of the left and of the right one
     (`algebra/tuples.py`). It is associative with the identity `identities`, by the word of whoever
     wrote it. Tuples are combined in ascending order of the positions along `axes` (the last one
-    fastest), in any grouping. The types of the components are those of `identities`.
+    fastest), in any grouping; if `commutative`, in any order. The types of the components are those
+    of `identities`.
     """
 
     axes: tuple[Axis, ...]
     identities: tuple[Const, ...]
     combine: tuple[Scalar, ...]
     position: int
+    commutative: bool = False
 
 
 StageKind: TypeAlias = Elementwise | Reduction | Scan | TupleReduction

@@ -111,6 +111,7 @@ def needed_components(stage: Stage) -> Stage:
         tuple(kind.identities[n] for n in kept),
         restricted(kind.combine, kept),
         kept.index(at),
+        kind.commutative,
     )
     return replace(stage, kind=found, body=Components(tuple(body.values[n] for n in kept)))
 

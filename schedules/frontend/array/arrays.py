@@ -490,14 +490,20 @@ def positions(reducer: Reducer, x: ArrayExpr, axis: object, *, last: bool) -> La
 
 
 def tuples_reduced(
-    given: Sequence[object], identity: Sequence[object], combine: Combine, axis: object
+    given: Sequence[object],
+    identity: Sequence[object],
+    combine: Combine,
+    axis: object,
+    *,
+    commutative: bool,
 ) -> tuple[LazyArray, ...]:
     """Return the combinations of tuples of array elements along axes given as integers, one array
     for each component."""
     nodes, _ = _operands(*given)
     if len(nodes) < len(given):
         raise _no_array(next(v for v in given if not is_array(v)), "a component", "an array")
-    return tuple(map(LazyArray, reductions.tuples(nodes, identity, combine, axis)))
+    found = reductions.tuples(nodes, identity, combine, axis, commutative=commutative)
+    return tuple(map(LazyArray, found))
 
 
 def where(mask: ArrayExpr, on_true: object, on_false: object) -> LazyArray:

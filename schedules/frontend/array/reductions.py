@@ -103,7 +103,12 @@ def positions(reducer: Reducer, x: Node, axis: object, *, last: bool) -> Node:
 
 
 def tuples(
-    given: Sequence[Node], identity: Sequence[object], combine: Combine, axis: object
+    given: Sequence[Node],
+    identity: Sequence[object],
+    combine: Combine,
+    axis: object,
+    *,
+    commutative: bool,
 ) -> tuple[Node, ...]:
     """Return the components of the combinations of tuples along `axis`, an integer or a tuple. The
     arrays `given`, one for each component, are broadcast."""
@@ -116,7 +121,8 @@ def tuples(
         )
     kept = [dim for dim in range(len(whole)) if dim not in axes]
     samples = [widened(stand_in(x.dtype)) for x in given]
-    how = combination([sample.dtype for sample in samples], identity, combine)
+    dtypes = [sample.dtype for sample in samples]
+    how = combination(dtypes, identity, combine, commutative=commutative)
 
     def component(number: int) -> Node:
         def element(index: Indices, read: Read) -> Expr:

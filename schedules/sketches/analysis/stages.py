@@ -43,7 +43,7 @@ from ...algebra.scalar import (
 from ...dtypes import DType
 from ...leaves import MAX_LANE_STRIDE
 from ...lowering.lower import plain_nest
-from ...lowering.tuples import component_buffers
+from ...lowering.tuples import TupleGroup, tuple_groups
 from ...nest.finding import chain_to, ranges_of, writes_of
 from ...nest.loop_ir import Nest, StoreElement, Update
 from ...primitives import Inline, Solve, Split
@@ -132,9 +132,9 @@ class StageView:
     """The operation of the reduction, or None for a stage of another kind."""
     scan: Scan | None = None
     """The scan if the stage is one. `value` and `reads` are those of the body."""
-    reduces_tuples: bool = False
-    """Whether the stage is a reduction of tuples. `value` has the combinations of all components,
-    with a constant in place of old elements."""
+    tuples: TupleGroup | None = None
+    """The reduction of tuples of which the stage computes a component. `value` has the combinations
+    of all components, with a constant in place of old elements."""
 
     @property
     def is_reduction(self) -> bool:
@@ -144,7 +144,7 @@ class StageView:
     def is_ordered(self) -> bool:
         """Whether values are combined in order: a scan or a reduction of tuples. Rules for other
         kinds of stages do not apply."""
-        return self.scan is not None or self.reduces_tuples
+        return self.scan is not None or self.tuples is not None
 
     @property
     def points(self) -> int:
@@ -204,16 +204,16 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
     stage = workload.stage(name)
-    is_tuple = isinstance(stage.kind, TupleReduction)
-    phase_steps, axis_splits = ((), ()) if is_tuple else _preparation(nest, name)
+    group = tuple_groups(workload.stages).get(name)
+    phase_steps, axis_splits = ((), ()) if group else _preparation(nest, name)
     axis_splits = () if whole or isinstance(stage.kind, Scan) else axis_splits
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     ranges = ranges_of(chain)
     reducer, scan, body = _kind_of(stage, leaf.value)
-    if is_tuple:
-        body = _all_components(stage, nest)
+    if group:
+        reducer, body = None, _all_components(group, nest)
     value = _with_indices(body, partial(simplify, ranges=ranges))
     found = tuple(
         StageLoop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var))
@@ -232,14 +232,14 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         shape=stage.tensor.shape,
         reducer=reducer,
         scan=scan,
-        reduces_tuples=is_tuple,
+        tuples=group,
     )
 
 
-def _all_components(stage: Stage, nest: Nest) -> Scalar:
+def _all_components(group: TupleGroup, nest: Nest) -> Scalar:
     """Return the values of all leaves of a reduction of tuples, with a constant in place of the
     elements of its components."""
-    own = {stage.name, *(buffer.name for buffer in component_buffers(stage))}
+    own = {*group.tensors.values(), *(buffer.name for buffer in group.private_buffers)}
 
     def leaf(node: Scalar) -> Scalar | None:
         is_own = isinstance(node, Load) and node.tensor in own

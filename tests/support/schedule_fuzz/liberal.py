@@ -132,6 +132,8 @@ class _Kernel:
         ]
         if self.rng.random() < 0.5:
             tuples.insert(0, identity)
+        if kind.commutative:
+            tuples = [tuples[n] for n in self.rng.permutation(len(tuples))]
         while len(tuples) > 1:
             at = int(self.rng.integers(len(tuples) - 1)) if self.rng.random() < 0.7 else 0
             tuples[at : at + 2] = [self._joined(kind, tuples[at], tuples[at + 1])]
