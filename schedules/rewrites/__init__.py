@@ -23,18 +23,19 @@ from .repeat_conditions import RepeatConditions
 from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
+from .split_tuples import SplitTuples
 from .winograd import Winograd
 
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
-    MaskResult, RepeatConditions,
+    MaskResult, RepeatConditions, SplitTuples,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
     "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
-    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "Winograd",
-    "changing_operations", "check_order",
+    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "SplitTuples",
+    "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

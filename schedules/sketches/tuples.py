@@ -136,6 +136,8 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         block, lanes = writer.split(inner, self.lanes)
         writer.reorder(outer, *reduced, block, lanes)
         writer.do(Vectorize(lanes), Unroll(block))
+        if writer.loop(reduced[0]).extent > 1:
+            writer.partition(reduced[0], 1)  # later iterations need no identity
         return outer
 
     def _parallelise(self, writer: TraceWriter, loops: Sequence[str], parallel: bool) -> None:

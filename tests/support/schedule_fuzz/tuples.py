@@ -24,7 +24,7 @@ class _Rule:
     identity: tuple[Any, ...]
     combine: Callable[[Values, Values], tuple[Any, ...]]
     integers: bool = False
-    floats: bool = True
+    commutative: bool = False
 
 
 def _first_greatest(a: Values, b: Values) -> tuple[Any, ...]:
@@ -39,6 +39,14 @@ def _first_nan_or_greatest(a: Values, b: Values) -> tuple[Any, ...]:
     """A NaN is greater than every number, also where the value of a maximum would be open."""
     right = any_of(b[0] > a[0], all_of(tw.ne(b[0], b[0]), tw.eq(a[0], a[0])))
     return tw.select(right, b[0], a[0]), tw.select(right, b[1], a[1])
+
+
+def _first_or_nan(a: Values, b: Values) -> tuple[Any, ...]:
+    """The same in any order: of equals, and of several NaN, the least position."""
+    left, right = (tw.ne(x[0], x[0]).value() for x in (a, b))
+    equal = (tw.eq(a[0], b[0]).value() | (left & right)) & (b[1] < a[1]).value()
+    above = (~left) & ((b[0] > a[0]).value() | right)
+    return tw.select(above | equal, b[0], a[0]), tw.select(above | equal, b[1], a[1])
 
 
 def _composed(a: Values, b: Values) -> tuple[Any, ...]:
@@ -67,14 +75,16 @@ def _swapped(a: Values, b: Values) -> tuple[Any, ...]:
 _LOWEST = -(2**31)
 _RULES = (
     _Rule(lambda x, k: (x, k), (-inf, 0), _first_greatest),
-    _Rule(lambda x, k: (x, k), (_LOWEST, 0), _first_greatest, integers=True, floats=False),
+    _Rule(lambda x, k: (x, k), (_LOWEST, 0), _first_greatest, integers=True),
     _Rule(lambda x, k: (x, k), (inf, 0), _last_least),
     _Rule(lambda x, k: (x, k), (-inf, 0), _first_nan_or_greatest),
-    _Rule(lambda x, k: (x, k + 1), (1, 0), _composed, integers=True, floats=False),
-    _Rule(lambda x, k: (x, x + 1), (1, 0), _composed, integers=True, floats=False),
-    _Rule(lambda x, k: (1.0, x, 0.0), (0.0, 0.0, 0.0), _welford),
-    _Rule(lambda x, k: (x, 1.0), (-3e38, 0.0), _rescaled_sum),
-    _Rule(lambda x, k: (x, inf), (inf, inf), _swapped),
+    _Rule(lambda x, k: (x, k + 1), (1, 0), _composed, integers=True),
+    _Rule(lambda x, k: (x, x + 1), (1, 0), _composed, integers=True),
+    _Rule(lambda x, k: (x, k), (-inf, 2**30), _first_or_nan, commutative=True),
+    _Rule(lambda x, k: (x, k), (-inf, 2**30), _first_or_nan, commutative=True),
+    _Rule(lambda x, k: (1.0, x, 0.0), (0.0, 0.0, 0.0), _welford, commutative=True),
+    _Rule(lambda x, k: (x, 1.0), (-3e38, 0.0), _rescaled_sum, commutative=True),
+    _Rule(lambda x, k: (x, inf), (inf, inf), _swapped, commutative=True),
 )
 
 
@@ -87,7 +97,7 @@ def random_tuples(rng: random.Random) -> Workload:
         if rule.integers
         else rng.choice(("f32", "f32", "f64"))
     )
-    reduced = [rng.choice((1, 2, 3, 7, 17, 33, 65, 130)) for _ in range(rng.choice((1, 1, 2)))]
+    reduced = [rng.choice((1, 2, 3, 7, 17, 33, 65, 130, 700)) for _ in range(rng.choice((1, 1, 2)))]
     spatial = [rng.choice((1, 2, 3, 7, 17, 33)) for _ in range(rng.choice((0, 1, 1, 2)))]
     order = list(range(len(spatial) + len(reduced)))
     rng.shuffle(order)
@@ -111,7 +121,9 @@ def random_tuples(rng: random.Random) -> Workload:
                 tw.const(v, dtype) if isinstance(v, float) else v for v in rule.values(x, position)
             )
             over: Any = tuple(axes)
-            found = tw.reduce_tuple(values, rule.identity, rule.combine, over)
+            found = tw.reduce_tuple(
+                values, rule.identity, rule.combine, over, commutative=rule.commutative
+            )
             return found[number]
 
         return element
