@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from ..algebra.affine import Affine, Var
-from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of
-from ..workload.tensors import Stage
+from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of, walk
+from ..workload.tensors import Stage, TupleReduction
 from ..workload.workload import Workload
 from .active import active_share
 from .contract import Contraction, recognise
@@ -108,6 +108,11 @@ def _stage_secs(
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write or to reduce the value
     total += _node_secs(stage.body, extents, places, sampled, rates)
+    if isinstance(stage.kind, TupleReduction):
+        # Errors are those of two trees, and combinations read copies of their operands.
+        nodes = [node for root in stage.kind.combine for node in walk(root)]
+        trees = 2 if rates is BOUNDED else 1
+        total += trees * prod(extents.values()) * sum(2 * _own_secs(n, rates) for n in nodes)
     whole = full_box(compact.all_axes, places)
     return total * active_share(compact, whole, finite=finite)
 
@@ -120,6 +125,15 @@ def _extents(stage: Stage) -> dict[str, int]:
     return {a.name: a.extent for a in stage.all_axes}
 
 
+def _own_secs(node: Scalar, rates: ReferenceCosts) -> float:
+    """Return the seconds per point for the operation of `node`, without its operands."""
+    if isinstance(node, Unary) or (isinstance(node, Binary) and node.op.function is not None):
+        return rates.function
+    if isinstance(node, Binary) and node.op in _ROUNDED and node.dtype.is_float:
+        return rates.rounded
+    return rates.node
+
+
 def _node_secs(
     node: Scalar,
     extents: Mapping[str, int],
@@ -129,12 +143,8 @@ def _node_secs(
 ) -> float:
     """Return the seconds for `node`. Each subexpression is evaluated once per point of the axes on
     which it depends."""
-    own = rates.node
-    if isinstance(node, Unary) or (isinstance(node, Binary) and node.op.function is not None):
-        own = rates.function
-    elif isinstance(node, Binary) and node.op in _ROUNDED and node.dtype.is_float:
-        own = rates.rounded
-    elif isinstance(node, Load) and (node.tensor in sampled or not _is_view(node, placed)):
+    own = _own_secs(node, rates)
+    if isinstance(node, Load) and (node.tensor in sampled or not _is_view(node, placed)):
         own = rates.gather
     total = own * prod(extents[name] for name in vars_of(node))
     return total + sum(_node_secs(c, extents, placed, sampled, rates) for c in children(node))
