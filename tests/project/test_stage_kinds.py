@@ -40,7 +40,7 @@ READERS = {
 
 
 def test_a_new_kind_is_a_type_error_in_every_reader(tmp_path: Path) -> None:
-    declared = "StageKind: TypeAlias = Elementwise | Reduction | Scan\n"
+    declared = "StageKind: TypeAlias = Elementwise | Reduction | Scan | TupleReduction\n"
     text = UNION.read_text(encoding="utf-8")
     assert declared in text
     extended = f"class Gather:\n    pass\n\n\n{declared.rstrip()} | Gather\n"

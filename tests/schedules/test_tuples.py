@@ -374,7 +374,7 @@ def test_wrong_positions_are_found_and_right_ones_accepted() -> None:
         last = (x.shape[1] - 1 - x[:, ::-1].argmax(1)).astype(np.int32)
         wrong.append(case.check([last]) is None)
         first = x.argmax(1).astype(np.int32)
-        right.append(np.isnan(x).any() or case.check([first]) is None)
+        right.append(bool(np.isnan(x).any()) or case.check([first]) is None)
     assert all(right)
     assert not all(wrong)
 
