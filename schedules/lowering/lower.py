@@ -172,9 +172,12 @@ def _tuple_nest(group: TupleGroup) -> Stmt:
     with all components."""
     whole = group.whole
     renamed = {a.name: var(loop_name(whole.name, a.name)) for a in whole.all_axes}
-    first = tuple(Eq0(renamed[a.name]) for a in whole.reduce_axes)
+    iteration = affine(0)
+    for axis in whole.reduce_axes:
+        iteration = iteration * axis.extent + renamed[axis.name]
     index = tuple(renamed[a.name] for a in whole.axes)
-    body: tuple[Stmt, ...] = group.leaves(index, substitute(whole.body, renamed), first)
+    value = substitute(whole.body, renamed)
+    body: tuple[Stmt, ...] = group.leaves(index, value, Ge0(iteration - 1))
     for axis in reversed(whole.reduce_axes):
         body = (For(loop_name(whole.name, axis.name), axis.extent, body, reduce=True),)
     for axis in reversed(whole.axes):

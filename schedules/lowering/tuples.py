@@ -78,14 +78,12 @@ class TupleGroup:
                 early.add(waiting[0])
         return [(n, n in early) for n in order]
 
-    def leaves(
-        self, index: Index, value: Scalar, first: tuple[Cond, ...]
-    ) -> tuple[StoreElement, ...]:
+    def leaves(self, index: Index, value: Scalar, later: Cond) -> tuple[StoreElement, ...]:
         """Return the stores of one iteration. `value` is the body of `whole` with the names of
-        loops. The conditions `first` hold in the first iteration."""
+        loops. The condition `later` holds in all iterations but the first."""
         assert isinstance(value, Components)
         old = [
-            Select(All(first), identity, Load(self.buffer_of(n), index, identity.dtype))
+            Select(All((later,)), Load(self.buffer_of(n), index, identity.dtype), identity)
             for n, identity in enumerate(self.kind.identities)
         ]
         new, order = combined(self.kind.combine, old, value.values), self.order

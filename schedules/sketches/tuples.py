@@ -12,6 +12,7 @@ gives such a reduction an output axis of partial results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic
@@ -23,7 +24,7 @@ from ..errors import ScheduleError
 from ..leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ..lowering.tuples import TupleGroup
 from ..plan import Access, Level, LoopAxis, Outline, Plan
-from ..primitives import Parallel, Unroll, Vectorize
+from ..primitives import KeepElements, Parallel, Unroll, Vectorize
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis.stages import StageLoop, StageView, once
@@ -138,7 +139,15 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         writer.do(Vectorize(lanes), Unroll(block))
         if writer.loop(reduced[0]).extent > 1:
             writer.partition(reduced[0], 1)  # later iterations need no identity
+            for name in self._kept():
+                with suppress(ScheduleError):
+                    writer.do(KeepElements(name, outer, f"{name}.{outer}"))
         return outer
+
+    def _kept(self) -> tuple[str, ...]:
+        """Return the buffers of the components."""
+        hidden = (buffer.name for buffer in self.group.private_buffers)
+        return (*hidden, *self.group.tensors.values())
 
     def _parallelise(self, writer: TraceWriter, loops: Sequence[str], parallel: bool) -> None:
         """Let threads divide the outermost loop with several iterations."""

@@ -30,6 +30,7 @@ from tilewright.schedules.primitives import (
     ComputeAt,
     Fuse,
     Inline,
+    KeepElements,
     Merge,
     PackAhead,
     Parallel,
@@ -271,6 +272,8 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
             return CacheRead(tensor, place, new, along=along)
         return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
     if kind < 0.82:
+        if rng.random() < 0.3:
+            return KeepElements(rng.choice(buffers), loop, new, rng.random() < 0.4)
         return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)
     own = [b.name for b in private] or buffers
     if kind < 0.88:
