@@ -334,7 +334,7 @@ def _combined(stage: Stage, kind: TupleReduction, active: Active, env: BoundedTe
         box, like = point_box(next(iter(given.values()))[0].size), left[0][0].shape
         parts = (bounded_value(node, box, BoundedTensors(components, known)) for node in combine)
         made = [(shaped(v, like), None if e is None else shaped(e, like)) for v, e in parts]
-        return rounded_parts(kind, made)
+        return rounded_parts(kind, left, right, made)
 
     def fill(box: IterationBox) -> None:
         parts = _component_parts(stage, box, env)

@@ -32,17 +32,28 @@ from .error_sums import DEVIATIONS, FEW_TERMS, MARGIN
 from .math import Array
 
 
-def rounded_parts(kind: TupleReduction, parts: Sequence[Bounded]) -> list[Bounded]:
-    """Return the components of combinations, with the rounding of their last operation, also if it
-    is exact in this tree: in another grouping it may round."""
+def rounded_parts(
+    kind: TupleReduction,
+    left: Sequence[Bounded],
+    right: Sequence[Bounded],
+    parts: Sequence[Bounded],
+) -> list[Bounded]:
+    """Return the components `parts` of combinations of `left` and `right`, with a rounding of the
+    size of their operands, also if they are exact in this tree: in another grouping, they may
+    round."""
     found: list[Bounded] = []
-    for node, (values, errors) in zip(kind.combine, parts, strict=True):
+    for node, a, b, (values, errors) in zip(kind.combine, left, right, parts, strict=True):
         if node.dtype.is_float and may_round(node):
-            size = np.where(np.isfinite(values), np.abs(values), 0.0)
+            size = np.maximum(np.maximum(_size(a[0]), _size(b[0])), _size(values))
             found.append((values, as_array(errors) + unit_roundoff(node.dtype) * size))
         else:
             found.append((values, errors))
     return found
+
+
+def _size(values: Array) -> Array:
+    """Return the magnitudes of `values`, or 0 where they are not finite."""
+    return np.where(np.isfinite(values), np.abs(values), 0.0)
 
 
 def of_any_grouping(kind: TupleReduction, number: int, part: Bounded, other: Array) -> Array:

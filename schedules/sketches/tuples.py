@@ -1,9 +1,10 @@
 """The sketch of reductions of tuples.
 
-Lanes are along the output axis that is contiguous in most accesses, in blocks of a few vectors: the
-reduction axes are traversed in order once for each block, whose components stay in the first cache.
+Lanes are along the output axis that is contiguous in most accesses, in blocks of vectors: the
+reduction axes are traversed in order once for each block. The components of narrow blocks stay in
+registers. Wide blocks read long runs of memory, and their components stay in the first cache.
 
-    other axes | blocks (parallel) | reduction axes | vectors of a block | lanes
+    other axes | blocks (parallel) | reduction axes | vectors of a block | unrolled vectors | lanes
 
 If no output axis is contiguous, as in reductions along rows, there are no lanes. `SplitTuples`
 gives such a reduction an output axis of partial results.
@@ -28,16 +29,25 @@ from ..primitives import KeepElements, Parallel, Unroll, Vectorize
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis.stages import StageLoop, StageView, once
-from .knobs import POWERS, Knobbed, N, knob, parallel_knob, settings
+from .knobs import Knobbed, N, knob, parallel_knob, settings
 from .vectors import vector_axis
 from .writer import TraceWriter
+
+UNROLLED = 4
+"""Most vectors per iteration. Wider blocks are not in registers."""
+
+BLOCK_VECTORS = tuple(2**n for n in range(12))
+"""Values of the knob `block_vectors`, as far as they are useful."""
+
+WIDE_ROW_BYTES = 4096
+"""Distance of consecutive rows from which narrow blocks are slow: each row is in another page."""
 
 
 @settings
 class TuplesSettings(Generic[N]):
     """Knobs of a reduction of tuples."""
 
-    block_vectors: N = knob(lambda sketch: sketch.widths, usual=3)
+    block_vectors: N = knob(lambda sketch: sketch.widths, usual=lambda sketch: sketch.usual_width)
     """Vectors of a block, or 0 without lanes."""
     parallel: N = parallel_knob(lambda sketch: sketch.view.outputs > 1)
 
@@ -71,7 +81,23 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         if self.along is None:
             return (0,)
         most = self.along.extent // self.lanes
-        return (0, *(n for n in POWERS if n <= most))
+        fitting = max(self.target.caches[0].bytes // (2 * self._vector_bytes), UNROLLED)
+        return (0, *(n for n in BLOCK_VECTORS if n <= min(most, fitting)))
+
+    @property
+    def _vector_bytes(self) -> int:
+        """The bytes of the components of one vector."""
+        return self.lanes * sum(identity.dtype.bytes for identity in self.group.kind.identities)
+
+    @property
+    def usual_width(self) -> int:
+        """Index of the default of `block_vectors`."""
+        is_far = any(
+            (read.element_stride(loop.name) or 0) * read.dtype.bytes >= WIDE_ROW_BYTES
+            for read in self.view.reads
+            for loop in self.view.reduce
+        )
+        return len(self.widths) - 1 if is_far else self.widths.index(min(UNROLLED, self.widths[-1]))
 
     @cached_property
     def _outline(self) -> Outline:
@@ -133,13 +159,18 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         vectors: int,
     ) -> str:
         """Emit the loops of blocks of `vectors` vectors along a loop. Return the loop of blocks."""
+        unrolled = min(vectors, UNROLLED)
         outer, inner = writer.split(along, vectors * self.lanes)
+        steps = list[str]()
+        if unrolled < vectors:
+            step, inner = writer.split(inner, unrolled * self.lanes)
+            steps.append(step)
         block, lanes = writer.split(inner, self.lanes)
-        writer.reorder(outer, *reduced, block, lanes)
+        writer.reorder(outer, *reduced, *steps, block, lanes)
         writer.do(Vectorize(lanes), Unroll(block))
         if writer.loop(reduced[0]).extent > 1:
             writer.partition(reduced[0], 1)  # later iterations need no identity
-            for name in self._kept():
+            for name in () if steps else self._kept():
                 with suppress(ScheduleError):
                     writer.do(KeepElements(name, outer, f"{name}.{outer}"))
         return outer
