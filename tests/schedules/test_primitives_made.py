@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.schedules.instructions import MARK, narrow, schedule
+from tests.support.schedules.tuples import ARGMAX
 from tests.support.schedules.workloads import (
     bias_relu,
     convolution,
@@ -29,6 +30,7 @@ from tilewright.schedules.primitives import (
     ComputeAt,
     Fuse,
     Inline,
+    KeepElements,
     Merge,
     PackAhead,
     Parallel,
@@ -70,6 +72,7 @@ TRANSPOSED = notation(
     {"x": 10}, X="f32[5,2]", W="f32[4,2,3]",
 )  # fmt: skip
 TRIANGLE = notation("Y[i,j] += where(k <= i, A[i,k], 0) * B[k,j]", A="f32[7,5]", B="f32[5,6]")
+SUMS = notation("S[i,k] = X[i,k] + 1; Y[i,k] = S[i,k] * 2", X="f32[3,37]")
 SCAN = notation("S[i,k] = cumsum(X[i,k], k); Y[i,k] = S[i,k] * 2", X="f32[3,37]")
 
 CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
@@ -97,6 +100,8 @@ CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (SCAN, (ReverseComputeAt("s1", "s0"),)),
     (SCAN, (Split("s0.d1", 8), Reorder(("s0.d1o", "s0.d0")), ScanBlocks("s0.d1o", "t", "c"))),
     (SCAN, (ReverseComputeAt("s1", "s0"), CarryScan("s0", "s0.d1", "kept", 4))),
+    (SUMS, (ReverseComputeAt("s1", "s0"), KeepElements("s0", "s0.d1", "kept", False))),
+    (ARGMAX, (Partition("s0.r0", 1), KeepElements("s0", "s0.d0", "kept", False))),
 ]  # fmt: skip
 
 
