@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jsonschema  # it has no stubs
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.schedules.tuples import ARGMAX
 from tilewright.schedules import operators
 from tilewright.schedules.algebra.index_text import parse_condition, parse_index
 from tilewright.schedules.errors import WorkloadError
@@ -28,6 +30,7 @@ EXAMPLES = [
     operators.build("layernorm_mn", M=4, N=4),
     from_notation("Y[i,j] = where(X[i] < X[j] || i == j, f32(i - 2*j), X[i % 3])",
                   {"X": ("f32", (4,))}),
+    replace(ARGMAX, name="argmax"),
 ]  # fmt: skip
 
 
