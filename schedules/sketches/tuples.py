@@ -33,8 +33,8 @@ from .knobs import Knobbed, N, knob, parallel_knob, settings
 from .vectors import vector_axis
 from .writer import TraceWriter
 
-UNROLLED = 4
-"""Most vectors per iteration. Wider blocks are not in registers."""
+UNROLLED = 8
+"""Most vectors per iteration. The components of wider blocks are not in registers."""
 
 BLOCK_VECTORS = tuple(2**n for n in range(12))
 """Values of the knob `block_vectors`, as far as they are useful."""
@@ -91,13 +91,16 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
 
     @property
     def usual_width(self) -> int:
-        """Index of the default of `block_vectors`."""
+        """Index of the default of `block_vectors`: the whole axis if it fits registers or if rows
+        are far apart, else a few vectors."""
         is_far = any(
             (read.element_stride(loop.name) or 0) * read.dtype.bytes >= WIDE_ROW_BYTES
             for read in self.view.reads
             for loop in self.view.reduce
         )
-        return len(self.widths) - 1 if is_far else self.widths.index(min(UNROLLED, self.widths[-1]))
+        widest = self.widths[-1]
+        usual = widest if is_far or widest <= UNROLLED else UNROLLED // 2
+        return self.widths.index(usual)
 
     @cached_property
     def _outline(self) -> Outline:

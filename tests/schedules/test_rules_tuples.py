@@ -38,7 +38,7 @@ def test_lanes_lie_along_rows_of_commutative_combinations() -> None:
     first = space_for(spread(3, 4096), this_machine()).sketches[0]
     trace, nest = first.lowered(first.default())
     parts = [step.parts for step in trace.rewrites if isinstance(step, SplitTuples)]
-    assert parts == [32, 8]
+    assert parts == [64, 8]
     assert any(isinstance(step, KeepElements) for step in trace.steps)
     assert any(loop.kind is LoopKind.VECTORIZED for loop in loops(nest.body))
 

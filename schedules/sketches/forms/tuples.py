@@ -12,8 +12,12 @@ from ...workload.tensors import TupleReduction
 from ...workload.workload import Workload
 from ..analysis.stages import SHORT_AXIS, StageView, view_stage
 
-VECTORS = 4
-"""Vectors of partial results. They hide the latency of a combination."""
+VECTORS = (8, 4, 1)
+"""Vectors of partial results: the first number for which each vector combines `LEAST_STEPS` tuples
+or more. Several vectors hide the latency of a combination; to combine them at the end takes longer.
+"""
+
+LEAST_STEPS = (32, SHORT_AXIS, 4)
 
 
 def split_tuples(form: Form, target: Target) -> Form:
@@ -34,11 +38,12 @@ def _divisions(target: Target, workload: Workload) -> Iterator[SplitTuples]:
         lanes = min(target.lanes(identity.dtype) for identity in kind.identities)
         view = view_stage(workload, stage.name)
         extent = kind.axes[-1].extent
-        if lanes < 2 or has_lanes(view, lanes) or extent < VECTORS * lanes:
+        if lanes < 2 or has_lanes(view, lanes):
             continue
-        parts = VECTORS * lanes if extent >= SHORT_AXIS * VECTORS * lanes else lanes
-        if kind.commutative:
-            yield SplitTuples(stage.name, parts, True)
+        pairs = zip(VECTORS, LEAST_STEPS, strict=True)
+        parts = [lanes * n for n, steps in pairs if extent >= steps * n * lanes]
+        if kind.commutative and parts:
+            yield SplitTuples(stage.name, parts[0], True)
         elif view.outputs < lanes and extent >= SHORT_AXIS * lanes:
             yield SplitTuples(stage.name, lanes)
 
