@@ -13,6 +13,7 @@ from .common_stage import ExtractCommonStage
 from .compact_outputs import CompactOutputs
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
+from .locate_extreme import LocateExtreme
 from .mask_result import MaskResult
 from .merge_axes import MergeAxes
 from .permute_axes import PermuteAxes
@@ -29,13 +30,13 @@ from .winograd import Winograd
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
-    MaskResult, RepeatConditions, SplitTuples,
+    MaskResult, RepeatConditions, SplitTuples, LocateExtreme,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
+    "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
     "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "SplitTuples",
     "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

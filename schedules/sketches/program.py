@@ -28,7 +28,7 @@ from .forms.masking import masked_products
 from .forms.merging import merge_axes
 from .forms.orders import permute_axes
 from .forms.rewriting import canonical, regrouped, rewrites_for
-from .forms.tuples import split_tuples
+from .forms.tuples import locate_extremes, split_tuples
 from .groups import stages_of
 from .inlining import stages_inlined
 from .knobs import PartSketch
@@ -184,7 +184,7 @@ def space_for(
     others = rewrites_for(workload)
     written = canonical(workload)
     merged = merge_axes(columns_first(masked_products(best), target), target)
-    divided = split_tuples(merged, target)
+    divided = split_tuples(locate_extremes(merged, target), target)
     first = [divided] if divided is not merged else []
     if merged.steps != written.steps:
         first.append(merged)

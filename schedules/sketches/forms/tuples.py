@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from ...dtypes import DType
 from ...form import Form
-from ...rewrites import SplitTuples
+from ...rewrites import LocateExtreme, SplitTuples
+from ...rewrites.locate_extreme import search_of
 from ...target import Target
 from ...workload.tensors import TupleReduction
 from ...workload.workload import Workload
@@ -46,6 +48,29 @@ def _divisions(target: Target, workload: Workload) -> Iterator[SplitTuples]:
             yield SplitTuples(stage.name, parts[0], True)
         elif view.outputs < lanes and extent >= SHORT_AXIS * lanes:
             yield SplitTuples(stage.name, lanes)
+
+
+def locate_extremes(form: Form, target: Target) -> Form:
+    """Return `form` with positions of extremes found in one pass where that saves reading data
+    again from beyond the private caches, or `form` itself."""
+    return form.apply_until_fixpoint(partial(_searches, target))
+
+
+def _searches(target: Target, workload: Workload) -> Iterator[LocateExtreme]:
+    """Yield the steps for positions that are the only reason to compute the extreme: in order, if
+    lanes lie across the axis, else for rows that do not fit a private cache."""
+    for stage in workload.stages:
+        found = search_of(stage, workload)
+        if found is None or found.extreme in workload.outputs:
+            continue
+        if [reader.name for reader in workload.consumers(found.extreme)] != [stage.name]:
+            continue
+        lanes = min(target.lanes(found.value.dtype), target.lanes(DType.I32))
+        view = view_stage(workload, found.extreme)
+        if has_lanes(view, lanes):
+            yield LocateExtreme(stage.name, True)
+        elif 2 * found.axis.extent * found.value.dtype.bytes > target.own_cache_bytes:
+            yield LocateExtreme(stage.name)
 
 
 def has_lanes(view: StageView, lanes: int) -> bool:
