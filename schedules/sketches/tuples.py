@@ -172,7 +172,10 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         writer.reorder(outer, *reduced, *steps, block, lanes)
         writer.do(Vectorize(lanes), Unroll(block))
         if writer.loop(reduced[0]).extent > 1:
-            writer.partition(reduced[0], 1)  # later iterations need no identity
+            rest = writer.partition(reduced[0], 1)[reduced[0]]  # later ones need no identity
+            length = writer.loop(rest).extent
+            if length > 1 and any(read.conditional for read in self.view.reads):
+                writer.partition(rest, length - 1)  # conditions often fail at the end only
             for name in () if steps else self._kept():
                 with suppress(ScheduleError):
                     writer.do(KeepElements(name, outer, f"{name}.{outer}"))

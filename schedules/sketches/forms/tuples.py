@@ -68,9 +68,9 @@ def _searches(target: Target, workload: Workload) -> Iterator[LocateExtreme]:
         lanes = min(target.lanes(found.value.dtype), target.lanes(DType.I32))
         view = view_stage(workload, found.extreme)
         if has_lanes(view, lanes):
-            yield LocateExtreme(stage.name, True)
-        elif 2 * found.axis.extent * found.value.dtype.bytes > target.own_cache_bytes:
             yield LocateExtreme(stage.name)
+        elif 2 * found.axis.extent * found.value.dtype.bytes > target.own_cache_bytes:
+            yield LocateExtreme(stage.name, VECTORS[0] * lanes)
 
 
 def has_lanes(view: StageView, lanes: int) -> bool:
