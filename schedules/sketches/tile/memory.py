@@ -156,10 +156,12 @@ def _stored(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
     unless the tile prefetches it, or the line is written without being loaded."""
     t, stage = nest.t, nest.stage
     if stage.stores_far:
-        follow = np.where(t.row_tiles_innermost == 1, 1, t.columns.per_block)
+        along, inner = (t.rows, 1) if stage.is_scattered else (t.columns, 0)
+        _, run = t.stored_runs
+        follow = np.where(t.row_tiles_innermost == inner, along.per_block, 1)
         yield DistantRuns(
             stage.stored.bytes,
-            np.minimum(t.nr * follow, stage.roles.columns.extent) * stage.stored.dtype.bytes,
+            np.minimum(run * follow, along.extent) * stage.stored.dtype.bytes,
             np.where(t.prefetches_stores | (t.nontemporal_stores > 0), 0.0, 1.0),
             t.prefetches_stores * t.stored_lines * tiles,
         )
@@ -192,12 +194,38 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
         evicted = used * depth * full * lines / again.at_once
         yield StridedRows(step * read.dtype.bytes, row_lines, rows, evicted)
     for read in once(roles.row_reads):
+        in_place = ~t.copies_rows | (read not in stage.copyable)
         for loop in roles.rows[:1]:
             step, tile = read.element_stride(loop.name), t.mr
             if step:
-                in_place = ~t.copies_rows | (read not in stage.copyable)
                 lines = in_place * depth * full * tile * read.dtype.bytes / line_bytes
                 yield StridedRows(step * read.dtype.bytes, 1, tile, lines)
+        stride = abs(read.element_stride(roles.main.name) or 0) * read.dtype.bytes
+        if stride >= line_bytes:
+            # steps of the reduction read the tile's rows in other planes
+            width, several = _row_lines(nest, read)
+            wider, apart, again = _tap_lines(nest, read, stride)
+            lines = np.ceil(width / line_bytes) * several
+            row_lines = np.ceil((width + wider) / line_bytes) * several * apart
+            rows = np.minimum(t.kc, roles.main.extent) * np.maximum(taps / (apart * again.all), 1.0)
+            yield StridedRows(
+                stride, row_lines, rows, in_place * depth * full * lines / again.at_once
+            )
+
+
+def _row_lines(nest: TileNest, read: StageRead) -> tuple[Number, Number]:
+    """Return the bytes of a run that the rows of a tile read in one step, and the number of
+    runs."""
+    t, line_bytes = nest.t, nest.stage.target.line_bytes
+    width: Number = read.dtype.bytes
+    several: Number = 1
+    for loop, tile in zip(nest.stage.roles.rows, (t.tile_rows, t.tile_rows2), strict=False):
+        step = abs(read.element_stride(loop.name) or 0) * read.dtype.bytes
+        if step < line_bytes:
+            width = width + (tile - 1) * step
+        else:
+            several = several * tile
+    return width, several
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,8 +240,16 @@ class TileSettings(TileKnobs[M]):
         begin anywhere in a line."""
         stage = self.stage
         line = stage.target.line_bytes // stage.stored.dtype.bytes
-        found: M = self.mr * (-(-self.nr // line) + bool(stage.stored.shape[-1] % line))
+        runs, run = self.stored_runs
+        found: M = runs * (-(-run // line) + bool(stage.stored.shape[-1] % line))
         return found
+
+    @property
+    def stored_runs(self) -> tuple[M, M]:
+        """The number of runs of contiguous elements that a tile stores, and their length."""
+        if self.stage.is_scattered:  # rows are contiguous in the output
+            return self.nr * self.tile_rows2, self.tile_rows
+        return self.mr, self.nr
 
     @property
     def prefetches(self) -> BoolArray:

@@ -62,8 +62,8 @@ class TileStage(TileOperands):
 
     @property
     def stores_far(self) -> bool:
-        """Whether tiles are stored along rows of a tensor that exceeds a core's private caches."""
-        return not self.is_scattered and self.stored.bytes > self.target.own_cache_bytes
+        """Whether tiles are stored to a tensor that exceeds a core's private caches."""
+        return self.stored.bytes > self.target.own_cache_bytes
 
     @property
     def lanes(self) -> int:
