@@ -51,10 +51,12 @@ def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def map_unique(count: Callable[..., tuple[float, ...]], *values: Number) -> list[FloatArray]:
-    """Return an array of shape (P,) for each number that `count` returns for `values`.
+    """Return an array of shape (P,) for each number that `count` returns for `values`, or of shape
+    (1,) if all values are scalars.
 
     `count` is called once per distinct row of values.
     """
-    distinct, places = distinct_rows(np.stack(np.broadcast_arrays(*values), axis=1))
+    each = np.broadcast_arrays(*map(np.atleast_1d, values))
+    distinct, places = distinct_rows(np.stack(each, axis=1))
     found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
     return list(found[places].T)

@@ -13,6 +13,7 @@ from tests.support.golden_text import Golden
 from tests.support.schedules.spaces import SMALL, drawn, settings, target
 from tests.support.schedules.stencils import stencil_program
 from tests.support.schedules.workloads import check_meaning, notation
+from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules.frontend.expr import compute, padded, placeholder, reduce_axis
 from tilewright.schedules.frontend.expr import sum as sum_over
 from tilewright.schedules.frontend.expr_core import Expr, Index
@@ -246,3 +247,22 @@ def test_a_group_beyond_the_caches_is_split() -> None:
     whole, less = (part_of(space_for(workload, one).sketches[0]) for one in (machine, small))
     assert whole is not None
     assert less is None or len(less.stages) < len(whole.stages)
+
+
+POOLED = notation(
+    "P[c,h,w] max= X[c,2*h+i,2*w+j] + B[c]; Y[c,h,w] = P[c,h,w] * tanh(P[c,h,w])",
+    {"h": 20, "w": 33, "i": 2, "j": 2},
+    X="f32[3,40,66]",
+    B="f32[3]",
+)
+
+
+@pytest.mark.parametrize("program", ["pooled", *range(40)])
+def test_every_setting_of_every_program_can_be_predicted(program: str | int) -> None:
+    rng = random.Random(f"counts {program}")
+    workload = POOLED if program == "pooled" else stencil_program(rng)
+    for sketch in space_for(workload, SMALL).sketches:
+        tried = np.asarray([sketch.default(), *drawn(sketch, 6)])
+        for part, own in zip(sketch.parts, sketch.split_settings(tried), strict=True):
+            found = counts(part, own[part.feasible(own)])
+            assert all(np.isfinite(column).all() for column in found.values())
