@@ -205,11 +205,11 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
             # steps of the reduction read the tile's rows in other planes
             width, several = _row_lines(nest, read)
             wider, apart, again = _tap_lines(nest, read, stride)
-            lines = np.ceil(width / line_bytes) * several
+            read_lines = np.ceil(width / line_bytes) * several
             row_lines = np.ceil((width + wider) / line_bytes) * several * apart
             rows = np.minimum(t.kc, roles.main.extent) * np.maximum(taps / (apart * again.all), 1.0)
             yield StridedRows(
-                stride, row_lines, rows, in_place * depth * full * lines / again.at_once
+                stride, row_lines, rows, in_place * depth * full * read_lines / again.at_once
             )
 
 
