@@ -200,17 +200,25 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
             if step:
                 lines = in_place * depth * full * tile * read.dtype.bytes / line_bytes
                 yield StridedRows(step * read.dtype.bytes, 1, tile, lines)
-        stride = abs(read.element_stride(roles.main.name) or 0) * read.dtype.bytes
-        if stride >= line_bytes:
-            # steps of the reduction read the tile's rows in other planes
-            width, several = _row_lines(nest, read)
-            wider, apart, again = _tap_lines(nest, read, stride)
-            read_lines = np.ceil(width / line_bytes) * several
-            row_lines = np.ceil((width + wider) / line_bytes) * several * apart
-            rows = np.minimum(t.kc, roles.main.extent) * np.maximum(taps / (apart * again.all), 1.0)
-            yield StridedRows(
-                stride, row_lines, rows, in_place * depth * full * read_lines / again.at_once
-            )
+        yield from _planes(nest, read, taps, in_place * depth * full)
+
+
+def _planes(
+    nest: TileNest, read: StageRead, taps: FloatArray, steps: FloatArray
+) -> Iterator[StridedRows]:
+    """Yield the planes that steps of the reduction read a tile's rows from, if they are in other
+    lines. `steps` is the number of steps that read in place."""
+    t, main, line_bytes = nest.t, nest.stage.roles.main, nest.stage.target.line_bytes
+    stride = abs(read.element_stride(main.name) or 0) * read.dtype.bytes
+    if stride >= line_bytes:
+        width, several = _row_lines(nest, read)
+        wider, apart, again = _tap_lines(nest, read, stride)
+        yield StridedRows(
+            stride,
+            np.ceil((width + wider) / line_bytes) * several * apart,
+            np.minimum(t.kc, main.extent) * np.maximum(taps / (apart * again.all), 1.0),
+            steps * np.ceil(width / line_bytes) * several / again.at_once,
+        )
 
 
 def _row_lines(nest: TileNest, read: StageRead) -> tuple[Number, Number]:
