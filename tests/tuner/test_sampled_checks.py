@@ -150,6 +150,19 @@ def test_what_no_sample_makes_affordable_is_refused_with_what_would_do() -> None
         refuse_unaffordable(_long_sum(1 << 22), 0.01)
 
 
+def test_a_larger_sample_does_not_make_a_workload_too_large() -> None:
+    """Its smallest sample is affordable, and further elements would cost little more."""
+    workload = _notation("S[0] += X[i,j]; Y[i,j] = X[i,j] - S[0]", X="f32[2000,320]")
+    least = affordable([workload], 0.0, bounded=True, most_secs=0.0)
+    more = affordable([workload], 0.0, bounded=True)
+    assert least.secs < more.secs
+    between = (least.secs + more.secs) / 2
+    assert affordable([workload], 0.0, bounded=True, most_secs=between).secs <= between
+    exact = Oracle(workload).plan.exact
+    least = affordable([workload], 0.0, bounded=not exact, most_secs=0.0)
+    refuse_unaffordable(workload, 1.01 * least.secs)
+
+
 def test_cases_that_do_not_fit_are_left_out() -> None:
     workload = _long_sum(1 << 18)
     one = predicted_secs(workload, bounded=True)

@@ -382,7 +382,8 @@ class Oracle:
 
     def _affordable(self, kind: InputKind, secs: float) -> Extent:
         bounded = not self._is_exact(kind)
-        return affordable(self._forms if bounded else self._forms[:1], secs, bounded=bounded)
+        forms = self._forms if bounded else self._forms[:1]
+        return affordable(forms, secs, bounded=bounded, most_secs=self.check_secs)
 
     @property
     def _forms(self) -> list[Workload]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -49,12 +50,18 @@ EVERYTHING = Extent(None, 0.0)
 
 
 def affordable(
-    forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
+    forms: Sequence[Workload],
+    secs: float,
+    *,
+    bounded: bool,
+    finite: bool = True,
+    most_secs: float = inf,
 ) -> Extent:
     """Return the largest sample for which the reference evaluates all `forms` of a workload within
     `secs`.
 
-    If there is none, return the largest sample that costs hardly more than the smallest one.
+    If there is none, return the largest sample that costs hardly more than the smallest one, and at
+    most `most_secs` unless the smallest one costs more.
     `finite` states whether all inputs are finite.
     """
 
@@ -68,7 +75,8 @@ def affordable(
     while tried[-1].secs > secs and count >= 1:
         tried.append(Extent(count, predicted(_samples(forms, count, 0))))
         count = int(count * _SHRINK)
-    limit_secs = max(secs, _LITTLE_MORE * min(extent.secs for extent in tried))
+    least_secs = min(extent.secs for extent in tried)
+    limit_secs = max(secs, least_secs, min(_LITTLE_MORE * least_secs, most_secs))
     return next(extent for extent in tried if extent.secs <= limit_secs)
 
 
