@@ -62,6 +62,34 @@ def test_a_kernel_that_cannot_win_is_timed_less(runner: RunnerClient) -> None:
     assert len(loser["run_secs"]) <= 2
 
 
+READS_BEHIND = planted.RIGHT + "volatile float x = a[N]; (void)x;"
+"""Right, but it reads one element behind its input, which only guard pages show."""
+
+
+def test_a_contender_has_guarded_runs(runner: RunnerClient) -> None:
+    found = run(runner, READS_BEHIND, incumbent_secs=1.0)
+    assert found["status"] == MeasureStatus.OUT_OF_BOUNDS
+    racy = run(runner, planted.RACY_SUM, threads=2, incumbent_secs=1.0)
+    assert racy["status"] == MeasureStatus.WRONG_RESULT
+    assert run(runner, planted.RIGHT, incumbent_secs=1.0)["status"] == MeasureStatus.OK
+
+
+def test_a_loser_has_none_but_cannot_pass_the_full_check(runner: RunnerClient) -> None:
+    slow = READS_BEHIND + "for (volatile int i = 0; i < 300000; i++);"
+    loser = run(runner, slow, incumbent_secs=1e-6)
+    assert loser["status"] == MeasureStatus.OK
+    checked = run(runner, slow, op="check", incumbent_secs=None)
+    assert checked["status"] == MeasureStatus.OUT_OF_BOUNDS
+
+
+def test_a_loser_with_a_wrong_result_is_refused_with_the_cause(runner: RunnerClient) -> None:
+    wrong = "for (int i = 0; i < N; i++) b[i] = a[i]; for (volatile int i = 0; i < 300000; i++);"
+    found = run(runner, wrong, incumbent_secs=1e-6)
+    assert found["status"] == MeasureStatus.WRONG_RESULT
+    behind = run(runner, wrong + "volatile float x = a[N]; (void)x;", incumbent_secs=1e-6)
+    assert behind["status"] == MeasureStatus.OUT_OF_BOUNDS
+
+
 def test_a_parallel_kernel_is_verified_and_timed(runner: RunnerClient) -> None:
     result = run(runner, planted.PARALLEL, threads=2)
     assert (result["status"], result.get("detail")) == (MeasureStatus.OK, None)
