@@ -61,12 +61,13 @@ class RequestContext:
         request_id = getattr(request.state, "request_id", "") or uuid.uuid4().hex
         request.state.request_id = request_id
         start = self._clock()
+        waiting = wait_time_of(scope, self._clock)
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id.encode()))
                 route = getattr(scope.get("route"), "path", "unmatched")
-                secs, waited_secs = self._clock() - start, wait_time_of(scope).secs
+                secs, waited_secs = self._clock() - start, waiting.secs
                 method = scope["method"] if route != "unmatched" else "other"
                 self._metrics.request(method, route, message["status"], secs - (waited_secs or 0.0))
                 if waited_secs is not None:

@@ -7,7 +7,7 @@ log report it separately from latency.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,18 +21,19 @@ class WaitTime:
     """The intentional waiting of one request in seconds, or None if it has not waited."""
 
     secs: float | None = None
+    clock: Callable[[], float] = time.perf_counter
 
     @contextmanager
     def on_purpose(self) -> Iterator[None]:
         """Count the duration of the block as waiting."""
-        start = time.monotonic()
+        start = self.clock()
         try:
             yield
         finally:
-            self.secs = (self.secs or 0.0) + time.monotonic() - start
+            self.secs = (self.secs or 0.0) + self.clock() - start
 
 
-def wait_time_of(scope: Scope) -> WaitTime:
-    """Return the wait time of a request; all users share one object."""
-    found: WaitTime = scope.setdefault("state", {}).setdefault(_NAME, WaitTime())
+def wait_time_of(scope: Scope, clock: Callable[[], float] = time.perf_counter) -> WaitTime:
+    """Return the wait time of a request; all users share one object, with the first one's clock."""
+    found: WaitTime = scope.setdefault("state", {}).setdefault(_NAME, WaitTime(clock=clock))
     return found
