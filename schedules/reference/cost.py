@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from math import prod
 
 from ..algebra.affine import Affine, Var
-from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of, walk
-from ..workload.tensors import Stage, TupleReduction
+from ..algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Load,
+    Reducer,
+    Scalar,
+    Unary,
+    children,
+    vars_of,
+    walk,
+)
+from ..workload.tensors import Scan, Stage, TupleReduction
 from ..workload.workload import Workload
 from .active import active_share
 from .contract import Contraction, recognise
@@ -35,10 +45,16 @@ class ReferenceCosts:
     """A function of one or two values."""
     product: float
     """One multiply-add of a float64 matrix multiplication."""
+    element: float
+    """An element of the result of a matrix multiplication."""
 
 
-VALUES = ReferenceCosts(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
-BOUNDED = ReferenceCosts(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
+VALUES = ReferenceCosts(
+    node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9, element=4e-9
+)
+BOUNDED = ReferenceCosts(
+    node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9, element=40e-9
+)
 """Rates for evaluating values only (`VALUES`), and values together with their error bound
 (`BOUNDED`)."""
 _KERNEL_PRODUCT_SECS = 25e-12
@@ -104,7 +120,8 @@ def _stage_secs(
     if plan is not None:
         extents = _extents(plan.stage)
         sides = (_node_secs(s, extents, places, sampled, rates) for s in (plan.left, plan.right))
-        return sum(sides) + rates.product * _products(plan)
+        elements = prod(a.extent for a in (*plan.batch, *plan.rows, *plan.columns))
+        return sum(sides) + rates.product * _products(plan) + rates.element * elements
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write or to reduce the value
     total += _node_secs(stage.body, extents, places, sampled, rates)
@@ -113,6 +130,10 @@ def _stage_secs(
         nodes = [node for root in stage.kind.combine for node in walk(root)]
         trees = 2 if rates is BOUNDED else 1
         total += trees * prod(extents.values()) * sum(2 * _own_secs(n, rates) for n in nodes)
+    if isinstance(stage.kind, Scan):
+        # Running products reach denormal numbers, which a CPU multiplies slowly.
+        is_product = stage.kind.reducer is Reducer.PROD
+        total += prod(extents.values()) * (rates.function if is_product else rates.node)
     whole = full_box(compact.all_axes, places)
     return total * active_share(compact, whole, finite=finite)
 

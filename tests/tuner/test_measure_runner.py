@@ -74,6 +74,14 @@ def test_a_contender_has_guarded_runs(runner: RunnerClient) -> None:
     assert run(runner, planted.RIGHT, incumbent_secs=1.0)["status"] == MeasureStatus.OK
 
 
+def test_a_finalist_has_none_but_its_result_is_compared(runner: RunnerClient) -> None:
+    once = run(runner, READS_BEHIND, incumbent_secs=1.0, finalist=True)
+    assert once["status"] == MeasureStatus.OK
+    wrong = "for (int i = 0; i < N; i++) b[i] = a[i];"
+    found = run(runner, wrong, incumbent_secs=1.0, finalist=True)
+    assert found["status"] == MeasureStatus.WRONG_RESULT
+
+
 def test_a_loser_has_none_but_cannot_pass_the_full_check(runner: RunnerClient) -> None:
     slow = READS_BEHIND + "for (volatile int i = 0; i < 300000; i++);"
     loser = run(runner, slow, incumbent_secs=1e-6)

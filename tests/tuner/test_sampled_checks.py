@@ -110,13 +110,13 @@ def test_all_is_compared_where_there_are_the_seconds() -> None:
 
 
 def test_the_quick_case_compares_the_most() -> None:
-    cases = _sampled(WORKLOADS["product"])
+    cases = _sampled(WORKLOADS["product"], 0.05)
     quick, *others = (case.sampled_fraction for case in cases.full())
     assert all(quick > other for other in others)
 
 
 def test_a_message_names_the_element_in_the_whole_output() -> None:
-    case = _sampled(WORKLOADS["product"]).quick
+    case = _sampled(WORKLOADS["product"], 0.02).quick
     outputs = [np.zeros((200, 320), np.float32)]
     outputs[0][:] = evaluate(WORKLOADS["product"], case.inputs)[0]
     outputs[0][199, 319] += 1
@@ -215,7 +215,7 @@ def test_predicted_points_are_those_that_are_evaluated(
 ) -> None:
     """By counts: elements of all arrays that the general path makes."""
     workload = WORKLOADS[name]
-    monkeypatch.setattr(cost, "VALUES", ReferenceCosts(1, 1, 1, 1, 1))
+    monkeypatch.setattr(cost, "VALUES", ReferenceCosts(1, 1, 1, 1, 1, 1))
     monkeypatch.setattr(cost, "recognise", lambda *_, **__: None)
     monkeypatch.setattr(reference, "recognise", lambda *_, **__: None)
     extent = affordable([workload], share * predicted_secs(workload, bounded=False), bounded=False)

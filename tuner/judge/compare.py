@@ -141,8 +141,7 @@ class Expected:
             return None if equal.all() else equal
         if self.span is not None or not self.tensor.dtype.is_float:
             low, high = self.limits() if self.span is None else self.span
-            inside = np.asarray((low <= got) & (got <= high))
-            return None if inside.all() else inside
+            return _between(low, got, high)
         flat, values, bound = (a.reshape(-1) for a in (got, self.values, self.bound))
         scratch = np.empty(min(_CHUNK, flat.size))
         right = np.empty(flat.size, np.bool_)
@@ -170,6 +169,17 @@ class Expected:
             f"{int(wrong.sum())} of {wrong.size} elements are wrong"
             + ("" if wrong.size == self.tensor.elements else " of those compared")
         )
+
+
+def _between(low: Array, got: Array, high: Array) -> npt.NDArray[np.bool_] | None:
+    """Return a mask of the elements of `got` within `low` and `high`, or None if all are within
+    them. The comparison is done in chunks that fit the cache."""
+    lows, flat, highs = (np.broadcast_to(a, got.shape).reshape(-1) for a in (low, got, high))
+    for at in range(0, flat.size, _CHUNK):
+        part = slice(at, at + _CHUNK)
+        if not ((lows[part] <= flat[part]) & (flat[part] <= highs[part])).all():
+            return np.asarray((low <= got) & (got <= high))
+    return None
 
 
 def _number(value: Any) -> str:

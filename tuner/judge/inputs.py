@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilewright.schedules.algebra.narrow import narrowed, widened
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.cost import points
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
@@ -45,7 +46,7 @@ def make_inputs(
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
     dense = [n for n, t in enumerate(workload.inputs) if t.dtype.is_float] or [0]
-    drawn = _Drawn(plan, rng, seed, len(workload.inputs), seed // len(dense))
+    drawn = _Drawn(plan, rng, seed, len(workload.inputs), seed // len(dense), points(workload))
     arrays = [
         _draw(
             with_axis(tensor),
@@ -96,6 +97,8 @@ class _Drawn:
     """The number of inputs."""
     sweep: int
     """The number of times that each float input was swept before."""
+    points: int
+    """The number of iteration points of the workload."""
 
     @property
     def inputs(self) -> int:
@@ -201,7 +204,10 @@ def _draw(
             values = _shifted(tensor, kind, drawn) if is_shifted else _above_zero(tensor, drawn)
             return narrowed(values, tensor.dtype)
         case InputKind.SWEPT if is_dense and tensor.dtype.is_float:
-            return narrowed(swept(tensor, plan, drawn.sweep, rng), tensor.dtype)
+            is_reused = drawn.points > _FEW_USES * tensor.elements
+            return narrowed(
+                swept(tensor, plan, drawn.sweep, rng, is_reused=is_reused), tensor.dtype
+            )
         case InputKind.SWEPT if tensor.dtype.is_float:
             usual = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
             return narrowed(usual, tensor.dtype)
@@ -363,16 +369,36 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
     return tiled(tensor.shape, draw)
 
 
-def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
+_FEW_USES = 16
+"""An input is reused if the workload has more iteration points per element of the input."""
+_PRODUCT_BITS = 16
+"""A number is at least 2**_PRODUCT_BITS times the least normal number if its products with most
+numbers of N(0, 1) are normal."""
+
+
+def swept(
+    tensor: Tensor,
+    plan: InputPlan,
+    sweep: int,
+    rng: np.random.Generator,
+    *,
+    is_reused: bool = False,
+) -> Array:
     """Draw magnitudes over the whole range of the type. Each line along a reduction has about one
     magnitude.
 
-    `sweep` is the number of earlier draws. The sequence of magnitudes continues after them.
+    `sweep` is the number of earlier draws. The sequence of magnitudes continues after them. If
+    `is_reused`, products with these magnitudes are normal numbers: Intel CPUs take about 150 cycles
+    longer for an operation with a denormal one, and each value is in many products.
     """
     dims = plan.dims[tensor.name] if plan.terms > 1 else ()
     shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))
     levels = prod(shape)
     sizes = tiled(shape, lambda count: spread(tensor.dtype, count, sweep * levels, plan.positive))
+    if is_reused:
+        least = 2.0 ** (tensor.dtype.wide.binary.normal_exponent + _PRODUCT_BITS)
+        raised = 2.0 ** (2 * _PRODUCT_BITS + tensor.dtype.wide.binary.precision)
+        sizes = np.where(np.abs(sizes) < least, sizes * raised, sizes)
     if not dims:
         return sizes
     within = tiled(tensor.shape, lambda count: 1.0 - 0.5 * rng.random(count))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 SAMPLE_SECS = 0.4e-3  # long compared with the clock's resolution, and short compared with drift
+MEDIUM_CALL_SECS = 2e-3
 SLOW_CALL_SECS = 20e-3
 RUN_IN_SECS = 5e-3
 """The running time after which caches, TLB and branch predictor are warm. Before that, a kernel is
@@ -37,6 +38,9 @@ class RaceRung:
 FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08), RaceRung(8, 1.04))
 """Rungs of kernels whose calls are short. A run ends with a race of the candidates within a tenth
 of the best, so a single time of a trial need not be more precise than the last rung."""
+MEDIUM_RUNGS = (RaceRung(1, 2.0), RaceRung(1, 1.25), RaceRung(2, 1.08), RaceRung(2, 1.04))
+"""Rungs of kernels that take longer than `MEDIUM_CALL_SECS` per call. A sample of one call is five
+times as long as a sample of a fast kernel, so that fewer of them give the same precision."""
 SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 
@@ -70,7 +74,11 @@ class TimingRace:
 
     @property
     def _rungs(self) -> tuple[RaceRung, ...]:
-        return SLOW_RUNGS if self.warm_secs > SLOW_CALL_SECS else FAST_RUNGS
+        # The first call may have been disturbed, so the fastest one counts.
+        call_secs = min((self.warm_secs, *self.samples))
+        if self.warm_secs > SLOW_CALL_SECS:
+            return SLOW_RUNGS
+        return MEDIUM_RUNGS if call_secs > MEDIUM_CALL_SECS else FAST_RUNGS
 
     @property
     def calls(self) -> int:
@@ -92,7 +100,7 @@ class TimingRace:
             return None
         if self.rung < len(self._rungs):
             # On a busy machine the samples of a fast kernel may take arbitrarily long.
-            given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
+            given_up = self._rungs is not SLOW_RUNGS and self.spent_secs > 4 * self.final_secs
             run_in = ceil((RUN_IN_SECS - self.spent_secs) / self._sample_secs)
             rounds = max(self._rungs[self.rung].samples, run_in)
             return None if given_up else TimingPlan(self.calls, rounds)
@@ -134,7 +142,7 @@ class TimingRace:
     def _all_disturbed(self) -> bool:
         """Return whether every sample may have been interrupted. An interruption takes a few
         milliseconds, so slow calls are compared all the same."""
-        return self._rungs is FAST_RUNGS and self.preemptions >= len(self.samples)
+        return self._rungs is not SLOW_RUNGS and self.preemptions >= len(self.samples)
 
     def _agrees(self) -> bool:
         """Return whether there are enough samples and the best three agree."""

@@ -122,7 +122,7 @@ class Batch:
         left_secs = run_limit_secs(control)
         self._cut = left_secs < usual_secs
         processes.runner.submit(
-            processes.job(compiled, request.trace),
+            processes.job(compiled, request.trace) | {"finalist": request.compared},
             compiled.object_bytes,
             min(usual_secs, left_secs),
         )

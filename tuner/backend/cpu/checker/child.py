@@ -136,8 +136,9 @@ def _check_and_time(
 ) -> dict[str, Any]:
     """Check a kernel on one case, time it if the job says so, and return the result document.
 
-    A candidate that has an incumbent is timed after one run whose result is right. If it loses the
-    race, that is all: it cannot become the best, and guarded runs would take longer than the race.
+    A candidate that has an incumbent is timed after one run whose result is right. Unless it is
+    faster than the incumbent, that is all: guarded runs would take longer than the race, and the
+    full check has them all. A finalist is never guarded again, because the winner is checked fully.
     """
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
@@ -155,9 +156,9 @@ def _check_and_time(
     contends = bool(sides)
     if contends:
         document["error_found"] = arena.case.error(arrays(arena, sides[0].outputs()))
-        timed, is_beaten = _timed(job, sides, env, parent)
+        timed = _timed(job, sides, env, parent)
         document |= timed
-        if is_beaten:
+        if job.finalist or timed["run_secs_estimate"] >= job.incumbent_secs:
             for flat in sides:
                 flat.free(pool)
             return document | _secs_of(kernels, start, loaded_before, timed)
@@ -173,7 +174,7 @@ def _check_and_time(
         _compare_calls(job, checks, sides, expected, env)
         document |= _secs_of(kernels, start, loaded_before, document)
         if job.timed:
-            document |= _timed(job, sides, env, parent)[0]
+            document |= _timed(job, sides, env, parent)
             for flat in sides:
                 flat.compare(expected)
     for guarded in found:
@@ -242,9 +243,9 @@ def _compare_calls(
 
 def _timed(
     job: CheckJob, sides: Sequence[FlatRun], env: CheckerEnv, parent: Parent
-) -> tuple[dict[str, Any], bool]:
-    """Time the entries. Return fields of the result document, and whether the first entry lost the
-    race against the incumbent."""
+) -> dict[str, Any]:
+    """Time the entries, and return fields of the result document. If the first entry loses the race
+    against the incumbent, the other one is not timed."""
     parent.be_alone()
     start = time.perf_counter()
     quiet = InterferenceGuard(
@@ -255,15 +256,16 @@ def _timed(
         team_burst_secs=env.team_burst_secs,
     )
     document: dict[str, Any] = {}
-    is_beaten = False
     for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
         race = _race(job, flat, env, quiet, timed_first=not prefix)
-        if not prefix:
-            document["run_secs"], is_beaten = race.samples, race.is_beaten
         document[f"{prefix}run_secs_estimate"] = race.estimate_secs
+        if not prefix:
+            document["run_secs"] = race.samples
+            if race.is_beaten:
+                break
     document["team_burst_secs"] = quiet.team_burst_secs
     document["measure_secs"] = time.perf_counter() - start
-    return document, is_beaten
+    return document
 
 
 def _secs_of(

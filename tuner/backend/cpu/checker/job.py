@@ -31,6 +31,8 @@ class CheckJob:
     """The time of the incumbent, a parameter of the timing race (see `TimingRace`)."""
     final_secs: float = 0.03
     """The greatest time of sampling after the last rung of the timing race."""
+    finalist: bool = False
+    """The candidate was measured before, and its time decides which candidate is checked fully."""
     timed: bool = True
     """False ends the job after verification."""
     repeats: int = 1
