@@ -28,8 +28,8 @@ MAX_SCORED_POINTS = 200_000
 DESCENTS = 8
 """Number of descents. They start from the best annealed settings that are far from each other."""
 
-MAX_DESCENT_PARTS = 8
-"""In programs of more parts, pairs of knobs are too small a sample for a descent to pay."""
+MANY_PARTS = 8
+"""Programs of more parts have more combinations of the parts' settings than a few steps reach."""
 
 MIN_KNOBS_APART = 4
 
@@ -39,7 +39,7 @@ MAX_DEFAULTS_TRIED = 16
 CHAINS = 512
 """Number of annealing chains in a larger space."""
 
-STEPS, STEPS_WITHOUT_DESCENT = 6, 40
+STEPS, STEPS_OF_MANY_PARTS = 6, 40
 """Number of annealing steps. Descents find better settings than more steps do: over 85 workloads, 6
 steps and 8 descents lose 0.0006 log2 units to a search that is seven times as long, and 40 steps
 and 4 descents 0.0039 in twice the time."""
@@ -178,9 +178,9 @@ def _rank_by_annealing(
     default = np.array([grid.sketch.default()], np.int64)
     near = grid.near(default, rng, chains // 4)[: chains // 8]  # includes the default
     made = _best_of_parts(grid, prior, chains)
-    descends = len(grid.parts) <= MAX_DESCENT_PARTS
-    steps = STEPS if descends else STEPS_WITHOUT_DESCENT
-    if len(made) and not descends:  # only the combination of parts remains to be found
+    has_many_parts = len(grid.parts) > MANY_PARTS
+    steps = STEPS_OF_MANY_PARTS if has_many_parts else STEPS
+    if len(made) and has_many_parts:  # only the combination of parts remains to be found
         chains, steps = chains // 2, steps // 2
     near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])
@@ -191,8 +191,9 @@ def _rank_by_annealing(
 
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
-    # Many parts are optimised separately, because their times add up (`_best_of_parts`).
-    if len(walked.codes) and descends:
+    # Descents of several parts are made for each part, because their times add up
+    # (`_best_of_parts`).
+    if len(walked.codes) and len(grid.parts) == 1:
         found, theirs = descend(grid, score, _far_apart(grid.decode(walked.codes)), rng)
         codes.append(found)
         scores.append(theirs)

@@ -32,10 +32,16 @@ from ..candidate_pool import CandidatePool
 from ..ledger import Ledger, run_secs
 from ..prior_ranking import PriorRanking, rank_by_prior
 from ..setting_grid import Codes, SettingGrid, setting_grids
+from ..structural_choices import structural_choices
 from ..threading_choice import best_with_other_threading
 
 OPENING = (4, 4)
-"""Trials before the first model: the prior's best candidates, then samples of the whole space."""
+"""Trials before the first model: the prior's best candidates, then candidates of other
+structures."""
+
+OTHER_CHOICES = 2
+"""The number of candidates of the opening that differ from the default in a structural choice. The
+others are uniform samples of the space."""
 
 SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
 """Pairs (trials, size of blocks until then). Blocks are small at first, because early results teach
@@ -251,9 +257,16 @@ class AnnealingStrategy:
         if not self._opening:
             best = self._prior_best(OPENING[0])
             self._own_choice = [item.candidate for item in best]
-            self._opening = best + self._spread(best, self._opening_trials - OPENING[0])
+            others = self._opening_trials - len(best)
+            if others > OTHER_CHOICES:
+                best = best + self._structural_choices()
+            self._opening = best + self._spread(best, self._opening_trials - len(best))
         left = [i for i in self._opening if i.candidate not in self.ledger.proposed]
         return left[: end - number] or self._from_model(end - number)
+
+    def _structural_choices(self) -> list[Scored]:
+        grids, prior, look = self._grids, self._prior(), self._first_look()
+        return structural_choices(grids, prior, look, self._own_choice, OTHER_CHOICES)
 
     def _prior_best(self, count: int) -> list[Scored]:
         """Return the default schedule, the best schedule with the other threading if it may be

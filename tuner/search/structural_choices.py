@@ -1,0 +1,123 @@
+"""Candidates that differ from the default schedule in one structural choice, such as whether an
+operand is copied into a packed buffer or read in place.
+
+The prior's errors are much the same for all candidates of one structure: if it underestimates reads
+in place, then all candidates that it ranks first read in place. So early trials include the best
+candidates with other choices, and the model learns what each choice is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Candidate
+
+from .batch import Scored
+from .descent import descend, neighbours
+from .prior_ranking import PriorRanking
+from .setting_grid import SettingGrid
+
+MAX_SLOWDOWN = 1.6
+"""Largest predicted time of a candidate with another choice, as a multiple of the default's time:
+the prior is rarely further off."""
+
+MIN_CHANGE = 0.1
+"""Smallest difference of the components' times from those of another candidate, in total and
+relative to the predicted time."""
+
+MAX_VALUES = 3
+"""Knobs with more values are sizes, and the values between them are no other structure."""
+
+MAX_KNOBS = 16
+"""Largest number of knobs whose other values are tried, the first ones of the sketch."""
+
+_OTHER_CHOICE = 1e3  # score of a setting without the choice, in log2 units below its own
+
+
+def structural_choices(
+    grids: tuple[SettingGrid, ...],
+    prior: Prior,
+    look: PriorRanking,
+    chosen: Sequence[Candidate],
+    count: int,
+) -> list[Scored]:
+    """Return up to `count` candidates, best first: the best one of each other sketch, and the best
+    ones with another value of one knob of the default schedule.
+
+    The times of their components differ from those of the `chosen` candidates and of each other.
+    Otherwise measurements would tell nothing new about the prior.
+    """
+    limit = float(_analysis(grids, prior, look.default)[1]) + np.log2(MAX_SLOWDOWN)
+    choices = {
+        Candidate(grid.index, tuple(setting.tolist())): _analysis(grids, prior, own)
+        for grid, setting in _choices(grids, prior, look)
+        if (own := Candidate(grid.index, tuple(setting.tolist()))) not in chosen
+    }
+    known = [_analysis(grids, prior, candidate)[0] for candidate in (look.default, *chosen)]
+    found: list[Scored] = []
+    for candidate, (components, log2_secs) in sorted(
+        choices.items(), key=lambda item: (item[1][1], item[0].sketch, item[0].setting)
+    ):
+        if len(found) == count or log2_secs > limit:
+            break
+        if all(np.abs(components - other).sum() > MIN_CHANGE * 2.0**log2_secs for other in known):
+            known.append(components)
+            found.append(Scored(candidate, log2_secs, 0.0, -log2_secs))
+    return found
+
+
+def _analysis(
+    grids: tuple[SettingGrid, ...], prior: Prior, candidate: Candidate
+) -> tuple[npt.NDArray[np.float32], float]:
+    """Return the predicted seconds of each component, and log2 of the total."""
+    analysis = prior.analyse(candidate.sketch, np.array([candidate.setting], np.int64))
+    return analysis.components[:, 0], float(prior.log2_of(analysis)[0])
+
+
+def _choices(
+    grids: tuple[SettingGrid, ...], prior: Prior, look: PriorRanking
+) -> Iterator[tuple[SettingGrid, IntArray]]:
+    """Yield the best setting (J,) of each other sketch and with each other value of a knob."""
+    default = look.default
+    for grid, codes in zip(grids, look.codes, strict=True):
+        if grid.index != default.sketch and len(codes):
+            yield grid, grid.decode(codes[:1])[0]
+    grid = grids[default.sketch]
+    known = grid.decode(look.codes[default.sketch])
+    here = np.array(default.setting, np.int64)
+    few = [number for number, size in enumerate(grid.sizes) if 1 < size <= MAX_VALUES]
+    for knob in few[:MAX_KNOBS]:
+        for value in range(grid.sizes[knob]):
+            if value != here[knob]:
+                setting = _best_with(grid, prior, here, known, knob, value)
+                if setting is not None:
+                    yield grid, setting
+
+
+def _best_with(
+    grid: SettingGrid, prior: Prior, here: IntArray, known: IntArray, knob: int, value: int
+) -> IntArray | None:
+    """Return the prior's best setting (J,) near `here` (J,) or among `known` (P, J), which are
+    sorted best first, that has `value` of `knob`. Return None if none was found."""
+
+    def score(settings: IntArray) -> FloatArray:
+        own = prior.log2_secs(grid.index, settings)
+        return np.asarray(-(own + _OTHER_CHOICE * (settings[:, knob] != value)))
+
+    starts = known[known[:, knob] == value][:1]
+    if not len(starts):
+        changed = here.copy()
+        changed[knob] = value
+        near = neighbours(grid, changed, np.random.default_rng(0))
+        near = np.concatenate([changed[None], near[near[:, knob] == value]])
+        near = near[grid.sketch.feasible(near)]
+        if not len(near):
+            return None
+        starts = near[[int(np.argmax(score(near)))]]
+    codes, scores = descend(grid, score, starts, np.random.default_rng(0))
+    return np.asarray(grid.decode(codes[[int(np.argmax(scores))]])[0])
