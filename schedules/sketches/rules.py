@@ -24,7 +24,7 @@ from .fused.elementwise import ElementwiseSketch
 from .fused.rows import RowSketch, inner_row_group, own_rows, row_group
 from .fused.transform import TransformSketch, transform_group
 from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
-from .inner_product.roles import inner_product_roles
+from .inner_product.roles import NO_LOOP, inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
@@ -141,14 +141,15 @@ def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
 def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match a reduction that is vectorised along the reduction axis. Its output axes are not
     split."""
-    if assign_roles(view) is None:
-        return None
     workload, target = stages.workload, stages.target
+    is_tiled = assign_roles(view) is not None
     if view.axis_splits:
         inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
         view = view_stage(workload, view.name, inlined, whole=True)
     roles = inner_product_roles(view, target)
-    return RuleMatch((InnerProductSketch(workload, view, roles, target),)) if roles else None
+    if roles is None or not (is_tiled or roles.few is NO_LOOP):
+        return None
+    return RuleMatch((InnerProductSketch(workload, view, roles, target),))
 
 
 def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:

@@ -45,6 +45,13 @@ PRODUCTS: dict[str, Workload] = {
     "phases": operators.conv2d_transpose_nhwc(
         N=1, H=8, W=9, CI=16, CO=2, K=4, stride=2, pad=1
     ),
+    "a vector": notation("C[i] += A[i,k] * B[k]", A="f32[24,33]", B="f32[33]"),
+    "vectors of batches": notation(
+        "C[b,i] += A[b,i,k] * B[b,k]", A="f32[3,13,32]", B="f32[3,32]"
+    ),
+    "a vector of two reductions": notation(
+        "C[i] += A[i,r,k] * B[r,k]", A="f32[6,2,37]", B="f32[2,37]"
+    ),
     "greatest": notation("C[i,j] max= A[i,k] + B[j,k]", A="f32[2,33]", B="f32[8,33]"),
 }  # fmt: skip
 
@@ -89,7 +96,7 @@ def test_offered_only_where_a_large_operand_is_used_little_along_contiguous_rows
         ("C[i,j] += A[i,k] * B[k,j]", {"A": "f32[6,33]", "B": "f32[33,90]"}),
         ("C[i,j] += A[i,k] * B[j,k]", {"A": "f32[70,33]", "B": "f32[90,33]"}),
         ("C[i,j] += A[i,k] * B[j,k]", {"A": "f32[6,5]", "B": "f32[90,5]"}),
-        ("C[i] += A[i,k] * B[k]", {"A": "f32[90,33]", "B": "f32[33]"}),
+        ("C[i] += A[i,k]", {"A": "f32[90,33]"}),
         ("C[i,j] += A[i,2*k] * B[j,2*k]", {"A": "f32[6,66]", "B": "f32[90,66]"}),
     ):
         assert not inner_products(notation(text, {"k": 33} if "2*k" in text else None, **shapes))

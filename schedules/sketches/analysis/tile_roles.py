@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import prod
+from math import gcd, prod
 
 from ...hardware import FEWEST_ROWS
 from ...leaves import MAX_LANE_STRIDE
@@ -171,15 +171,16 @@ def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bo
 
 
 def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
-    """Return whether one dimension of `read` is indexed by `loop` and by a reduction loop with an
-    equal or smaller step."""
+    """Return whether one dimension of `read` is indexed by `loop` and by a reduction loop, so that
+    different iterations of `loop` read the same element."""
     using = [index for index in read.index if loop in index.vars()]
     if len(using) != 1 or not using[0].is_linear_in(loop):
         return False
     step = abs(using[0].coefficient(loop))
     for tap in view.reduce:
         along = abs(using[0].coefficient(tap.name))
-        if along and step % along == 0 and step < along * tap.extent:
+        # The first common element of two windows is lcm(step, along) from their starts.
+        if along and step // gcd(step, along) < tap.extent:
             return True
     return False
 

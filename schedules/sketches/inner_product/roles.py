@@ -27,6 +27,9 @@ MOST_BLOCK_COLUMNS = 128
 the next part of the reduction."""
 
 
+NO_LOOP = StageLoop("", 1, reduce=False)
+"""A loop of one iteration that the nest does not have."""
+
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 """Tile sizes. Only divisors of an axis are used."""
 
@@ -43,7 +46,8 @@ class InnerProductRoles:
     many: StageLoop
     """The spatial loop of the columns of a tile."""
     few: StageLoop
-    """The spatial loop of the rows of a tile."""
+    """The spatial loop of the rows of a tile, or `NO_LOOP` if each element of `large` is used once,
+    as in the product of a matrix and a vector."""
     period: int
     """Number of columns after which the other operands repeat their elements."""
     batch: tuple[StageLoop, ...]
@@ -59,7 +63,7 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
     if not view.is_reduction or view.axis_splits or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
-    if len(reads) != len(view.reads):
+    if not reads or len(reads) != len(view.reads):
         return None
     large = max(reads, key=lambda read: read.bytes)
     along = next((x for x in view.reduce if large.element_stride(x.name) == 1), None)
@@ -69,8 +73,10 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
         return None  # conditions that differ between lanes would need masks in every step
     few = [x for x in view.spatial if x.extent > 1 and not large.uses(x.name)]
     many = [x for x in view.spatial if x.extent > 1 and _period(large, x, reads)]
-    if len(few) != 1 or few[0].extent > MOST_USES or not many:
+    if len(few) > 1 or any(loop.extent > MOST_USES for loop in few) or not many:
         return None
+    if not few and len(reads) == 1:
+        return None  # nothing is shared by the rows of `large`
     if stays_near(large, target):
         return None
     transposed = tuple(r for r in reads if r.element_stride(along.name) not in (0, 1))
@@ -80,9 +86,9 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
         large=large,
         along=along,
         many=many[-1],
-        few=few[0],
+        few=few[0] if few else NO_LOOP,
         period=_period(large, many[-1], reads),
-        batch=tuple(x for x in view.spatial if x not in (many[-1], few[0])),
+        batch=tuple(x for x in view.spatial if x not in (many[-1], *few)),
         taps=tuple(x for x in view.reduce if x is not along),
         transposed=transposed,
     )

@@ -44,24 +44,25 @@ def write_inner_product(
         _pack(stage, w, read, f"{name}.packed{n}")
     steps, within = w.split(roles.along.name, stage.lanes)
     last = {old: new for old, (new,) in w.remake(RFactor(within, wide)).items()}
-    results = [x._replace(loop=last[x.loop]) for x in levels if x.role in (BATCHES, BLOCKS, TILES)]
-    tile = [last[loop.name] for loop in (roles.many, roles.few)]
+    outside = (x for x in levels if x.role in (BATCHES, BLOCKS, TILES) and x.loop in last)
+    results = [x._replace(loop=last[x.loop]) for x in outside]
+    tile = [last[loop.name] for loop in (roles.many, roles.few) if loop.name in last]
     made = w.arrange([*results, *(LoopLevel(loop, 1, UNROLLED) for loop in tile)], first=tile)
     around = [loop for level, loop in made if level.role in (BATCHES, BLOCKS)]
-    column_tile, row_tile = called(made, TILES)
+    column_tile, *row_tiles = called(made, TILES)
     around = around if in_blocks else [*around, column_tile]
     outer = w.fuse_all(around) if v.parallel else around[0]
-    ahead, place = outer, row_tile
-    if in_blocks:
-        place = outer if v.parallel else around[-1]
+    inner = outer if v.parallel else around[-1]
+    row_tile = result_tile = row_tiles[0] if row_tiles else inner
+    ahead, place = outer, inner if in_blocks else row_tile
     moved = w.remake(ComputeAt(wide, place, register=not in_blocks))
     sums = _sums(stage, w, levels, {old: new for old, (new,) in moved.items()}, (steps, within))
     if in_blocks:
         (ahead, row_tile), (*_, steps) = called(sums, TILES), called(sums, STEPS)
     w.do(CacheWrite(wide, row_tile, f"{wide}.acc"))
-    w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(last[within]))
+    w.do(CacheWrite(name, result_tile, f"{name}.total"), Vectorize(last[within]))
     if v.prefetch:
-        shared = row_tile if w.loop(row_tile).extent > 1 else ""
+        shared = row_tile if row_tiles and w.loop(row_tile).extent > 1 else ""
         line = stage.target.line_bytes // roles.large.dtype.bytes
         w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
     whole = roles.along.extent // stage.lanes

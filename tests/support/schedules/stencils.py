@@ -82,17 +82,23 @@ def _stage(name: str, sources: list[TensorExpr], rng: random.Random) -> TensorEx
 
 
 def _window_stage(name: str, source: TensorExpr, rng: random.Random) -> TensorExpr:
-    """Draw the sum or the greatest element of a window."""
+    """Draw the sum or the greatest element of a window, which may step by 2. Some windows are
+    combined with an element that their taps do not move."""
     sizes = tuple(rng.choice((1, 2, 3)) for _ in source.shape)
-    shape = tuple(n - size + 1 for n, size in zip(source.shape, sizes, strict=True))
+    steps = tuple(rng.choice((1, 1, 1, 2)) for _ in source.shape)
+    limits = zip(source.shape, sizes, steps, strict=True)
+    shape = tuple((n - size) // step + 1 for n, size, step in limits)
     if min(shape) < 1:
         raise WorkloadError("the image is smaller than the window")
     taps = [reduce_axis(size, f"r{n}") for n, size in enumerate(sizes)]
-    reducer = rng.choice((sum_over, max_over))
+    reducer, has_fixed = rng.choice((sum_over, max_over)), rng.random() < 0.2
 
     def value(*axes: Index) -> Expr:
-        term = source[tuple(i + r for i, r in zip(axes, taps, strict=True))]
-        return reducer(_combined([term], rng), axis=tuple(taps))
+        first = tuple(i * step for i, step in zip(axes, steps, strict=True))
+        terms = [source[tuple(i + r for i, r in zip(first, taps, strict=True))]]
+        if has_fixed:
+            terms.append(source[first])
+        return reducer(_combined(terms, rng), axis=tuple(taps))
 
     return compute(name, shape, value)
 

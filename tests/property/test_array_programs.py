@@ -1,0 +1,45 @@
+"""Random programs of arrays compute what NumPy computes, by the interpreter and by kernels."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.array_programs import OPERATIONS, ArrayProgram, array_program
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.reference.evaluate import evaluate
+
+SEEDS = 60
+
+
+def drawn(seed: int) -> ArrayProgram:
+    rng = random.Random(seed)
+    while True:
+        try:
+            return array_program(rng)
+        except WorkloadError:  # an operation that is refused, such as a gather from a gather
+            continue
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_program_computes_what_numpy_does(seed: int) -> None:
+    program = drawn(seed)
+    arrays = [np.asarray(x) for x in program.inputs]
+    for found, expected in zip(evaluate(program.workload, arrays), program.outputs, strict=True):
+        # An array without dimensions is stored as one element.
+        assert np.array_equal(found.reshape(expected.shape), expected), program.steps
+    kernel = tw.build(program.workload, this_machine(1 + seed % 2))
+    called = kernel(*arrays)
+    results = called if isinstance(called, tuple) else (called,)
+    for result, expected in zip(results, program.outputs, strict=True):
+        assert result.dtype == expected.dtype
+        assert np.array_equal(result.reshape(expected.shape), expected), program.steps
+
+
+def test_programs_have_every_operation() -> None:
+    steps = {step for seed in range(200) for step in drawn(seed).steps}
+    assert steps == {operation.__name__ for operation in OPERATIONS}
