@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from ..algebra.neutral import neutral_conditions
@@ -19,7 +20,7 @@ from ..algebra.scalar import (
 from ..limits import MAX_INLINED_DEPTH
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from .analysis.stages import math_calls
+from .analysis.stages import SHORT_AXIS, math_calls
 
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
     copies, but every step before it processes all of them. Therefore an expression with inlined
     stages has fewer than `MAX_INLINED_DEPTH` operations.
     """
-    sizes: dict[str, int] = {}
+    inside: dict[str, _Inlined] = {}
     with_zeros = set[str]()
     for stage in workload.stages:
         if not stage.is_elementwise or stage.name in workload.outputs:
@@ -37,24 +38,74 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         readers = workload.consumers(stage.name)
         if any(_reads_by_data(reader, stage.name) for reader in readers):
             continue
+        own = _Inlined.of(stage, inside)
+        if own.transposes and _is_read_along_rows(readers):
+            continue
         if _stores_zeros(stage) or any(load.tensor in with_zeros for load in loads(stage.body)):
             # Inside a product, a stored zero would be an implicit one, whose products with NaN a
             # kernel may skip. The rewrite ReadThrough does this with the judge's knowledge.
             if any(_multiplies_sums(reader) for reader in readers):
                 continue
             with_zeros.add(stage.name)
+        # Reads of the same element are merged, together with what is inlined into them.
         times = sum(
-            _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
+            _points(reader) * sum(ld.tensor == stage.name for ld in set(loads(reader.body)))
             for reader in readers
         )
         # A stored stage reads its operands once, is written once, and is read for each use.
-        again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
-        cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
+        again, reads = times / max(_points(stage), 1), max(own.reads, 2)
+        cheap = own.math_calls == 0 and again * reads <= reads + 1 + again
         if again <= 1.0 or cheap:
-            grown = {**sizes, stage.name: _size_with(stage.body, sizes)}
-            if all(_size_with(reader.body, grown) < MAX_INLINED_DEPTH for reader in readers):
-                sizes = grown
-    return tuple(sizes)
+            grown = {**inside, stage.name: own}
+            if all(_Inlined.of(reader, grown).size < MAX_INLINED_DEPTH for reader in readers):
+                inside = grown
+    return tuple(inside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inlined:
+    """A stage with the stages that are inlined into it."""
+
+    size: int
+    """The number of operations, those of repeated reads included."""
+    reads: int
+    """The number of different elements that it reads of stored tensors."""
+    math_calls: int
+    transposes: bool
+    """Whether it reads a tensor whose last axis is another one than its own."""
+
+    @classmethod
+    def of(cls, stage: Stage, inside: Mapping[str, _Inlined]) -> _Inlined:
+        """Return the facts of `stage` if the stages `inside` are inlined into it."""
+        reads = [inside.get(load.tensor) for load in set(loads(stage.body))]
+        inner = [one for one in reads if one is not None]
+        return cls(
+            _size_with(stage.body, inside),
+            len(reads) - len(inner) + sum(one.reads for one in inner),
+            math_calls(stage.body) + sum(one.math_calls for one in inner),
+            _transposes(stage) or any(one.transposes for one in inner),
+        )
+
+
+def _transposes(stage: Stage) -> bool:
+    """Return whether `stage` reads a tensor whose last axis is another one than its own. Short axes
+    do not count, because blocks of them fill no vectors."""
+    *_, last = stage.axes or (None,)
+    if last is None or last.extent < SHORT_AXIS:
+        return False
+    reads = (load.index for load in loads(stage.body) if load.index)
+    return any(
+        last.name not in own.vars() and any(last.name in index.vars() for index in others)
+        for *others, own in reads
+    )
+
+
+def _is_read_along_rows(readers: Sequence[Stage]) -> bool:
+    """Return whether several stages, or a plain reduction, read the rows of a stage. Products read
+    packed copies instead."""
+    if any(_multiplies_sums(reader) for reader in readers):
+        return False
+    return len(readers) > 1 or any(not reader.is_elementwise for reader in readers)
 
 
 def _stores_zeros(stage: Stage) -> bool:
@@ -74,10 +125,10 @@ def _reads_by_data(reader: Stage, name: str) -> bool:
     return any(i.has_data for read in reads for i in read.index)
 
 
-def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
-    """Return the number of operations of `body` if stages are inlined into it. `inside` has the
-    number of operations of each inlined stage."""
-    own = inside.get(body.tensor, 1) if isinstance(body, Load) else 1
+def _size_with(body: Scalar, inside: Mapping[str, _Inlined]) -> int:
+    """Return the number of operations of `body` if the stages `inside` are inlined into it."""
+    known = inside.get(body.tensor) if isinstance(body, Load) else None
+    own = known.size if known is not None else 1
     return own + sum(_size_with(child, inside) for child in children(body))
 
 

@@ -85,7 +85,8 @@ def columns(view: StageView, stages: Stages) -> RuleMatch | None:
 def rows(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match stages with the same rows. If there are fewer rows than threads, an unfused alternative
     is kept."""
-    group = row_group(stages, view) if assign_roles(view) is None else None
+    along = _stored_along_rows(stages)
+    group = row_group(along, view) if assign_roles(view) is None else None
     few = group is not None and group.repeats < stages.target.threads
     return _fused(RowSketch, group, stages, FEW_ROWS if few else None)
 
@@ -93,7 +94,19 @@ def rows(view: StageView, stages: Stages) -> RuleMatch | None:
 def inner_rows(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match stages with the same rows if these are not the leading axes of the last stage. An
     unfused alternative is always kept because elements of a row may be far apart."""
-    return _fused(RowSketch, inner_row_group(stages, view), stages, INNER_ROWS)
+    return _fused(RowSketch, inner_row_group(_stored_along_rows(stages), view), stages, INNER_ROWS)
+
+
+def _stored_along_rows(stages: Stages) -> Stages:
+    """Return `stages` without the stages left that transpose wide blocks of an operand. In a row,
+    they would load each element from another line."""
+    return stages.before([x for x in stages.left if not _transposes(stages.views[x], stages)])
+
+
+def _transposes(view: StageView, stages: Stages) -> bool:
+    """Return whether a stage transposes blocks of an operand that fill vectors."""
+    found = transpose_sketch(stages.workload, view, stages.target)
+    return found is not None and not found.is_narrow
 
 
 def _fused(
@@ -171,8 +184,7 @@ def row(view: StageView, stages: Stages) -> RuleMatch | None:
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
-    found = transpose_sketch(stages.workload, view, stages.target)
-    if found is not None and not found.is_narrow:
+    if _transposes(view, stages):
         return None
     alone = FusionGroup(view, (), own_rows(view))
     kind = RowSketch if view.is_reduction else ElementwiseSketch
