@@ -39,7 +39,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         if any(_reads_by_data(reader, stage.name) for reader in readers):
             continue
         own = _Inlined.of(stage, inside)
-        if own.transposes and _is_read_along_rows(readers):
+        if own.transposes and _is_read_along_rows(stage, readers):
             continue
         if _stores_zeros(stage) or any(load.tensor in with_zeros for load in loads(stage.body)):
             # Inside a product, a stored zero would be an implicit one, whose products with NaN a
@@ -100,10 +100,10 @@ def _transposes(stage: Stage) -> bool:
     )
 
 
-def _is_read_along_rows(readers: Sequence[Stage]) -> bool:
-    """Return whether several stages, or a plain reduction, read the rows of a stage. Products read
-    packed copies instead."""
-    if any(_multiplies_sums(reader) for reader in readers):
+def _is_read_along_rows(stage: Stage, readers: Sequence[Stage]) -> bool:
+    """Return whether several stages, or a reduction, read each element of `stage` about once. A
+    product, which reads it several times, reads a packed copy instead."""
+    if any(_points(reader) > _points(stage) for reader in readers):
         return False
     return len(readers) > 1 or any(not reader.is_elementwise for reader in readers)
 
