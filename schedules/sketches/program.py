@@ -18,7 +18,7 @@ from ..form import Form
 from ..lowering.lower import clean
 from ..nest.loop_ir import Nest
 from ..rewrites import Rewrite
-from ..space import DroppedSketch, Knob, ScheduleSpace, Sketch
+from ..space import DroppedSketch, Knob, ScheduleSpace, Sketch, SpacePart
 from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
@@ -139,7 +139,7 @@ class ProgramSketch:
         return write_parts(self.workload, self.inlined, self.parts, own, self.check)
 
 
-def structure(part: PartSketch) -> Hashable:
+def structure(part: SpacePart) -> Hashable:
     """Return the structure of a part, independent of the names of tensors and loops. It consists of
     the class, the knobs, the fields, and the tensors that the part accesses. Parts of equal
     structure give equal results for equal settings."""

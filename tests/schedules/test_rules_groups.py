@@ -9,6 +9,7 @@ import pytest
 from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import target
 from tests.support.schedules.workloads import notation
+from tilewright.schedules.algebra.scalar import loads
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.fused.elementwise import ElementwiseSketch
@@ -171,3 +172,54 @@ def test_one_walk_over_several_axes_is_shared_by_threads(shape: str) -> None:
     nest = sketch.lowered(setting)[1]
     (shared,) = [x for x in loops(nest.body) if x.kind is LoopKind.PARALLEL]
     assert 4 <= shared.extent <= 8
+
+
+REPEATED = "T[i,j] = X[j,i]; Y[i,j] = T[i,j] + T[i,j] * T[i,j] + T[i,j]"
+
+
+@pytest.mark.parametrize(
+    ("text", "inlined"),
+    [
+        (REPEATED, True),  # one element, however often it occurs
+        ("T[i,j] = X[j,i] + X[i,j] + X[i,i]; Y[i,j] = T[i,j] + T[i+1,j] + T[i+2,j]", False),
+        ("T[i,j] = exp(X[i,j]); Y[i,j] = T[i,j] * T[i,j]", True),
+        ("T[i,j] = exp(X[i,j]); U[i,j] = T[i,j] * 2.0; Y[i,j] = U[i,j] + U[i+1,j]", False),
+    ],
+)
+def test_uses_are_counted_by_elements(text: str, inlined: bool) -> None:
+    bounds = {"i": 30} if "i+" in text else None
+    workload = notation(text, bounds, X="f32[33,33]").stored()
+    last = workload.stages[-1]
+    names = {load.tensor for load in loads(last.body)}
+    assert (names <= set(stages_inlined(workload))) == inlined
+
+
+@pytest.mark.parametrize(
+    ("text", "inlined"),
+    [
+        ("T[i,j] = X[j,i]; Y[i,j] = max(T[i,j], 0.0)", True),
+        ("T[i,j] = X[j,i]; M[i] += T[i,j]", False),
+        ("T[i,j] = X[j,i]; M[i] += T[i,j]; Y[i,j] = T[i,j] - M[i]", False),
+        ("T[i,j] = X[j,i]; U[i,j] = T[i,j] * 2.0; M[i] += U[i,j]; Y[i,j] = U[i,j] - M[i]", None),
+        ("T[i,j] = X[j,i]; Y[i,k] += T[i,j] * W[j,k]", False),
+    ],
+)
+def test_transpositions_are_not_computed_in_rows(text: str, inlined: bool | None) -> None:
+    shapes = {"X": "f32[64,48]", **({"W": "f32[64,80]"} if "W" in text else {})}
+    program = notation(text, None, **shapes)
+    workload = program.stored()
+    own = stages_inlined(workload)
+    if inlined is not None:
+        assert (workload.stages[0].name in own) == inlined
+    found = stages(program)
+    for cover in covers(found):
+        for parts in cover:
+            for part in parts:
+                if isinstance(part, RowSketch):
+                    strided = [
+                        read
+                        for view in part.group.stages
+                        for read in view.reads
+                        if view.spatial and (read.element_stride(view.spatial[-1].name) or 0) > 1
+                    ]
+                    assert not [r for r in strided if r.tensor == "i0"], text

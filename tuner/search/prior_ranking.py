@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from tilewright.costmodel.prior import Corrects, Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.storage import plan_storage
+from tilewright.schedules.sketches.program import structure
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.trace import Trace
 
@@ -69,12 +70,13 @@ def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> Prio
     grids = setting_grids(space)
     listed = _listed(grids)
     codes, costs = [], []
+    known: dict[Hashable, IntArray] = {}
     for grid in grids:
         if listed is not None:
             found, scores = _rank_all(grid, listed[grid.index], prior, keep)
         else:
             chains = max(CHAINS // len(grids), 128)
-            found, scores = _rank_by_annealing(grid, prior, keep, chains)
+            found, scores = _rank_by_annealing(grid, prior, keep, chains, known)
         codes.append(found)
         costs.append(-scores)
     best_first = list(_best_first(grids, codes, costs))
@@ -172,12 +174,14 @@ def _rank_all(
 
 
 def _rank_by_annealing(
-    grid: SettingGrid, prior: Prior, keep: int, chains: int
+    grid: SettingGrid, prior: Prior, keep: int, chains: int, known: dict[Hashable, IntArray]
 ) -> tuple[IntArray, FloatArray]:
+    """Return the best codes and their scores. `known` has the best settings of parts of other
+    sketches by their structure, and gets those of this one."""
     rng = np.random.default_rng(0)
     default = np.array([grid.sketch.default()], np.int64)
     near = grid.near(default, rng, chains // 4)[: chains // 8]  # includes the default
-    made = _best_of_parts(grid, prior, chains)
+    made = _best_of_parts(grid, prior, chains, known)
     has_many_parts = len(grid.parts) > MANY_PARTS
     steps = STEPS_OF_MANY_PARTS if has_many_parts else STEPS
     if len(made) and has_many_parts:  # only the combination of parts remains to be found
@@ -216,7 +220,9 @@ def _far_apart(settings: IntArray) -> IntArray:
     return taken
 
 
-def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
+def _best_of_parts(
+    grid: SettingGrid, prior: Prior, chains: int, known: dict[Hashable, IntArray]
+) -> IntArray:
     """Return settings of a program that combine the best settings of each part, at most `chains` /
     4 of them.
 
@@ -229,13 +235,17 @@ def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
     count = max(chains // 4 // (len(program.parts) + 1), 1)
     best: dict[int, IntArray] = {}
     for group in program.equivalence_classes:
-        alone = ScheduleSpace(
-            program.workload, prior.space.target, (program.single_part(group[0]),)
-        )
-        (own,) = setting_grids(alone)
-        codes, _ = _best_of_part(own, prior.for_space(alone), chains // len(program.parts))
-        rows = own.decode(codes[np.arange(count) % len(codes)])
-        best |= dict.fromkeys(group, rows)
+        found = structure(program.parts[group[0]])
+        if found not in known:
+            alone = ScheduleSpace(
+                program.workload, prior.space.target, (program.single_part(group[0]),)
+            )
+            (own,) = setting_grids(alone)
+            part_prior = prior.for_space(alone)
+            codes, _ = _best_of_part(own, part_prior, chains // len(program.parts))
+            known[found] = own.decode(codes)
+        rows = known[found]
+        best |= dict.fromkeys(group, rows[np.arange(count) % len(rows)])
     each = [best[number] for number in range(len(program.parts))]
     first = [np.repeat(rows[:1], count, axis=0) for rows in each]
     mixed = [np.hstack(each)]
@@ -247,4 +257,4 @@ def _best_of_part(own: SettingGrid, prior: Prior, chains: int) -> tuple[IntArray
     listed = _listed((own,)) if own.points <= CHUNK else None
     if listed is not None:
         return _rank_all(own, listed[0], prior, chains)
-    return _rank_by_annealing(own, prior, chains, max(chains, 64))
+    return _rank_by_annealing(own, prior, chains, max(chains, 64), {})

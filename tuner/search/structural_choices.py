@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
-from tilewright.schedules.space import Candidate
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from .batch import Scored
 from .descent import descend, neighbours
 from .prior_ranking import PriorRanking
-from .setting_grid import SettingGrid
+from .setting_grid import SettingGrid, setting_grids
 
 MAX_SLOWDOWN = 1.6
 """Largest predicted time of a candidate with another choice, as a multiple of the default's time:
@@ -52,13 +52,11 @@ def structural_choices(
     The times of their components differ from those of the `chosen` candidates and of each other.
     Otherwise measurements would tell nothing new about the prior.
     """
-    limit = float(_analysis(grids, prior, look.default)[1]) + np.log2(MAX_SLOWDOWN)
+    limit = float(_analysis(prior, look.default)[1]) + np.log2(MAX_SLOWDOWN)
     choices = {
-        Candidate(grid.index, tuple(setting.tolist())): _analysis(grids, prior, own)
-        for grid, setting in _choices(grids, prior, look)
-        if (own := Candidate(grid.index, tuple(setting.tolist()))) not in chosen
+        own: _analysis(prior, own) for own in _choices(grids, prior, look) if own not in chosen
     }
-    known = [_analysis(grids, prior, candidate)[0] for candidate in (look.default, *chosen)]
+    known = [_analysis(prior, candidate)[0] for candidate in (look.default, *chosen)]
     found: list[Scored] = []
     for candidate, (components, log2_secs) in sorted(
         choices.items(), key=lambda item: (item[1][1], item[0].sketch, item[0].setting)
@@ -71,9 +69,7 @@ def structural_choices(
     return found
 
 
-def _analysis(
-    grids: tuple[SettingGrid, ...], prior: Prior, candidate: Candidate
-) -> tuple[npt.NDArray[np.float32], float]:
+def _analysis(prior: Prior, candidate: Candidate) -> tuple[npt.NDArray[np.float32], float]:
     """Return the predicted seconds of each component, and log2 of the total."""
     analysis = prior.analyse(candidate.sketch, np.array([candidate.setting], np.int64))
     return analysis.components[:, 0], float(prior.log2_of(analysis)[0])
@@ -81,22 +77,45 @@ def _analysis(
 
 def _choices(
     grids: tuple[SettingGrid, ...], prior: Prior, look: PriorRanking
-) -> Iterator[tuple[SettingGrid, IntArray]]:
-    """Yield the best setting (J,) of each other sketch and with each other value of a knob."""
+) -> Iterator[Candidate]:
+    """Yield the best candidate of each other sketch and with each other value of a knob. Only
+    settings of the part that has the knob are changed with it, because times of parts add up."""
     default = look.default
     for grid, codes in zip(grids, look.codes, strict=True):
         if grid.index != default.sketch and len(codes):
-            yield grid, grid.decode(codes[:1])[0]
-    grid = grids[default.sketch]
-    known = grid.decode(look.codes[default.sketch])
-    here = np.array(default.setting, np.int64)
-    few = [number for number, size in enumerate(grid.sizes) if 1 < size <= MAX_VALUES]
-    for knob in few[:MAX_KNOBS]:
-        for value in range(grid.sizes[knob]):
-            if value != here[knob]:
-                setting = _best_with(grid, prior, here, known, knob, value)
-                if setting is not None:
-                    yield grid, setting
+            yield grid.candidate(codes[0])
+    parts = _parts(grids[default.sketch], prior, default)
+    known = grids[default.sketch].decode(look.codes[default.sketch])
+    left = MAX_KNOBS
+    for number, (own, alone, here) in enumerate(parts):
+        others = known if len(parts) == 1 else here[None]
+        for knob, size in enumerate(own.sizes):
+            if not 1 < size <= MAX_VALUES or not left:
+                continue
+            left -= 1
+            for value in range(size):
+                if value != here[knob]:
+                    found = _best_with(own, alone, here, others, knob, value)
+                    if found is not None:
+                        every = [part for _, _, part in parts]
+                        every[number] = found
+                        yield Candidate(default.sketch, tuple(np.concatenate(every).tolist()))
+
+
+def _parts(
+    grid: SettingGrid, prior: Prior, default: Candidate
+) -> list[tuple[SettingGrid, Prior, IntArray]]:
+    """Return the grid, the prior and the setting (J,) of each part of a program."""
+    program = prior.space.sketches[default.sketch]
+    each = program.split_settings(np.array([default.setting], np.int64))
+    if len(each) == 1:
+        return [(grid, prior, each[0][0])]
+    found = []
+    for number, setting in enumerate(each):
+        alone = ScheduleSpace(program.workload, prior.space.target, (program.single_part(number),))
+        (own,) = setting_grids(alone)
+        found.append((own, prior.for_space(alone), setting[0]))
+    return found
 
 
 def _best_with(
