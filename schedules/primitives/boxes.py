@@ -6,7 +6,7 @@ A region has one span per dimension. A span is a range of indices with a constan
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from ..algebra.affine import (
@@ -68,6 +68,18 @@ class TensorRegion:
     @property
     def extent(self) -> tuple[int, ...]:
         return tuple(span.extent for span in self.spans)
+
+    def within(self, shape: tuple[int, ...]) -> TensorRegion:
+        """Return the region without elements behind the end of a tensor of this shape, which
+        guards exclude. Only spans at a fixed position are known to exceed it."""
+        return TensorRegion(
+            tuple(
+                replace(span, width=min(span.width, size - 1 - span.base.const))
+                if span.base.is_const and 0 <= span.base.const < size
+                else span
+                for span, size in zip(self.spans, shape, strict=True)
+            )
+        )
 
     def local_index(self, index: Index) -> Index:
         """Return the index in a copy of the region for the tensor element `index`."""

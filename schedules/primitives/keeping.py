@@ -77,7 +77,7 @@ class KeepElements(LoopMaker):
         require(bool(writes), self, f"{self.loop!r} does not write {self.buffer!r}")
         inner = all_ranges(body)
         indices = [*(w.index for w in writes), *(r.index for r in reads_of(body, self.buffer))]
-        region = region_of(indices, inner, place.ranges, self)
+        region = region_of(indices, inner, place.ranges, self).within(old.shape)
         scope = BufferScope.REGISTER if self.register else BufferScope.WORKSPACE
         kept = Buffer(self.name, region.extent, old.dtype, scope)
         ranges = {**place.ranges, **inner}

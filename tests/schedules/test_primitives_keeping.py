@@ -8,12 +8,13 @@ import pytest
 
 from tests.support.golden_text import Golden
 from tests.support.schedules.tuples import ARGMAX, first_greatest, of_rows, with_position
-from tests.support.schedules.workloads import applied, notation
+from tests.support.schedules.workloads import applied, check_meaning, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.nest.finding import buffers_in
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     KeepElements,
+    Merge,
     Parallel,
     Partition,
     Primitive,
@@ -62,6 +63,21 @@ def test_any_stores_are_kept() -> None:
         rows, ReverseComputeAt("s1", "s0"), KeepElements("s0", "s0.d1", "one", register=False)
     )
     assert "s0" not in buffers_in(nest)
+
+
+def test_a_row_is_kept_until_it_is_transposed() -> None:
+    """The last tile ends before its last column, and the private row ends there too."""
+    workload = notation("S[i,k] = X[i,k] + 1; Y[k,i] = S[i,k] * 2", X="f32[5,37]").normalised()
+    steps = (
+        Split("s0.d1", 8),
+        Reorder(("s1.d1", "s1.d0")),
+        Merge("s0.d0", "s1.d1"),
+        KeepElements("s0", "s1.d1", "row", register=False),
+    )
+    nest = applied(workload, *steps)
+    assert "s0" not in buffers_in(nest)
+    assert buffers_in(nest)["row"].shape == (1, 37)
+    check_meaning(workload, nest)
 
 
 @pytest.mark.parametrize(
