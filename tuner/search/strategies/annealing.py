@@ -127,6 +127,7 @@ class AnnealingStrategy:
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look: PriorRanking | None = None
         self._opening: list[Scored] = []
+        self._has_others = False
         self._chains: dict[int, IntArray] = {}
         self._walks = 0
         self._fitted = -1
@@ -228,6 +229,7 @@ class AnnealingStrategy:
         self._grids = setting_grids(self.space)
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look, self._opening, self._own_choice = None, [], []
+        self._has_others = False
         self._chains, self._fitted = {}, -1
         self._corrected_at = self._last_promise = len(self.ledger.proposed)
 
@@ -252,15 +254,19 @@ class AnnealingStrategy:
         return Prior(self.space, self.goal.check, self.goal.correction)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
-        """Return the trials `number` to `end` of the opening, all of which are chosen at its
-        start."""
+        """Return the trials `number` to `end` of the opening. The prior's choice is made at its
+        start, and the other trials after those were measured."""
+        own = OPENING[0] + len(self._proven)
         if not self._opening:
-            best = self._prior_best(OPENING[0])
-            self._own_choice = [item.candidate for item in best]
-            others = self._opening_trials - len(best)
+            self._opening = self._prior_best(OPENING[0])
+            self._own_choice = [item.candidate for item in self._opening]
+        if number >= own and not self._has_others:
+            self._has_others = True
+            others = self._opening_trials - len(self._opening)
             if others > OTHER_CHOICES:
-                best = best + self._structural_choices()
-            self._opening = best + self._spread(best, self._opening_trials - len(best))
+                self._opening = self._opening + self._structural_choices()
+            missing = self._opening_trials - len(self._opening)
+            self._opening = self._opening + self._spread(self._opening, missing)
         left = [i for i in self._opening if i.candidate not in self.ledger.proposed]
         return left[: end - number] or self._from_model(end - number)
 
