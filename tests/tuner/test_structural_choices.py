@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.schedule_fuzz.check import this_machine
+from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.operators import build
@@ -33,10 +33,10 @@ WORKLOADS = {
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_choices_are_feasible_distinct_and_not_hopeless(name: str) -> None:
-    space = space_for(WORKLOADS[name], this_machine(2))
+    space = space_for(WORKLOADS[name], example_target("znver5"))
     prior, grids = Prior(space), setting_grids(space)
     look = rank_by_prior(space, prior, 256)
-    found = structural_choices(grids, prior, look, [], 8)
+    found = structural_choices(grids, prior, look, [], 100)
     usual = prior.analyse(look.default.sketch, np.array([look.default.setting]))
     parts = [usual.components[:, 0]]
     for item in found:
@@ -49,15 +49,15 @@ def test_choices_are_feasible_distinct_and_not_hopeless(name: str) -> None:
             assert np.abs(own - other).sum() > 0.999 * MIN_CHANGE * analysis.secs[0]
         parts.append(own)
     assert [item.log2_secs for item in found] == sorted(item.log2_secs for item in found)
-    assert structural_choices(grids, prior, look, [], 8) == found
+    assert structural_choices(grids, prior, look, [], 100) == found
     chosen = [item.candidate for item in found]
-    assert not structural_choices(grids, prior, look, chosen, 8)
+    assert not structural_choices(grids, prior, look, chosen, 100)
 
 
 @pytest.mark.parametrize("name", ["product", "transposed"])
 def test_products_are_tried_with_and_without_copies(name: str) -> None:
     """The prior's first four may all read in place, or all from copies."""
-    space = space_for(WORKLOADS[name], this_machine(1))
+    space = space_for(WORKLOADS[name], example_target("znver5"))
     strategy = make_strategy("annealing", space, SearchGoal(seed=0))
     asked = []
     while len(asked) < 8:
