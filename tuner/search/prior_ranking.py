@@ -237,11 +237,7 @@ def _best_of_parts(
     for group in program.equivalence_classes:
         found = structure(program.parts[group[0]])
         if found not in known:
-            alone = ScheduleSpace(
-                program.workload, prior.space.target, (program.single_part(group[0]),)
-            )
-            (own,) = setting_grids(alone)
-            part_prior = prior.for_space(alone)
+            own, part_prior = part_alone(prior, grid.index, group[0])
             codes, _ = _best_of_part(own, part_prior, chains // len(program.parts))
             known[found] = own.decode(codes)
         rows = known[found]
@@ -251,6 +247,15 @@ def _best_of_parts(
     mixed = [np.hstack(each)]
     mixed += [np.hstack([*first[:i], rows, *first[i + 1 :]]) for i, rows in enumerate(each)]
     return grid.decode(np.unique(grid.encode(np.concatenate(mixed))))
+
+
+def part_alone(prior: Prior, sketch: int, number: int) -> tuple[SettingGrid, Prior]:
+    """Return the grid of part `number` of a sketch, and the prior of a space with only that
+    part."""
+    program, target = prior.space.sketches[sketch], prior.space.target
+    alone = ScheduleSpace(program.workload, target, (program.single_part(number),))
+    (own,) = setting_grids(alone)
+    return own, prior.for_space(alone)
 
 
 def _best_of_part(own: SettingGrid, prior: Prior, chains: int) -> tuple[IntArray, FloatArray]:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
-from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.space import Candidate
 
 from .batch import Scored
 from .descent import descend, neighbours
-from .prior_ranking import PriorRanking
-from .setting_grid import SettingGrid, setting_grids
+from .prior_ranking import PriorRanking, part_alone
+from .setting_grid import SettingGrid
 
 MAX_SLOWDOWN = 1.6
 """Largest predicted time of a candidate with another choice, as a multiple of the default's time:
@@ -110,12 +110,7 @@ def _parts(
     each = program.split_settings(np.array([default.setting], np.int64))
     if len(each) == 1:
         return [(grid, prior, each[0][0])]
-    found = []
-    for number, setting in enumerate(each):
-        alone = ScheduleSpace(program.workload, prior.space.target, (program.single_part(number),))
-        (own,) = setting_grids(alone)
-        found.append((own, prior.for_space(alone), setting[0]))
-    return found
+    return [(*part_alone(prior, default.sketch, number), own[0]) for number, own in enumerate(each)]
 
 
 def _best_with(

@@ -110,14 +110,20 @@ def _numbers(rng: random.Random, known: list[Twin]) -> Twin | None:
     return rng.choice(found) if found else None
 
 
+def _broadcast(*twins: Twin) -> bool:
+    try:
+        np.broadcast_shapes(*(twin.theirs.shape for twin in twins))
+    except ValueError:
+        return False
+    return True
+
+
 def _pair(rng: random.Random, known: list[Twin]) -> tuple[Twin, Twin] | None:
     """Return two arrays of numbers of one type that broadcast, or None."""
     a, b = _numbers(rng, known), _numbers(rng, known)
     if a is None or b is None or a.theirs.dtype != b.theirs.dtype:
         return None
-    try:
-        np.broadcast_shapes(a.theirs.shape, b.theirs.shape)
-    except ValueError:
+    if not _broadcast(a, b):
         return None
     return a, b
 
@@ -184,9 +190,7 @@ def logical(rng: random.Random, known: list[Twin]) -> Twin | None:
     if not found:
         return None
     a, b = rng.choice(found), rng.choice(found)
-    try:
-        np.broadcast_shapes(a.theirs.shape, b.theirs.shape)
-    except ValueError:
+    if not _broadcast(a, b):
         return None
     match rng.randrange(3):
         case 0:
@@ -203,9 +207,7 @@ def chosen(rng: random.Random, known: list[Twin]) -> Twin | None:
     if not masks or pair is None:
         return None
     mask, (a, b) = rng.choice(masks), pair
-    try:
-        np.broadcast_shapes(mask.theirs.shape, a.theirs.shape, b.theirs.shape)
-    except ValueError:
+    if not _broadcast(mask, a, b):
         return None
     return Twin(tw.where(mask.ours, a.ours, b.ours), np.where(mask.theirs, a.theirs, b.theirs))
 
