@@ -10,6 +10,7 @@ from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.operators import build
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate
 from tilewright.tuner.search.base import SearchGoal
 from tilewright.tuner.search.prior_ranking import rank_by_prior
 from tilewright.tuner.search.setting_grid import setting_grids
@@ -59,7 +60,7 @@ def test_products_are_tried_with_and_without_copies(name: str) -> None:
     """The prior's first four may all read in place, or all from copies."""
     space = space_for(WORKLOADS[name], example_target("znver5"))
     strategy = make_strategy("annealing", space, SearchGoal(seed=0))
-    asked = []
+    asked: list[Candidate] = []
     while len(asked) < 8:
         asked += strategy.ask(8 - len(asked))
     copied = {
