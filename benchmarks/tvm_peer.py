@@ -19,16 +19,14 @@ from typing import Any, assert_never
 from benchmarks.suite.registry import every_case, workload_of
 from tilewright.schedules.algebra.affine import (
     Affine,
-    Cond,
     Datum,
-    Eq0,
     FloorDiv,
-    Ge0,
     Interval,
     Mod,
     Var,
     interval,
 )
+from tilewright.schedules.algebra.comparisons import Cond, Eq0, Ge0
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from . import operators
     from .dtypes import DType
     from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
-    from .frontend.array.arrays import (
+    from .frontend.array.arrays import take, where
+    from .frontend.array.functions import (
         concat,
         einsum,
         flip,
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
         roll,
         split,
         stack,
-        take,
         take_along_axis,
         tile,
-        where,
         windows,
     )
     from .frontend.expr import (
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
         placeholder,
         prod,
         reduce_axis,
-    reduce_tuple,
+        reduce_tuple,
         relu,
         select,
         sum,
@@ -78,11 +77,12 @@ _EXPR = (
 )  # fmt: skip
 _ARRAYS = (
     "concat", "einsum", "flip", "one_hot", "pad", "repeat", "resize", "roll", "split", "stack",
-    "take", "take_along_axis", "tile", "where", "windows",
+    "take_along_axis", "tile", "windows",
 )  # fmt: skip
 _PAIRS = ("atan2", "pow")
 _HOME = {
-    **dict.fromkeys(_ARRAYS, "frontend.array.arrays"),
+    **dict.fromkeys(("take", "where"), "frontend.array.arrays"),
+    **dict.fromkeys(_ARRAYS, "frontend.array.functions"),
     **dict.fromkeys(("all", "any"), "frontend.logic"),
     "relu": "frontend.expr",
     **dict.fromkeys(_EXPR, "frontend.expr"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
-from tilewright.schedules.algebra.affine import Cond
+from tilewright.schedules.algebra.comparisons import Cond
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

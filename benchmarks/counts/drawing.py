@@ -19,8 +19,9 @@ from benchmarks.spaces.replay import CPUS, THREADS, target_of
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.frontend.expr import compute, placeholder
-from tilewright.schedules.frontend.expr_core import Expr, Index, TensorExpr
+from tilewright.schedules.frontend.expr_core import Expr, Index
 from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.frontend.reading import TensorExpr
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import Allocate, Nest, PrefetchHint, Stmt, leaves
 from tilewright.schedules.nest.prepacking import split_prepack

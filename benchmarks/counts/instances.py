@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.algebra.affine import Affine, Cond, Ge0
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.comparisons import Cond, Ge0
 from tilewright.schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, PrefetchHint, Stmt
 
 MOST_POINTS = 1 << 26

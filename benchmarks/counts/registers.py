@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from tilewright.schedules.algebra.affine import Affine, substitute_cond
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.comparisons import substitute_cond
 from tilewright.schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
 from tilewright.schedules.nest.editing import substitute_leaf
 from tilewright.schedules.nest.loop_ir import For, LoopKind, PrefetchHint, StoreElement, Update

@@ -10,21 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias, TypeVar
 
-from .affine import (
-    ZERO,
-    Affine,
-    Cond,
-    Eq0,
-    FloorDiv,
-    Ge0,
-    Ranges,
-    Var,
-    affine,
-    at_least,
-    less,
-    prove,
-    substitute_cond,
-)  # fmt: skip
+from .affine import ZERO, Affine, FloorDiv, Ranges, Var, affine
+from .comparisons import Cond, Eq0, Ge0, at_least, less, prove, substitute_cond
 from .scalar import (
     All,
     Binary,

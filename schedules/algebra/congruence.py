@@ -11,23 +11,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import assert_never
 
-from .affine import (
-    Affine,
-    Cond,
-    Datum,
-    Eq0,
-    FloorDiv,
-    Interval,
-    Mod,
-    Var,
-    affine,
-    at_least,
-    floor_div,
-    less,
-    modulo,
-    prove,
-    simplify,
-)
+from .affine import Affine, Datum, FloorDiv, Interval, Mod, Var, affine, floor_div, modulo, simplify
+from .comparisons import Cond, Eq0, at_least, less, prove
 from .conditions import normal_cond
 
 

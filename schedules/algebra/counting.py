@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
-from .affine import Affine, Cond, Eq0, affine, substitute_cond, var
+from .affine import Affine, affine, var
+from .comparisons import Cond, Eq0, substitute_cond
 from .congruence import congruence_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from .affine import Affine, Atom, Cond, Datum, Eq0, FloorDiv, Ranges, Var, affine, floor_div
+from .affine import Affine, Atom, Datum, FloorDiv, Ranges, Var, affine, floor_div
+from .comparisons import Cond, Eq0
 
 MAX_ROWS = 300
 """Most inequalities of a proof: eliminating a variable may square their number. The proofs for

@@ -12,9 +12,7 @@ from math import gcd
 from .affine import (
     Affine,
     Atom,
-    Cond,
     FloorDiv,
-    Ge0,
     Index,
     Interval,
     Mod,
@@ -29,6 +27,7 @@ from .affine import (
     simplify,
     var,
 )
+from .comparisons import Cond, Ge0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,9 @@ from functools import lru_cache
 
 from ..errors import WorkloadError
 from ..limits import MAX_INDEX_CONST
-from .affine import Affine, Cond, affine, at_least, equal, less, var
-from .text_parser import (
-    Infix,
-    Name,
-    Number,
-    Prefix,
-    Ref,
-    Tree,
-    parse_expression,
-    syntax_error,
-)
+from .affine import Affine, affine, var
+from .comparisons import Cond, at_least, equal, less
+from .text_parser import Infix, Name, Number, Prefix, Ref, Tree, parse_expression, syntax_error
 
 _MAX_TEXT = 1000
 _MAX_TERMS = 24

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .affine import Cond
+from .comparisons import Cond
 from .scalar import (
     All,
     Binary,

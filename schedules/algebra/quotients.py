@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .affine import Affine, Cond, FloorDiv, Ge0, Var
+from .affine import Affine, FloorDiv, Var
+from .comparisons import Cond, Ge0
 from .congruence import congruence_of
 from .scalar import All, Scalar, Select, loads
 from .scalar import rewrite as rewrite_scalar

@@ -17,7 +17,8 @@ from math import copysign, isnan
 from typing import TypeAlias, assert_never
 
 from ..dtypes import DType
-from .affine import Affine, Cond, Datum, Eq0, Ge0, substitute_cond
+from .affine import Affine, Datum
+from .comparisons import Cond, Eq0, Ge0, substitute_cond
 from .functions import UnaryOp
 from .operations import (
     COMMUTATIVE,

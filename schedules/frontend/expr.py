@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from ..algebra import values
-from ..algebra.affine import Eq0, Interval, prove, var
+from ..algebra.affine import Interval, var
+from ..algebra.comparisons import Eq0, prove
 from ..algebra.conditions import within
 from ..algebra.gathers import Outside
 from ..algebra.scalar import BinaryOp, CompareOp, Reducer
@@ -45,14 +46,10 @@ from .array.arrays import (
 from .array.stages import made_up_name
 from .expr_core import (
     Condition,
-    DataIndex,
     Expr,
     Index,
-    LoopVar,
     Operand,
     ReduceAxis,
-    Running,
-    TensorExpr,
     arithmetic,
     as_condition,
     as_index,
@@ -66,7 +63,9 @@ from .expr_core import (
     reduced_over,
     shown,
     value_condition,
-)  # fmt: skip
+)
+from .reading import DataIndex, TensorExpr
+from .references import LoopVar, Running
 from .running import SCANS, position_over, scanned_over
 from .staging import build_stages
 from .tuples import Combine, combination, tuples_over, widened

@@ -1,4 +1,4 @@
-"""The objects of the Python front end: index variables, values, conditions and tensors.
+"""The objects of the Python front end: indices of index variables, values and conditions.
 
 `tilewright.schedules.frontend.expr` is the public interface of this module. Values are immutable,
 and operators on them follow the type rules of `tilewright.schedules.algebra.values`.
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..algebra import values
-from ..algebra.affine import Affine, Cond, Ge0, affine, var
+from ..algebra.affine import Affine, affine, var
 from ..algebra.balance import balanced_sum
+from ..algebra.comparisons import Cond, Ge0
 from ..algebra.conditions import normal_cond
-from ..algebra.gathers import DataPosition, Outside, gathered
 from ..algebra.scalar import (
     All,
     BinaryOp,
     CompareOp,
-    Const,
     IndexValue,
     Load,
     Reducer,
@@ -32,26 +31,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_JSON_NODES
-from ..workload.checks import check_extent, check_name
-from ..workload.tensors import Stage, Tensor
-
-
-class LoopVar:
-    """An index variable, compared by identity: two variables may have the same label."""
-
-    __slots__ = ("extent", "label", "name", "reduce")
-
-    def __init__(self, label: str, extent: int, *, reduce: bool) -> None:
-        check_name(label, "an axis")
-        check_extent(extent, f"axis {label!r}")
-        self.label = label
-        self.extent = extent
-        self.reduce = reduce
-        # Unique while an expression refers to this object. Stages use other names.
-        self.name = f"{label}@{id(self):x}"
-
-
-Vars: TypeAlias = Mapping[str, LoopVar]
+from .references import LoopVar, NamedTensor, NestedReduction, Vars
 
 
 class Index:
@@ -125,14 +105,6 @@ class Index:
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DataIndex:
-    """An integer value as the index of a read, with the policy for integers outside."""
-
-    value: Expr
-    outside: Outside = Outside.ZERO
-
-
 class ReduceAxis(Index):
     """An index variable to reduce over: use it in indices and as `axis=` of a reducer."""
 
@@ -153,16 +125,6 @@ def as_index(value: object) -> Index:
         f"an index is an integer or made of index variables, got {described(value)}",
         code="bad_index",
     )
-
-
-def as_position(value: object) -> Index | DataIndex:
-    """Convert `value` to an index of a read: an index, or an integer value."""
-    if isinstance(value, DataIndex):
-        return value
-    single = value.single_value() if isinstance(value, ArrayValue) else None
-    if single is not None:
-        return DataIndex(single)
-    return DataIndex(value) if isinstance(value, Expr) else as_index(value)
 
 
 def described(value: object) -> str:
@@ -201,51 +163,6 @@ def _divisor(value: object, what: str) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The axis of a scan: running results over the index variable `along`, which remains free. If
-    `reverse`, they run from the last position down. If `exclusive`, they end before the own
-    position."""
-
-    along: LoopVar
-    reverse: bool = False
-    exclusive: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """How tuples are combined, and the component that is the result (`TupleReduction`)."""
-
-    identities: tuple[Const, ...]
-    combine: tuple[Scalar, ...]
-    position: int = 0
-    commutative: bool = False
-
-    def __str__(self) -> str:
-        return f"tuple{self.position}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NestedReduction:
-    """A reduction or scan inside an expression, before it becomes a separate stage."""
-
-    reducer: Reducer | Combination
-    node: Scalar
-    """The value that is combined; for a `Combination`, `Components`."""
-    axes: tuple[LoopVar, ...]
-    """The reduction axes, none for a scan."""
-    free: Vars
-    """The index variables of the reduction except `axes`."""
-    inner: Mapping[str, NestedReduction]
-    """The reductions inside `node`."""
-    running: Running | None = None
-    """The axis of a scan, or None for a reduction."""
-
-    def same_as(self, other: NestedReduction) -> bool:
-        mine = (self.reducer, self.node, self.axes, self.running)
-        return mine == (other.reducer, other.node, other.axes, other.running)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """A value computed for one element. `vars` are its free index variables.
@@ -257,7 +174,7 @@ class Expr:
 
     node: Scalar
     vars: Vars
-    tensors: Mapping[str, TensorExpr]
+    tensors: Mapping[str, NamedTensor]
     reductions: Mapping[str, NestedReduction]
     size: int = 1
     depth: int = 1
@@ -389,7 +306,7 @@ def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
             code="too_large" if size > MAX_JSON_NODES else "too_deep",
         )
     variables: dict[str, LoopVar] = {}
-    tensors: dict[str, TensorExpr] = {}
+    tensors: dict[str, NamedTensor] = {}
     reductions: dict[str, NestedReduction] = {}
     for part in parts:
         variables.update(part.vars)
@@ -424,7 +341,7 @@ def operand(value: object) -> Plain:
     single = value.single_value() if isinstance(value, ArrayValue) else None
     if single is not None:
         return single
-    if isinstance(value, TensorExpr):
+    if isinstance(value, NamedTensor):
         raise WorkloadError(
             f"{value.name} is a tensor; index it to get a value: {value.name}[...]", code="bad_node"
         )
@@ -673,61 +590,3 @@ def value_condition(op: CompareOp, a: object, b: object) -> Condition:
         return derived(Select(test.node, x.node, y.node), test, x, y)
 
     return Condition(choose)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorExpr:
-    """A tensor to read: an input, or the result of the last of `stages`. `reads` are the tensors
-    that the expression of the tensor reads."""
-
-    tensor: Tensor
-    stages: tuple[Stage, ...] = ()
-    reads: tuple[TensorExpr, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.tensor.dtype
-
-    def __getitem__(self, index: object) -> Expr:
-        """Return the element at `index`, which has one integer, index or integer value per
-        dimension."""
-        return self.element(index)
-
-    def element(self, index: object, fill: float = 0) -> Expr:
-        """Return the element at `index`, as `self[index]` does.
-
-        An entry of the index may be an integer value (an `Expr`, or a `DataIndex` with a policy). A
-        read outside is then `fill` by default.
-        """
-        given = index if isinstance(index, tuple) else (index,)
-        if len(given) != len(self.shape):
-            raise WorkloadError(
-                f"{self.name} has {len(self.shape)} dimensions {self.shape},"
-                f" got {len(given)} indices",
-                code="bad_rank",
-            )
-        indices = [as_position(i) for i in given]
-        variables: dict[str, LoopVar] = {}
-        for i in indices:
-            if isinstance(i, Index):
-                variables.update(i.vars)
-        places = [
-            i.affine if isinstance(i, Index) else DataPosition(i.value.node, i.outside)
-            for i in indices
-        ]
-        node = gathered(self.name, self.shape, self.dtype, places, values.const(fill, self.dtype))
-        read = Expr(node, variables, {self.name: self}, {})
-        data = [i.value for i in indices if isinstance(i, DataIndex)]
-        # The policy may compare the integer with both ends of the dimension.
-        return derived(node, read, *(data * 3), depth=depth_of(node)) if data else read
-
-    def __iter__(self) -> Any:
-        raise TypeError(f"tensor {self.name} cannot be iterated; index it with index variables")

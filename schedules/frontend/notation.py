@@ -34,9 +34,10 @@ from ..workload.checks import check_extent, check_name, check_shape
 from ..workload.tensors import Tensor
 from ..workload.workload import Workload
 from . import expr
-from .expr_core import Index, Operand, ReduceAxis, TensorExpr
+from .expr_core import Index, Operand, ReduceAxis
 from .notation_eval import CONSTANTS, POSITIONS, SCAN_FUNCTIONS, Evaluator, is_data
 from .notation_ranges import TensorUse, infer_extents
+from .reading import TensorExpr
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
 """Declared tensors in argument order: a mapping from name to (dtype, shape), or `Tensor` values."""

@@ -12,19 +12,9 @@ from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, 
 from ..dtypes import DType
 from ..errors import WorkloadError
 from . import expr
-from .expr_core import (
-    Condition,
-    DataIndex,
-    Expr,
-    Index,
-    Plain,
-    TensorExpr,
-    arithmetic,
-    as_condition,
-    complement,
-    power,
-)
+from .expr_core import Condition, Expr, Index, Plain, arithmetic, as_condition, complement, power
 from .functions import FUNCTIONS, PAIR_FUNCTIONS
+from .reading import DataIndex, TensorExpr
 
 CONSTANTS = {"inf": math.inf, "pi": math.pi}
 _MAX_INTEGER = 1 << 64

@@ -10,9 +10,6 @@ from ..errors import WorkloadError
 from .expr_core import (
     Expr,
     Index,
-    LoopVar,
-    NestedReduction,
-    Running,
     arithmetic,
     chosen,
     derived,
@@ -20,6 +17,7 @@ from .expr_core import (
     reduced_over,
     value_condition,
 )
+from .references import LoopVar, NestedReduction, Running
 
 SCANS = {
     Reducer.SUM: "cumsum",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..algebra.affine import Ge0, affine, fresh, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.comparisons import Ge0
 from ..algebra.neutral import only_where
 from ..algebra.scalar import Components, Load, Reducer, Scalar, rewrite, substitute
 from ..errors import WorkloadError
@@ -19,7 +20,9 @@ from ..workload.tensors import (
     TupleReduction,
 )
 from ..workload.validate import settled_stage
-from .expr_core import Combination, Expr, LoopVar, NestedReduction, Running, TensorExpr
+from .expr_core import Expr
+from .reading import TensorExpr
+from .references import Combination, LoopVar, NestedReduction, Running
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:

@@ -11,17 +11,8 @@ from ..algebra.scalar import Components, Const, Load, Scalar
 from ..algebra.tuples import LEFT, RIGHT, component
 from ..dtypes import DType
 from ..errors import WorkloadError
-from .expr_core import (
-    Combination,
-    Expr,
-    LoopVar,
-    NestedReduction,
-    as_value,
-    derived,
-    number,
-    operand,
-    shown,
-)
+from .expr_core import Expr, as_value, derived, number, operand, shown
+from .references import Combination, LoopVar, NestedReduction
 
 Combine = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Any]
 """A function of two tuples of values that returns the values of their combination."""

@@ -11,7 +11,8 @@ an empty tile would therefore take as long as any other tile.
 
 from __future__ import annotations
 
-from ..algebra.affine import Cond, Ge0, Ranges, prove
+from ..algebra.affine import Ranges
+from ..algebra.comparisons import Cond, Ge0, prove
 from ..algebra.conditions import easiest
 from ..nest.finding import ranges_of
 from ..nest.loop_ir import (

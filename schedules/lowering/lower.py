@@ -14,18 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from ..algebra.affine import (
-    Affine,
-    Cond,
-    Eq0,
-    Ge0,
-    Index,
-    Interval,
-    affine,
-    interval,
-    simplify,
-    var,
-)
+from ..algebra.affine import Affine, Index, Interval, affine, interval, simplify, var
+from ..algebra.comparisons import Cond, Eq0, Ge0
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Binary, Load, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index

@@ -14,18 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..algebra.affine import (
-    Affine,
-    Cond,
-    Eq0,
-    Interval,
-    Var,
-    interval,
-    prove,
-    substitute_cond,
-    tighten,
-    var,
-)
+from ..algebra.affine import Affine, Interval, Var, interval, var
+from ..algebra.comparisons import Cond, Eq0, prove, substitute_cond, tighten
 from ..algebra.conditions import greatest, in_bounds
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite, with_data
 from ..algebra.scalar import walk as walk_scalar

@@ -40,6 +40,15 @@ MAX_WORKSPACE_BYTES = 1 << 33
 both."""
 
 
+class WorkspaceTooLargeError(ScheduleError):
+    """The error of a nest whose workspace exceeds MAX_WORKSPACE_BYTES."""
+
+    def __init__(self, needed_bytes: int) -> None:
+        reason = f"needs {needed_bytes} bytes, at most {MAX_WORKSPACE_BYTES} are allowed"
+        super().__init__("workspace", reason)
+        self.needed_bytes = needed_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
     """The workspace buffers, as offsets in bytes."""
@@ -59,8 +68,8 @@ class WorkspacePlan:
 def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
     """Return the offsets of every workspace buffer; buffers with disjoint lifetimes share bytes.
 
-    The register buffers `in_memory` are placed in the workspace, too. Raise ScheduleError if the
-    total exceeds MAX_WORKSPACE_BYTES."""
+    The register buffers `in_memory` are placed in the workspace, too. Raise WorkspaceTooLargeError
+    if the total exceeds MAX_WORKSPACE_BYTES."""
     shared: dict[str, int] = {}
     private: dict[str, int] = {}
     peak = {False: 0, True: 0}
@@ -82,10 +91,7 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
 
     place(nest.body, {False: 0, True: 0}, False)
     if peak[False] + peak[True] > MAX_WORKSPACE_BYTES:
-        raise ScheduleError(
-            "workspace",
-            f"needs {peak[False] + peak[True]} bytes, at most {MAX_WORKSPACE_BYTES} are allowed",
-        )
+        raise WorkspaceTooLargeError(peak[False] + peak[True])
     return WorkspacePlan(shared, private, peak[False], peak[True])
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Cond, Index
+from ..algebra.affine import Index
+from ..algebra.comparisons import Cond
 from ..algebra.scalar import All, Components, Load, Scalar, Select, loads
 from ..algebra.tuples import LEFT, combined, components_read
 from ..nest.loop_ir import Buffer, BufferScope, StoreElement

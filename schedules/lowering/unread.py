@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ..algebra.affine import Cond, Ranges, prove
+from ..algebra.affine import Ranges
+from ..algebra.comparisons import Cond, prove
 from ..algebra.conditions import easiest
 from ..algebra.scalar import conditional_loads
 from ..nest.finding import ranges_of, write_sites

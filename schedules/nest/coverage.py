@@ -17,20 +17,17 @@ import numpy as np
 from ..algebra.affine import (
     ZERO,
     Affine,
-    Cond,
     Datum,
     FloorDiv,
     Index,
     Interval,
     Mod,
     Var,
-    at_least,
-    holds,
-    less,
     recombine,
     simplify,
     var,
 )
+from ..algebra.comparisons import Cond, at_least, holds, less
 from .finding import chain_to, writes_of
 from .loop_ir import Allocate, Buffer, For, Nest, StoreElement, Update, walk
 

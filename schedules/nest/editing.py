@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..algebra.affine import (
-    ZERO,
-    Affine,
-    Cond,
-    Index,
-    Interval,
-    Var,
-    affine,
-    fresh,
-    prove,
-    simplify,
-    substitute_cond,
-    tighten,
-    var,
-)
+from ..algebra.affine import ZERO, Affine, Index, Interval, Var, affine, fresh, simplify, var
+from ..algebra.comparisons import Cond, prove, substitute_cond, tighten
 from ..algebra.scalar import Load, Scalar, rename_tensors
 from ..algebra.scalar import map_index as map_scalar_index
 from ..algebra.scalar import rewrite as rewrite_scalar

@@ -18,7 +18,8 @@ from enum import StrEnum
 from math import prod
 from typing import TypeAlias, assert_never
 
-from ..algebra.affine import Affine, Cond, affine, recombine
+from ..algebra.affine import Affine, affine, recombine
+from ..algebra.comparisons import Cond
 from ..algebra.scalar import Reducer, Scalar
 from ..dtypes import DType
 from ..workload.tensors import Tensor

@@ -21,7 +21,7 @@ from itertools import groupby
 from textwrap import TextWrapper
 from typing import TypeAlias, assert_never
 
-from ..algebra.affine import Cond
+from ..algebra.comparisons import Cond
 from ..algebra.scalar import (
     KEPT,
     Reducer,

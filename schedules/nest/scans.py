@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..algebra.affine import ZERO, Cond, Ge0, Interval, Ranges, prove, simplify, var
+from ..algebra.affine import ZERO, Interval, Ranges, simplify, var
+from ..algebra.comparisons import Cond, Ge0, prove
 from ..algebra.scalar import All, Binary, BinaryOp, Load, Reducer, Scalar, Select, loads
 from .loop_ir import For, PrefetchHint, StoreElement, Update
 

@@ -13,18 +13,8 @@ from typing import TypeAlias, assert_never
 
 import numpy as np
 
-from ..algebra.affine import (
-    Affine,
-    Cond,
-    Eq0,
-    Ge0,
-    Interval,
-    Var,
-    at_least,
-    holds,
-    interval,
-    less,
-)
+from ..algebra.affine import Affine, Interval, Var, interval
+from ..algebra.comparisons import Cond, Eq0, Ge0, at_least, holds, less
 from ..algebra.conditions import follows, negated, normal_cond, related
 from ..algebra.elimination import exclude_each_other
 from ..algebra.scalar import All, Load, Scalar, Select, children

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from ..algebra import scalar
-from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Interval, Var, vars_inside
+from ..algebra.affine import Affine, FloorDiv, Interval, Var, vars_inside
+from ..algebra.comparisons import Cond, Ge0
 from ..algebra.scalar import (
     DATA_TYPES,
     All,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import WorkloadError
-from ..frontend.expr_core import TensorExpr
+from ..frontend.reading import TensorExpr
 from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..frontend.expr import compute, placeholder, reduce_axis, sum
-from ..frontend.expr_core import TensorExpr
+from ..frontend.reading import TensorExpr
 from .registry import PRODUCTS, Draft, Operator, Param, Sizes, Types
 
 

@@ -11,15 +11,10 @@ from dataclasses import dataclass, replace
 
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..frontend.expr import (
-    cast,
-    compute_labelled,
-    maximum,
-    minimum,
-    placeholder,
-)
-from ..frontend.expr_core import Expr, Index, TensorExpr
+from ..frontend.expr import cast, compute_labelled, maximum, minimum, placeholder
+from ..frontend.expr_core import Expr, Index
 from ..frontend.functions import tanh
+from ..frontend.reading import TensorExpr
 from .registry import Draft, closest
 
 

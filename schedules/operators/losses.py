@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..frontend.array.arrays import LazyArray, TensorArray, take_along_axis, where
+from ..frontend.array.arrays import LazyArray, TensorArray, where
+from ..frontend.array.functions import take_along_axis
 from ..frontend.expr import maximum, minimum, placeholder
 from ..frontend.functions import exp, log, sqrt
 from .registry import FLOATS, Draft, Operator, Param, Sizes, Types

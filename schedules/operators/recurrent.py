@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..frontend.array.arrays import LazyArray, TensorArray, split
+from ..frontend.array.arrays import LazyArray, TensorArray
+from ..frontend.array.functions import split
 from ..frontend.expr import placeholder
 from ..frontend.functions import sigmoid, tanh
 from .registry import FLOATS, Draft, Operator, Param, Sizes, Types

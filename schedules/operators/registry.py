@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from .. import dtypes
 from ..errors import WorkloadError
-from ..frontend.expr_core import TensorExpr
+from ..frontend.reading import TensorExpr
 from ..limits import MAX_EXTENT
 
 FLOATS = tuple(dtype.value for dtype in dtypes.FLOATS)

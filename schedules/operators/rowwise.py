@@ -7,8 +7,8 @@ from functools import partial
 
 from ..frontend.array.arrays import ArrayExpr, LazyArray, TensorArray, tensor_array
 from ..frontend.expr import compute, maximum, placeholder, reduce_axis, sum
-from ..frontend.expr_core import TensorExpr
 from ..frontend.functions import exp, log, sqrt
+from ..frontend.reading import TensorExpr
 from .contractions import ATTENTION, transpose_batch_matmul
 from .registry import ANY, FLOATS, Draft, Operator, Param, Sizes, Types
 

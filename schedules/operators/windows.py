@@ -13,7 +13,8 @@ from typing import TypeVar
 from ..errors import WorkloadError
 from ..frontend.array.arrays import TensorArray
 from ..frontend.expr import compute_labelled, padded, reduce_axis
-from ..frontend.expr_core import Expr, Index, ReduceAxis, TensorExpr
+from ..frontend.expr_core import Expr, Index, ReduceAxis
+from ..frontend.reading import TensorExpr
 from .registry import Param, Sizes
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Affine, Cond, Index, simplify
+from ..algebra.affine import Affine, Index, simplify
+from ..algebra.comparisons import Cond
 from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.independence import settled
 from ..algebra.neutral import identity_of
@@ -17,14 +18,7 @@ from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
 from ..errors import require
 from ..limits import factor_bound
 from ..nest.coverage import is_written_whole
-from ..nest.editing import (
-    first_without,
-    map_values,
-    move_loads,
-    nest_loops,
-    renamed_copy,
-    replaced,
-)
+from ..nest.editing import first_without, map_values, move_loads, nest_loops, renamed_copy, replaced
 from ..nest.finding import (
     all_ranges,
     buffers_in,

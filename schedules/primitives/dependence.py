@@ -11,27 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..algebra.affine import Cond, Index, Ranges
+from ..algebra.affine import Index, Ranges
+from ..algebra.comparisons import Cond
 from ..algebra.independence import ElementAccess, meet_only_within, separates, settled
 from ..algebra.scalar import Reducer, conditional_loads
 from ..errors import ScheduleError, require
-from ..nest.finding import (
-    all_ranges,
-    loops_around,
-    private_buffers,
-    ranges_of,
-    write_sites,
-)
-from ..nest.loop_ir import (
-    For,
-    LoopKind,
-    PrefetchHint,
-    Stmt,
-    StoreElement,
-    Update,
-    leaves,
-    loops,
-)
+from ..nest.finding import all_ranges, loops_around, private_buffers, ranges_of, write_sites
+from ..nest.loop_ir import For, LoopKind, PrefetchHint, Stmt, StoreElement, Update, leaves, loops
 from ..nest.scans import scan_step
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Index, Ranges, prove, simplify
+from ..algebra.affine import Index, Ranges, simplify
+from ..algebra.comparisons import prove
 from ..algebra.scalar import Load, Scalar, conditional_loads
 from ..errors import ScheduleError, require
 from ..nest.coverage import is_written_whole

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Interval, fresh, less, var
+from ..algebra.affine import Interval, fresh, var
+from ..algebra.comparisons import less
 from ..errors import require
 from ..limits import MAX_LOOP_EXTENT, factor_bound
 from ..nest.editing import add_guards, nest_loops, renamed_copy, substitute_body

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Affine, Cond, Eq0, Interval, affine, prove, substitute_cond, var
+from ..algebra.affine import Affine, Interval, affine, var
+from ..algebra.comparisons import Cond, Eq0, prove, substitute_cond
 from ..algebra.conditions import easiest, normal_cond, tidy
 from ..algebra.congruence import collected, congruence_of, solved
 from ..algebra.neutral import assuming, neutral_conditions, only_where, where_fails, with_instead

@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import (
-    ZERO,
-    Affine,
-    Cond,
-    Eq0,
-    Ge0,
-    Index,
-    Interval,
-    affine,
-    prove,
-    simplify,
-    substitute_cond,
-    var,
-)
+from ..algebra.affine import ZERO, Affine, Index, Interval, affine, simplify, var
+from ..algebra.comparisons import Cond, Eq0, Ge0, prove, substitute_cond
 from ..algebra.conditions import tidy
 from ..algebra.neutral import identity_of, only_where
 from ..algebra.scalar import All, Binary, Load, Select, loads, substitute

@@ -5,21 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import ZERO, affine, simplify, substitute_cond, var
+from ..algebra.affine import ZERO, affine, simplify, var
+from ..algebra.comparisons import substitute_cond
 from ..algebra.conditions import in_bounds
 from ..algebra.scalar import Load, Scalar, depth_of, loads
 from ..algebra.scalar import substitute as substitute_scalar
 from ..algebra.scalar import walk as walk_scalar
 from ..errors import require
 from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
-from ..nest.editing import (
-    before_reader,
-    flattened,
-    map_loads,
-    move_loads,
-    nest_loops,
-    outlived,
-)
+from ..nest.editing import before_reader, flattened, map_loads, move_loads, nest_loops, outlived
 from ..nest.finding import (
     all_ranges,
     buffers_in,

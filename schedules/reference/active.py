@@ -14,7 +14,8 @@ from math import isnan
 
 import numpy as np
 
-from ..algebra.affine import Cond, Eq0, Ge0, Var
+from ..algebra.affine import Var
+from ..algebra.comparisons import Cond, Eq0, Ge0
 from ..algebra.scalar import (
     All,
     Binary,

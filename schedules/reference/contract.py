@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..algebra.affine import Affine, Cond, Datum, Interval, Var, fresh, simplify, var
+from ..algebra.affine import Affine, Datum, Interval, Var, fresh, simplify, var
+from ..algebra.comparisons import Cond
 from ..algebra.scalar import (
     All,
     Binary,

@@ -16,7 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..algebra.affine import Affine, Cond, Datum, Ge0, Mod, Var
+from ..algebra.affine import Affine, Datum, Mod, Var
+from ..algebra.comparisons import Cond, Ge0
 from ..workload.tensors import Axis
 from .math import Array
 

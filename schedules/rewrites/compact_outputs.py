@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import ClassVar
 
-from ..algebra.affine import Cond, Eq0, affine, fresh, modulo, var
+from ..algebra.affine import affine, fresh, modulo, var
+from ..algebra.comparisons import Cond, Eq0
 from ..algebra.conditions import within
 from ..algebra.congruence import congruence_of
 from ..algebra.neutral import neutral_conditions

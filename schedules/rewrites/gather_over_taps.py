@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import ClassVar
 
-from ..algebra.affine import Affine, Cond, Eq0, fresh, var
+from ..algebra.affine import Affine, fresh, var
+from ..algebra.comparisons import Cond, Eq0
 from ..algebra.conditions import within
 from ..algebra.scalar import (
     All,

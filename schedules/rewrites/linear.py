@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from ..algebra.affine import Affine, Eq0
+from ..algebra.affine import Affine
+from ..algebra.comparisons import Eq0
 from ..algebra.scalar import All, Binary, BinaryOp, Cast, Const, Scalar, Select, Unary, UnaryOp
 from ..dtypes import DType
 from .cook_toom import Matrix

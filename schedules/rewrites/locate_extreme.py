@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Affine, Ge0, Index, affine, fresh, var
+from ..algebra.affine import Affine, Index, affine, fresh, var
+from ..algebra.comparisons import Ge0
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import (
     All,

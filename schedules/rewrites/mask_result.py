@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Cond, affine, fresh, substitute_cond, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.comparisons import Cond, substitute_cond
 from ..algebra.conditions import needed
 from ..algebra.neutral import assuming, identity_of, neutral_conditions
 from ..algebra.scalar import All, Load, Reducer, Select, conditional_loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Cond
+from ..algebra.comparisons import Cond
 from ..algebra.quotients import limiting_quotients
 from ..algebra.scalar import All, Const, Load, Reducer, Scalar, Select, loads, substitute
 from ..algebra.scalar import rewrite as rewrite_scalar

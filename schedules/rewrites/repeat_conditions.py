@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Cond, substitute_cond
+from ..algebra.comparisons import Cond, substitute_cond
 from ..algebra.conditions import needed
 from ..algebra.scalar import All, Const, Load, Scalar, Select, conditional_loads, rewrite
 from ..errors import require

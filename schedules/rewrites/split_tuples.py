@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Ge0, affine, fresh, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.comparisons import Ge0
 from ..algebra.scalar import All, Components, Load, Scalar, Select, substitute
 from ..errors import ScheduleError, require
 from ..limits import MAX_EXTENT, MAX_STAGES

@@ -16,6 +16,7 @@ from ..arrays import BoolArray, IntArray, distinct_rows
 from ..errors import ScheduleError
 from ..form import Form
 from ..lowering.lower import clean
+from ..lowering.storage import plan_storage
 from ..nest.loop_ir import Nest
 from ..rewrites import Rewrite
 from ..space import DroppedSketch, Knob, ScheduleSpace, Sketch, SpacePart
@@ -170,8 +171,9 @@ def space_for(
 ) -> ScheduleSpace:
     """Return the schedule space of `workload` on `target`.
 
-    The space has at least one sketch with a legal default, because stages that no rule matches, or
-    for which primitives reject all sketches, become plain loops. The regrouped form is first, with
+    The space has at least one sketch with a default that primitives accept, because stages that no
+    rule matches, or for which primitives or the storage plan reject all sketches, become plain
+    loops. Only the workspace of plain loops may be too large. The regrouped form is first, with
     merged axes if its last axes are unsuitable for vectors. Forms with a different rounding error
     are last.
     `dropped` lists the sketches for which primitives reject the default and all nearby settings.
@@ -193,7 +195,7 @@ def space_for(
         first.append(merged.after(*order))
     found = [one for form in first for one in _sketches(form, target, check)]
     own = _sketches(written, target, check)
-    if all(isinstance(one, DroppedSketch) for one in own):
+    if not any(_has_storage(one) for one in own):
         own.append(_stage_by_stage(workload, target, check))
     found += [*own, *(one for form in others for one in _sketches(form, target, check))]
     return ScheduleSpace(
@@ -207,7 +209,7 @@ def space_for(
 
 def _stage_by_stage(workload: Workload, target: Target, check: Callable[[], None]) -> Sketch:
     """Return a sketch in which each stage is computed alone, by its most promising sketch that
-    primitives accept. It is used if primitives reject all other sketches."""
+    primitives accept. It is used if primitives or the storage plan reject all other sketches."""
     inlined = stages_inlined(workload)
     parts: list[PartSketch] = []
     accepted: tuple[tuple[int, ...], ...] = ()
@@ -218,11 +220,21 @@ def _stage_by_stage(workload: Workload, target: Target, check: Callable[[], None
                 parts.append(part)
                 break
     found = ProgramSketch(workload, inlined, tuple(parts), accepted=accepted, check=check)
-    with suppress(ScheduleError):
-        found.lowered(found.default())
+    if _has_storage(found):
         return found
     names = tuple(stage.name for stage in workload.stages)
     return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
+
+
+def _has_storage(sketch: Sketch | DroppedSketch) -> bool:
+    """Return whether primitives and the storage plan accept the default of a sketch."""
+    if isinstance(sketch, DroppedSketch):
+        return False
+    try:
+        plan_storage(sketch.lowered(sketch.default())[1])
+    except ScheduleError:
+        return False
+    return True
 
 
 def _sketches(

@@ -8,7 +8,8 @@ from itertools import zip_longest
 from typing import TypeVar
 
 from ..algebra import values
-from ..algebra.affine import Affine, Cond
+from ..algebra.affine import Affine
+from ..algebra.comparisons import Cond
 from ..algebra.conditions import normal_cond
 from ..algebra.index_text import parse_condition, parse_index
 from ..algebra.scalar import (

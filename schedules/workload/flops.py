@@ -13,7 +13,7 @@ from itertools import islice
 from math import prod
 from typing import assert_never
 
-from ..algebra.affine import Cond, substitute_cond
+from ..algebra.comparisons import Cond, substitute_cond
 from ..algebra.counting import points_where
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS

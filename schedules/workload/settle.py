@@ -6,7 +6,8 @@ Validation follows simplification, so a read that never happens need not be in b
 
 from __future__ import annotations
 
-from ..algebra.affine import Affine, Ge0, Ranges, interval, var
+from ..algebra.affine import Affine, Ranges, interval, var
+from ..algebra.comparisons import Ge0
 from ..algebra.conditions import tidy
 from ..algebra.scalar import (
     All,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
+from ..algebra.affine import Affine, FloorDiv, Mod, Ranges, interval
+from ..algebra.comparisons import Cond, Ge0
 from ..algebra.conditions import follows, negated, within
 from ..algebra.scalar import (
     DATA_TYPES,

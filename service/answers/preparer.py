@@ -282,7 +282,7 @@ def choose_schedule(
     workload: Workload, target: Target, known: analytic.Knowledge
 ) -> analytic.Chosen:
     """Return the schedule chosen without measuring the workload, in the main thread of this
-    process. Raise DeadlineError or ScheduleError."""
+    process. Raise DeadlineError or WorkloadError."""
     return analytic.default_schedule(workload, target, known)
 
 

@@ -86,7 +86,7 @@ def default_answer(
     known: analytic.Knowledge = analytic.NOTHING_KNOWN,
 ) -> Answer:
     """Choose a schedule in this process without measuring `workload`, with what is `known` about
-    similar tasks, and return it as an answer. Raise DeadlineError or ScheduleError if choosing
+    similar tasks, and return it as an answer. Raise DeadlineError or WorkloadError if choosing
     fails, NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_schedule(workload, target, known)
     trace, note = safe_trace(workload, chosen, checks, toolchain())

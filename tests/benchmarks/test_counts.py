@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.counts.drawing import drawn
 from benchmarks.counts.instances import Placed, count, iterations, placed
-from tilewright.schedules.algebra.affine import holds
+from tilewright.schedules.algebra.comparisons import holds
 from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, PrefetchHint, Stmt, loops
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.interpreter.interpret import interpret
 from tests.support.schedules.hand_nests import load, plus, store, tensor, times, update
-from tilewright.schedules.algebra.affine import Affine, Cond, Index, Interval, affine, less, var
+from tilewright.schedules.algebra.affine import Affine, Index, Interval, affine, var
+from tilewright.schedules.algebra.comparisons import Cond, less
 from tilewright.schedules.algebra.independence import ElementAccess, meet_only_within
 from tilewright.schedules.algebra.scalar import Reducer, Scalar
 from tilewright.schedules.dtypes import DType

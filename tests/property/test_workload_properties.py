@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.schedules.algebra.affine import Affine, affine, holds, var
+from tilewright.schedules.algebra.affine import Affine, affine, var
+from tilewright.schedules.algebra.comparisons import holds
 from tilewright.schedules.algebra.conditions import normal_cond
 from tilewright.schedules.algebra.index_text import parse_condition, parse_index
 from tilewright.schedules.algebra.scalar import (

@@ -11,17 +11,13 @@ from tilewright.schedules.algebra.affine import (
     Ranges,
     Var,
     affine,
-    at_least,
-    equal,
     floor_div,
     fresh,
-    less,
     modulo,
-    prove,
     simplify,
-    tighten,
     var,
 )
+from tilewright.schedules.algebra.comparisons import at_least, equal, less, prove, tighten
 
 I, J, K = var("i"), var("j"), var("k")
 RANGES: Ranges = {"i": Interval(0, 7), "j": Interval(0, 3), "k": Interval(0, 99)}

@@ -21,21 +21,23 @@ from tests.support.schedules.affine_cases import (
 )
 from tilewright.schedules.algebra.affine import (
     Affine,
-    Cond,
-    Eq0,
     FloorDiv,
-    Ge0,
     Interval,
     Mod,
     Var,
     floor_div,
-    holds,
     interval,
     modulo,
-    prove,
     recombine,
     simplify,
     split_by_step,
+)
+from tilewright.schedules.algebra.comparisons import (
+    Cond,
+    Eq0,
+    Ge0,
+    holds,
+    prove,
     substitute_cond,
     tighten,
 )

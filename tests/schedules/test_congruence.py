@@ -10,16 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.schedules.affine_cases import Tree, bounds, build, points, trees, value
-from tilewright.schedules.algebra.affine import (
-    Affine,
-    Eq0,
-    Ge0,
-    Interval,
-    affine,
-    holds,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import Affine, Interval, affine, modulo, var
+from tilewright.schedules.algebra.comparisons import Eq0, Ge0, holds
 from tilewright.schedules.algebra.congruence import collected, congruence_of, solved
 
 X, Y, R = var("x"), var("y"), var("r")

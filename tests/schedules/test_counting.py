@@ -8,7 +8,8 @@ from math import prod
 import pytest
 
 from tilewright.schedules.algebra import counting
-from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, Ge0, affine, modulo, var
+from tilewright.schedules.algebra.affine import Affine, affine, modulo, var
+from tilewright.schedules.algebra.comparisons import Cond, Eq0, Ge0
 from tilewright.schedules.algebra.counting import points_where
 
 

@@ -17,7 +17,7 @@ from tests.support.paths import example_target
 from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import drawn, target
 from tests.support.schedules.workloads import check_meaning, notation
-from tilewright.schedules.algebra.affine import less
+from tilewright.schedules.algebra.comparisons import less
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError, require
 from tilewright.schedules.frontend.notation import from_notation

@@ -9,17 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.schedules.affine_cases import build, trees
-from tilewright.schedules.algebra.affine import (
-    Cond,
-    Interval,
-    at_least,
-    equal,
-    floor_div,
-    holds,
-    less,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import Interval, floor_div, modulo, var
+from tilewright.schedules.algebra.comparisons import Cond, at_least, equal, holds, less
 from tilewright.schedules.algebra.elimination import exclude_each_other
 
 I, J, K = var("i"), var("j"), var("k")

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from tilewright import schedules
-from tilewright.schedules.algebra.affine import Ge0, var
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.comparisons import Ge0
 from tilewright.schedules.algebra.scalar import All, Cast, Load, Reducer, Select, depth_of
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend import expr as x
 from tilewright.schedules.frontend import functions as fn
-from tilewright.schedules.frontend.expr_core import Expr, Index, TensorExpr
+from tilewright.schedules.frontend.expr_core import Expr, Index
+from tilewright.schedules.frontend.reading import TensorExpr
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.workload.tensors import Axis, Reduction
 from tilewright.schedules.workload.validate import validate

@@ -26,15 +26,8 @@ from tests.support.schedules.hand_nests import (
     update,
     with_body,
 )
-from tilewright.schedules.algebra.affine import (
-    affine,
-    at_least,
-    equal,
-    floor_div,
-    less,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import affine, floor_div, modulo, var
+from tilewright.schedules.algebra.comparisons import at_least, equal, less
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

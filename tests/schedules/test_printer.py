@@ -23,7 +23,8 @@ from tests.support.schedules.hand_nests import (
     update,
     with_body,
 )
-from tilewright.schedules.algebra.affine import affine, at_least, less, var
+from tilewright.schedules.algebra.affine import affine, var
+from tilewright.schedules.algebra.comparisons import at_least, less
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

@@ -27,7 +27,8 @@ from tests.support.schedules.reference_cases import (
     stage,
     vector,
 )
-from tilewright.schedules.algebra.affine import Ge0, var
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.comparisons import Ge0
 from tilewright.schedules.algebra.narrow import narrowed, round_to, widened
 from tilewright.schedules.algebra.scalar import (
     All,

@@ -9,7 +9,8 @@ import numpy as np
 from tests.support.interpreter.interpret import interpret
 from tests.support.schedules.hand_nests import load, loop, number, store, tensor
 from tests.support.schedules.workloads import check_meaning, matmul, notation
-from tilewright.schedules.algebra.affine import at_least, less, var
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.comparisons import at_least, less
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.lowering.relax import relax_guards

@@ -12,7 +12,8 @@ from tests.support.interpreter.interpret import interpret
 from tests.support.paths import example_target
 from tests.support.schedules.instructions import MARK, PACKED, narrow, schedule
 from tests.support.schedules.workloads import applied, matmul
-from tilewright.schedules.algebra.affine import less, var
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.comparisons import less
 from tilewright.schedules.algebra.narrow import narrowed
 from tilewright.schedules.algebra.scalar import Const
 from tilewright.schedules.dtypes import DType

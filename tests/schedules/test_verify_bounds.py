@@ -19,17 +19,8 @@ from tests.support.schedules.hand_nests import (
     tensor,
     tiled_matmul,
 )
-from tilewright.schedules.algebra.affine import (
-    Affine,
-    Cond,
-    affine,
-    at_least,
-    equal,
-    floor_div,
-    less,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import Affine, affine, floor_div, modulo, var
+from tilewright.schedules.algebra.comparisons import Cond, at_least, equal, less
 from tilewright.schedules.algebra.scalar import All, Select
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (

@@ -18,16 +18,8 @@ from tests.support.schedules.hand_nests import (
     tiled_matmul,
     update,
 )
-from tilewright.schedules.algebra.affine import (
-    Cond,
-    affine,
-    at_least,
-    equal,
-    floor_div,
-    less,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import affine, floor_div, modulo, var
+from tilewright.schedules.algebra.comparisons import Cond, at_least, equal, less
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

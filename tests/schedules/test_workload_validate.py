@@ -6,17 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.schedules.algebra.affine import (
-    Affine,
-    Eq0,
-    Ge0,
-    Interval,
-    affine,
-    floor_div,
-    less,
-    modulo,
-    var,
-)
+from tilewright.schedules.algebra.affine import Affine, Interval, affine, floor_div, modulo, var
+from tilewright.schedules.algebra.comparisons import Eq0, Ge0, less
 from tilewright.schedules.algebra.conditions import NEVER, follows, needed, normal_cond, tidy
 from tilewright.schedules.algebra.scalar import (
     All,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL, make_record
 from tilewright.db import open_store
 from tilewright.schedules.errors import TargetError
@@ -59,6 +60,23 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 def test_clashes_of_shapes_are_pointed_at(tensors: list[str], says: str, told: Told) -> None:
     words = ["tune", "--expr", EXPR, *(word for t in tensors for word in ("--tensor", t))]
     assert says in told(words, 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show"],
+        ["tune", "--measurer", f"simulated:{ROOT / 'examples' / 'machine.json'}", "--json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_workspace_that_is_too_large_is_a_limit_of_the_workload(
+    words: list[str], told: Told
+) -> None:
+    huge = ["--expr", "T[i,j] += A[i,k] * B[k,j]; C[i] += T[i,j] * T[j,i]"]
+    huge += ["--tensor", "A=f32[65536,4]", "--tensor", "B=f32[4,65536]"]
+    said = told([*words, *huge], 2)
+    assert "the workspace of all stages needs 17179869184 bytes, at most 8589934592 are" in said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from itertools import compress
 import numpy as np
 import pytest
 
+from tests.support.tuner.default_kernels import full_cases, problems
 from tilewright.schedules import operators
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.rewrites import MergeAxes, Winograd, merge_axes, winograd
@@ -52,23 +53,14 @@ def rewritten_traces(space: ScheduleSpace, count: int, seed: int = 0) -> Iterato
             yield sketch.trace(tuple(int(i) for i in setting))
 
 
-def problems(workload: Workload, trace: Trace, target: Target) -> list[str]:
-    """What the full check says of a kernel called in this process."""
-    kernel = compile_to_call(workload, trace, target)
-    found = []
-    for case in Oracle(workload, 0, trace.rewrites).full():
-        outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
-        kernel(*case.inputs, out=outputs)
-        problem = case.check(outputs)
-        if problem is not None:
-            found.append(problem)
-    return found
-
-
-@pytest.fixture(scope="module", params=[1, 2])
-def target(request: pytest.FixtureRequest) -> Target:
+def target_of(threads: int) -> Target:
     found = native_target(probe=False)
-    return dataclasses.replace(found, cores=max(found.cores, 2)).with_threads(request.param)
+    return dataclasses.replace(found, cores=max(found.cores, 2)).with_threads(threads)
+
+
+@pytest.fixture(params=[1, 2])
+def target(request: pytest.FixtureRequest) -> Target:
+    return target_of(request.param)
 
 
 SIZES = [
@@ -84,12 +76,15 @@ SIZES = [
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_rewritten_schedules_pass_the_full_check(sizes: dict[str, object], target: Target) -> None:
+def test_rewritten_schedules_pass_the_full_check(sizes: dict[str, object]) -> None:
+    """With one thread and with two, which share their cases."""
     workload = conv(**sizes)
-    traces = list(rewritten_traces(space_for(workload, target), count=2))
-    assert traces
-    for trace in traces:
-        assert problems(workload, trace, target) == []
+    for threads in (1, 2):
+        target = target_of(threads)
+        traces = list(rewritten_traces(space_for(workload, target), count=2))
+        assert traces
+        for trace in traces:
+            assert problems(workload, trace, target) == []
 
 
 def test_layouts_nobody_planned_for_pass_the_full_check() -> None:
@@ -190,6 +185,15 @@ def test_kernels_of_merged_axes_take_arrays_of_the_original_shapes(
             np.testing.assert_array_equal(found, kernel(*given))
 
 
+@pytest.fixture
+def own_cases() -> Iterator[None]:
+    """The cases of a wrong rewrite are its own."""
+    full_cases.cache_clear()
+    yield
+    full_cases.cache_clear()
+
+
+@pytest.mark.usefixtures("own_cases")
 def test_a_wrong_merge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pair merged although another operand has it transposed."""
     workload = parse_workload(expr="Y[i,j] = X[i,j] - Z[j,i]", tensors=["X=f32[5,5]", "Z=f32[5,5]"])
@@ -226,6 +230,7 @@ def wrong_filter(of: FastFilter, which: str, row: int, column: int, by: Fraction
     return dataclasses.replace(of, **{which: tuple(map(tuple, matrix))})
 
 
+@pytest.mark.usefixtures("own_cases")
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize(
     ("which", "row", "column", "by"),

@@ -13,17 +13,15 @@ from typing import NamedTuple
 from tilewright.schedules.algebra.affine import (
     Affine,
     Atom,
-    Cond,
     Datum,
-    Ge0,
     Interval,
     Mod,
     Var,
     interval,
-    prove,
     simplify,
     var,
 )
+from tilewright.schedules.algebra.comparisons import Cond, Ge0, prove
 from tilewright.schedules.dtypes import DType
 
 from .text import FunctionText

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.schedules.algebra.affine import (
-    ZERO,
-    Affine,
-    Eq0,
-    Interval,
-    affine,
-    prove,
-    substitute_cond,
-    var,
-)
+from tilewright.schedules.algebra.affine import ZERO, Affine, Interval, affine, var
+from tilewright.schedules.algebra.comparisons import Eq0, prove, substitute_cond
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,

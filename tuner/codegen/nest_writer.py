@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tilewright.schedules.algebra.affine import Cond, Ge0, Interval, interval, var
+from tilewright.schedules.algebra.affine import Interval, interval, var
+from tilewright.schedules.algebra.comparisons import Cond, Ge0
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.storage import ALIGN_BYTES, Storage
 from tilewright.schedules.nest.finding import buffers_in

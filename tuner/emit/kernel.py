@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -72,7 +73,18 @@ def compile_kernel(
     process, or pass `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`. Raise
     ScheduleError if the trace is not legal.
     """
-    module = generated(workload, trace, target, symbol)
+    return compile_nest(workload, lower(workload, trace), target, symbol, emit)
+
+
+def compile_nest(
+    workload: Workload,
+    nest: Nest,
+    target: Target,
+    symbol: str = SYMBOL,
+    emit: Emit = emit_object,
+) -> CompiledKernel:
+    """Return the kernel of a lowered nest of `workload`; see `compile_kernel`."""
+    module = generate(nest, target, symbol)
     return CompiledKernel(
         object_bytes=emit(module.text, target),
         symbol=symbol,

@@ -66,8 +66,8 @@ def default_choice(
     by the model of the database, if there is a `correction`, then by the trials of related tasks,
     if there are any.
 
-    Deterministic; needs neither LLVM nor xgboost. Raise ScheduleError if no candidate is legal, as
-    for a workload whose intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
+    Deterministic; needs neither LLVM nor xgboost. Raise WorkloadError "too_large" if no candidate
+    is legal because intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     """
     space = space_for(workload, target)
     found = _from_related(space, related, correction) if related else None

@@ -9,8 +9,8 @@ import numpy as np
 
 from tilewright.costmodel.prior import Corrects, Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
-from tilewright.schedules.errors import ScheduleError
-from tilewright.schedules.lowering.storage import plan_storage
+from tilewright.schedules.errors import ScheduleError, WorkloadError
+from tilewright.schedules.lowering.storage import WorkspaceTooLargeError, plan_storage
 from tilewright.schedules.sketches.program import structure
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.trace import Trace
@@ -115,15 +115,20 @@ def _best_first(
 def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
     """Return the first legal candidate and its trace.
 
-    Raise the ScheduleError of the last candidate if none is legal, as for a workload whose
-    intermediate tensors exceed the largest workspace.
+    If none is legal, raise WorkloadError "too_large" if workspaces are too large, as for a workload
+    with large intermediate tensors, otherwise the ScheduleError of the last candidate.
     """
-    *others, last = candidates
-    for candidate in others:
-        trace = _legal_trace(space, candidate)
-        if trace is not None:
-            return candidate, trace
-    return last, _checked_trace(space, last)
+    refusals: list[ScheduleError] = []
+    for candidate in candidates:
+        try:
+            return candidate, _checked_trace(space, candidate)
+        except ScheduleError as error:
+            refusals.append(error)
+    too_large = [error for error in refusals if isinstance(error, WorkspaceTooLargeError)]
+    if too_large:
+        least = min(too_large, key=lambda error: error.needed_bytes)
+        raise WorkloadError(f"the workspace of all stages {least.reason}", code="too_large")
+    raise refusals[-1]
 
 
 def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.costmodel.prior import COMPONENTS, Prior
-from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.named_setting import NamedSetting, candidate_of, named_setting
@@ -179,7 +179,7 @@ def _candidate(
         if named is not None and trace_key(space.trace(named).to_json()) == key:
             return named
         default = rank_for_default(space)
-    except ScheduleError:
+    except (ScheduleError, WorkloadError):
         return None
     return default.default if trace_key(default.default_trace.to_json()) == key else None
 

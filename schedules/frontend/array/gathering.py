@@ -8,7 +8,8 @@ from types import EllipsisType
 from ...algebra.gathers import Outside
 from ...dtypes import DType
 from ...errors import WorkloadError
-from ..expr_core import DataIndex, Expr, shown
+from ..expr_core import Expr, shown
+from ..reading import DataIndex
 from .node import ORIGIN, Indices, Node, Places, Read, broadcast_inserted
 from .shapes import axis_of, broadcast, check_rank
 from .views import reshaped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...algebra.affine import Cond
+from ...algebra.comparisons import Cond
 from ...algebra.conditions import within
 from ...algebra.scalar import CompareOp
 from ...errors import WorkloadError

@@ -15,7 +15,8 @@ from typing import TypeAlias
 from ...algebra.affine import affine
 from ...algebra.scalar import ON_FLOATS_ONLY, Binary, Load, Scalar, Unary, walk
 from ...dtypes import DType
-from ..expr_core import Condition, DataIndex, Expr, Index, TensorExpr, as_condition
+from ..expr_core import Condition, Expr, Index, as_condition
+from ..reading import DataIndex, TensorExpr
 from .shapes import broadcast, check_rank
 
 Indices: TypeAlias = tuple[Index, ...]

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from ...algebra import values
-from ...algebra.affine import Ge0, var
+from ...algebra.affine import var
+from ...algebra.comparisons import Ge0
 from ...algebra.scalar import Reducer, vars_of
 from ...dtypes import DType
 from ...errors import WorkloadError
-from ..expr_core import Expr, Index, LoopVar, Running, guard, number, reduced_over
+from ..expr_core import Expr, Index, guard, number, reduced_over
+from ..references import LoopVar, Running
 from ..running import SCANS, position_over, scanned_over
 from ..tuples import Combine, combination, tuples_over, widened
 from .node import Indices, Node, Read, aligned, stand_in

@@ -22,7 +22,9 @@ from itertools import count
 from ...algebra.affine import var
 from ...errors import WorkloadError
 from ...limits import MAX_COPIED_NODES, MAX_NESTED_ARRAYS
-from ..expr_core import Expr, Index, LoopVar, TensorExpr, as_index
+from ..expr_core import Expr, Index, as_index
+from ..reading import TensorExpr
+from ..references import LoopVar
 from ..staging import build_stages
 from .node import ORIGIN, Node, Places, stand_in
 

@@ -10,7 +10,6 @@ from typing import assert_never
 
 from ...algebra.affine import (
     Affine,
-    Cond,
     FloorDiv,
     Interval,
     Mod,
@@ -22,6 +21,7 @@ from ...algebra.affine import (
     var,
     vars_inside,
 )
+from ...algebra.comparisons import Cond
 from ...algebra.scalar import (
     All,
     Binary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...algebra.affine import Cond
+from ...algebra.comparisons import Cond
 from ...algebra.counting import estimated_share
 from ...algebra.neutral import neutral_conditions
 from ...algebra.scalar import Load, loads, rewrite

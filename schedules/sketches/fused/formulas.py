@@ -11,7 +11,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from itertools import accumulate, product
 from typing import NamedTuple
 
-from ...algebra.affine import Affine, Cond, holds
+from ...algebra.affine import Affine
+from ...algebra.comparisons import Cond, holds
 from ...algebra.scalar import (
     All,
     Binary,

@@ -21,7 +21,8 @@ from typing import Generic
 
 import numpy as np
 
-from ...algebra.affine import Affine, Eq0, FloorDiv, Mod, Var, var
+from ...algebra.affine import Affine, FloorDiv, Mod, Var, var
+from ...algebra.comparisons import Eq0
 from ...algebra.scalar import All, Scalar, Select, loads, walk
 from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...algebra.affine import Cond, Interval, prove
+from ...algebra.affine import Interval
+from ...algebra.comparisons import Cond, prove
 from ...arrays import IntArray
 from ..analysis.stages import StageLoop
 

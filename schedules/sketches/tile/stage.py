@@ -10,7 +10,8 @@ from math import prod
 
 import numpy as np
 
-from ...algebra.affine import Cond, Ge0, Interval, prove, substitute_cond, var
+from ...algebra.affine import Interval, var
+from ...algebra.comparisons import Cond, Ge0, prove, substitute_cond
 from ...algebra.counting import estimated_share, points_where
 from ...algebra.neutral import neutral_conditions
 from ...algebra.scalar import conditional_loads

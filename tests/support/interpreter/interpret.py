@@ -24,7 +24,7 @@ from tests.support.interpreter.memory import (
     element_text,
 )
 from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
-from tilewright.schedules.algebra.affine import Cond
+from tilewright.schedules.algebra.comparisons import Cond
 from tilewright.schedules.algebra.scalar import Binary, Reducer, loads
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (

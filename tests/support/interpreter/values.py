@@ -21,7 +21,8 @@ from tests.support.interpreter.memory import (
     Watch,
     out_of_bounds,
 )
-from tilewright.schedules.algebra.affine import Affine, Atom, Cond, Datum, FloorDiv, Ge0, Mod, Var
+from tilewright.schedules.algebra.affine import Affine, Atom, Datum, FloorDiv, Mod, Var
+from tilewright.schedules.algebra.comparisons import Cond, Ge0
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from tilewright.schedules.algebra.affine import Affine, Cond, affine, var
+from tilewright.schedules.algebra.affine import Affine, affine, var
+from tilewright.schedules.algebra.comparisons import Cond
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

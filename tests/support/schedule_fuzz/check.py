@@ -14,7 +14,6 @@ from tests.support.interpreter.interpret import interpret_for
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
-from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.trace import Trace
@@ -22,7 +21,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.backend.cpu.loading.entries import timed_entry
 from tilewright.tuner.backend.cpu.loading.loader import load_object, use_openmp
 from tilewright.tuner.codegen.abi import Needs
-from tilewright.tuner.emit.kernel import CompiledKernel, compile_kernel
+from tilewright.tuner.emit.kernel import CompiledKernel, compile_nest
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.oracle import Oracle
 
@@ -183,7 +182,6 @@ def _check_pair(pair: Pair, poisons: tuple[int, ...]) -> bool:
     if case is None:
         return False
     nest = lower(pair.workload, pair.trace)
-    verify(nest)
     times = executions(nest)
     held = sum(s.buffer.bytes for s in walk(nest.body) if isinstance(s, Allocate))
     if times > MAX_EXECUTIONS or held > MAX_BYTES:
@@ -192,7 +190,7 @@ def _check_pair(pair: Pair, poisons: tuple[int, ...]) -> bool:
     if interpreted:
         _judge("interpreter", case, interpret_for(pair.workload, nest, list(case.inputs)))
     target = this_machine(pair.threads, pair.vector_bits)
-    kernel = compile_kernel(pair.workload, pair.trace, target)
+    kernel = compile_nest(pair.workload, nest, target)
     results = [run_kernel(kernel, pair.workload, case, poison) for poison in poisons]
     if kernel.constants:
         results += [run_prepacked(kernel, pair.workload, case, poison) for poison in poisons]

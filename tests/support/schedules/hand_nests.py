@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.schedules.algebra.affine import Cond, IndexLike, affine, equal, less, var
+from tilewright.schedules.algebra.affine import IndexLike, affine, var
+from tilewright.schedules.algebra.comparisons import Cond, equal, less
 from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (

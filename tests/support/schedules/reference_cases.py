@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.support import scalar_oracles
-from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Mod, Var, var
+from tilewright.schedules.algebra.affine import Affine, FloorDiv, Mod, Var, var
+from tilewright.schedules.algebra.comparisons import Cond, Eq0, Ge0
 from tilewright.schedules.algebra.scalar import (
     ON_BOOLS,
     ON_FLOATS_ONLY,

@@ -16,7 +16,8 @@ from tilewright.schedules.frontend.expr import (
 )
 from tilewright.schedules.frontend.expr import max as max_over
 from tilewright.schedules.frontend.expr import sum as sum_over
-from tilewright.schedules.frontend.expr_core import Expr, Index, TensorExpr
+from tilewright.schedules.frontend.expr_core import Expr, Index
+from tilewright.schedules.frontend.reading import TensorExpr
 from tilewright.schedules.workload.workload import Workload
 
 OUTER, LAST = (1, 2, 3, 4, 5, 7, 9, 13, 18), (1, 3, 8, 9, 13, 17, 23, 33, 41)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from tilewright.schedules.algebra.affine import Affine, Eq0, FloorDiv, Ge0, Var
+from tilewright.schedules.algebra.affine import Affine, FloorDiv, Var
+from tilewright.schedules.algebra.comparisons import Eq0, Ge0
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,

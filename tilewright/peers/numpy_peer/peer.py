@@ -16,7 +16,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.schedules.algebra.affine import Cond, Datum, affine, var
+from tilewright.schedules.algebra.affine import Datum, affine, var
+from tilewright.schedules.algebra.comparisons import Cond
 from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
