@@ -27,7 +27,7 @@ class Arithmetic:
         assert isinstance(a, Val)
         assert isinstance(b, Val)
         a, b = self.same_lanes(a, b)
-        name = self.text.assign(f"and {a.type} {a.name}, {b.name}", "m")
+        name = self.text.computed(f"and {a.type} {a.name}, {b.name}", "m")
         return Val(name, DType.BOOL, a.lanes, a.never | b.never)
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
@@ -35,7 +35,7 @@ class Arithmetic:
         if cond.lanes > 1:
             on_true = self.broadcast(on_true, cond.lanes)
             on_false = self.broadcast(on_false, cond.lanes)
-        name = self.text.assign(f"select {cond.typed}, {on_true.typed}, {on_false.typed}")
+        name = self.text.computed(f"select {cond.typed}, {on_true.typed}, {on_false.typed}")
         return Val(name, on_true.dtype, on_true.lanes)
 
     def broadcast(self, value: Val, lanes: int) -> Val:
@@ -49,8 +49,8 @@ class Arithmetic:
         key = (value.name, lanes)
         if key not in loaded:
             vector = type_text(value.dtype, lanes)
-            one = self.text.assign(f"insertelement {vector} poison, {value.typed}, i64 0", "b")
-            name = self.text.assign(
+            one = self.text.computed(f"insertelement {vector} poison, {value.typed}, i64 0", "b")
+            name = self.text.computed(
                 f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer",
                 "b",
             )
@@ -63,7 +63,7 @@ class Arithmetic:
 
     def binary(self, op: BinaryOp, a: Val, b: Val) -> Val:
         a, b = self.same_lanes(a, b)
-        name = self.text.assign
+        name = self.text.computed
         dtype, lanes = a.dtype, a.lanes
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             if dtype.is_float:
@@ -79,8 +79,8 @@ class Arithmetic:
         if op in ON_INTEGERS_ONLY:
             return self._of_integers(op, a, b)
         if op.function is not None:
-            function = self.module.function_of_two(op, dtype, lanes)
-            return Val(name(f"call {a.type} {function}({a.typed}, {b.typed})"), dtype, lanes)
+            key = f"{op.value} {a.typed}, {b.typed}"
+            return Val(self.text.computed_by(key, lambda: self._math_of_two(op, a, b)), dtype, lanes)
         instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
         return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
 
@@ -104,7 +104,7 @@ class Arithmetic:
                 return self._floor_divided(op, a, b)
 
     def _instruction(self, name: str, a: Val, b: Val) -> Val:
-        return Val(self.text.assign(f"{name} {a.typed}, {b.name}"), a.dtype, a.lanes)
+        return Val(self.text.computed(f"{name} {a.typed}, {b.name}"), a.dtype, a.lanes)
 
     def _like(self, a: Val, value: int) -> Val:
         return literal(value, a.dtype, a.lanes)
@@ -112,7 +112,7 @@ class Arithmetic:
     def _shift_count(self, b: Val) -> tuple[Val, Val]:
         """Return whether a shift by `b` leaves any bits, and `b` where it does, else 0."""
         text = f"icmp ult {b.typed}, {self._like(b, b.dtype.bits).name}"
-        fits = Val(self.text.assign(text, "c"), DType.BOOL, b.lanes)
+        fits = Val(self.text.computed(text, "c"), DType.BOOL, b.lanes)
         return fits, self.select(fits, b, self._like(b, 0))
 
     def _floor_divided(self, op: BinaryOp, a: Val, b: Val) -> Val:
@@ -124,7 +124,7 @@ class Arithmetic:
         zero, one = self._like(a, 0), self._like(a, 1)
 
         def test(condition: str, x: Val, y: Val) -> Val:
-            name = self.text.assign(f"icmp {condition} {x.typed}, {y.name}", "c")
+            name = self.text.computed(f"icmp {condition} {x.typed}, {y.name}", "c")
             return Val(name, DType.BOOL, a.lanes)
 
         is_zero_divisor = test("eq", b, zero)
@@ -154,47 +154,55 @@ class Arithmetic:
         function = self.module.intrinsic(
             f"{name}.{suffix(c.dtype, lanes)}", c.type, (a.type, b.type, c.type)
         )
-        name = self.text.assign(f"call {c.type} {function}({a.typed}, {b.typed}, {c.typed})", "f")
+        name = self.text.computed(f"call {c.type} {function}({a.typed}, {b.typed}, {c.typed})", "f")
         return Val(name, c.dtype, lanes)
 
     def unary(self, op: UnaryOp, x: Val) -> Val:
         if op is UnaryOp.NEG:
             text = f"fneg {x.typed}" if x.dtype.is_float else f"sub {x.type} {_zero(x)}, {x.name}"
-            return Val(self.text.assign(text), x.dtype, x.lanes)
+            return Val(self.text.computed(text), x.dtype, x.lanes)
         if op is UnaryOp.ABS and not x.dtype.is_float:
             if not x.dtype.is_signed:
                 return x
             function = self.module.intrinsic(
                 f"llvm.abs.{suffix(x.dtype, x.lanes)}", x.type, (x.type, "i1")
             )
-            name = self.text.assign(f"call {x.type} {function}({x.typed}, i1 false)")
+            name = self.text.computed(f"call {x.type} {function}({x.typed}, i1 false)")
             return Val(name, x.dtype, x.lanes)
         if op in ROUNDINGS and not instruction_set(self.module.target).rounding:
             function = self.module.math_function(op, x.dtype, x.lanes)
-            return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+            return Val(self.text.computed(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
         if op in _FLOAT_INTRINSICS:
             function = self.module.intrinsic(
                 f"llvm.{_FLOAT_INTRINSICS[op]}.{suffix(x.dtype, x.lanes)}", x.type, (x.type,)
             )
-            return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+            return Val(self.text.computed(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
         if op is UnaryOp.RSQRT:
             root = self.unary(UnaryOp.SQRT, x)
             return self.binary(BinaryOp.DIV, literal(1, x.dtype), root)
+        name = self.text.computed_by(f"{op.value} {x.typed}", lambda: self._math(op, x))
+        return Val(name, x.dtype, x.lanes)
+
+    def _math(self, op: UnaryOp, x: Val) -> str:
         if x.lanes > 1 and self.text.is_divisible:
             return self._divided(op, x)
         function = self.module.math_function(op, x.dtype, x.lanes)
-        return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+        return self.text.assign(f"call {x.type} {function}({x.typed})")
 
-    def _divided(self, op: UnaryOp, x: Val) -> Val:
-        """Write a math function in two parts (see `overlap`). The first part may move before other
-        statements."""
+    def _math_of_two(self, op: BinaryOp, a: Val, b: Val) -> str:
+        function = self.module.function_of_two(op, a.dtype, a.lanes)
+        return self.text.assign(f"call {a.type} {function}({a.typed}, {b.typed})")
+
+    def _divided(self, op: UnaryOp, x: Val) -> str:
+        """Write a math function in two parts (see `overlap`), and return the register of its
+        result. The first part may move before other statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
             halves.live_registers * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
         )
         self.text.here.extend(halves.second)
-        return Val(halves.result, x.dtype, x.lanes)
+        return halves.result
 
     def compare(self, op: CompareOp, a: Val, b: Val) -> Val:
         a, b = self.same_lanes(a, b)
@@ -204,7 +212,7 @@ class Arithmetic:
             order = op in (CompareOp.LT, CompareOp.LE)
             test = f"icmp {('s' if a.dtype.is_signed else 'u') if order else ''}{op.value}"
         return Val(
-            self.text.assign(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, a.lanes
+            self.text.computed(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, a.lanes
         )
 
     def cast(self, x: Val, to: DType) -> Val:
@@ -219,7 +227,7 @@ class Arithmetic:
         target = type_text(to, x.lanes)
         if to is DType.BOOL:
             test = f"{'fcmp une' if x.dtype.is_float else 'icmp ne'} {x.typed}, {_zero(x)}"
-            return Val(self.text.assign(test, "c"), to, x.lanes)
+            return Val(self.text.computed(test, "c"), to, x.lanes)
         if x.dtype.is_float and not to.is_float:
             sign = "s" if to.is_signed else "u"
             function = self.module.intrinsic(
@@ -227,7 +235,7 @@ class Arithmetic:
                 target,
                 (x.type,),
             )
-            return Val(self.text.assign(f"call {target} {function}({x.typed})"), to, x.lanes)
+            return Val(self.text.computed(f"call {target} {function}({x.typed})"), to, x.lanes)
         if to.is_float and x.dtype.is_float:
             op = "fpext" if to.bits > x.dtype.bits else "fptrunc"
         elif to.is_float:
@@ -238,7 +246,7 @@ class Arithmetic:
             op = "trunc"
         else:
             op = "sext" if x.dtype.is_signed else "zext"
-        return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
+        return Val(self.text.computed(f"{op} {x.typed} to {target}"), to, x.lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
         """Combine all lanes to one value. While the number of lanes is even, the upper half is
@@ -254,14 +262,14 @@ class Arithmetic:
                 )
                 if half == 1:
                     text = f"extractelement {current.typed}, i64 {start}"
-                parts.append(Val(self.text.assign(text, "h"), vector.dtype, half))
+                parts.append(Val(self.text.computed(text, "h"), vector.dtype, half))
             current, lanes = self.binary(op, parts[0], parts[1]), half
         if lanes == 1:
             return current
         total: Val | None = None
         for lane in range(lanes):
             one = Val(
-                self.text.assign(f"extractelement {current.typed}, i64 {lane}", "h"), vector.dtype
+                self.text.computed(f"extractelement {current.typed}, i64 {lane}", "h"), vector.dtype
             )
             total = one if total is None else self.binary(op, total, one)
         assert total is not None
@@ -286,7 +294,7 @@ class Arithmetic:
             ]
             mask = lane_choice(chosen)
             text = f"shufflevector {current.typed}, {identity.typed}, {mask}"
-            moved = Val(self.text.assign(text, "h"), vector.dtype, lanes)
+            moved = Val(self.text.computed(text, "h"), vector.dtype, lanes)
             current, distance = self.binary(op, moved, current), 2 * distance
         return current
 

@@ -53,6 +53,7 @@ class LeafWriter:
 
     def leaf(self, leaf: StoreElement | Update) -> None:
         """Write one store or update under its guards."""
+        self.text.forget_computed()
         if self.text.in_sequence:
             divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
             reads = frozenset(load.tensor for load in loads(leaf.value)) if divisible else None
@@ -88,6 +89,7 @@ class LeafWriter:
 
     def instruction(self, call: InstructionCall) -> None:
         """Write the instruction that replaces a loop, under the guards of the loop's leaf."""
+        self.text.forget_computed()
         if self.text.in_sequence:
             self.text.begin_statement(None)
         self._where_guards_hold(call.leaf, lambda _: self._call(call))

@@ -57,6 +57,20 @@ def log_by_table(b: Body, x: str) -> str:
     part of k ln 2 and log[j] is exact, and so is m - center[j]. The instructions give the results
     of zero, negative, infinite and NaN arguments.
     """
+    return _log_by_table(b, x)
+
+
+def log1p_by_table(b: Body, x: str) -> str:
+    """Write log(u) + (1 + x - u) / u of f32 by the table of `log_by_table`, where u is 1 + x
+    rounded."""
+    u, rest = two_sum(b, b.const(1.0), x)
+    # two_sum gives NaN for infinity
+    kept = b.select(b.compare("olt", x, b.const(math.inf)), _log_by_table(b, u, rest), x)
+    return or_itself(b, x, kept)
+
+
+def _log_by_table(b: Body, x: str, rest: str = "") -> str:
+    """Write log of `x` + `rest`, a number below the last place of `x`."""
     m = b.mantissa(x)
     k = b.sub(b.exponent(x), b.exponent(m))
     leading = b.fmt.mantissa - 4
@@ -67,6 +81,11 @@ def log_by_table(b: Body, x: str) -> str:
     r = b.mul(difference, inverse)
     low = b.mul(k, b.const(b.fmt.ln2_low))
     low = b.muladd(b.mul(r, r), b.polynomial(fitted.LOG_16_F32, r), low)
+    if rest:
+        finite = b.at_most(b.sub(b.const(0.0), k), b.const(2.0**b.fmt.bias))  # even for x = 0
+        # 1 / m = inverse / (1 + r)
+        share = b.mul(inverse, b.sub(b.const(1.0), r))
+        low = b.muladd(b.scalef(rest, finite), share, low)
     return b.add(high, b.muladd(difference, inverse, low))
 
 

@@ -83,8 +83,8 @@ def _by_table(op: UnaryOp, dtype: DType, target: Target | None) -> _ByTable | No
     sixteenths = floats == len(exponentials.SIXTEENTHS) and _scales(target, dtype, floats)
     if op in _BY_SIXTEENTHS and sixteenths:
         return _ByTable(_BY_SIXTEENTHS[op], floats)
-    if op is UnaryOp.LOG and floats == len(fitted.LOG_16_F32_LOGS):
-        return _ByTable(logarithms.log_by_table, floats)
+    if floats == len(fitted.LOG_16_F32_LOGS) and op in _BY_LOGARITHMS:
+        return _ByTable(_BY_LOGARITHMS[op], floats)
     emit = piecewise(op, floats)
     return None if emit is None else _ByTable(emit, floats)
 
@@ -287,3 +287,8 @@ _BY_SIXTEENTHS: dict[UnaryOp, Callable[[Body, str], str]] = {
     UnaryOp.SOFTPLUS: exponentials.softplus_by_table,
 }
 """The same, with a table of the powers of two in steps of 1/16."""
+_BY_LOGARITHMS: dict[UnaryOp, Callable[[Body, str], str]] = {
+    UnaryOp.LOG: logarithms.log_by_table,
+    UnaryOp.LOG1P: logarithms.log1p_by_table,
+}
+"""Functions by a table of 16 logarithms."""

@@ -215,7 +215,7 @@ class Scalars(Arithmetic):
         outside = where
         if not self._may_always_read(node.on_false):
             ones = literal(True, DType.BOOL, cond.lanes).name
-            name = self.text.assign(f"xor {cond.typed}, {ones}", "m")
+            name = self.text.computed(f"xor {cond.typed}, {ones}", "m")
             negated = Val(name, DType.BOOL, cond.lanes)
             outside = negated if where is None else self.both(where, negated)
         on_false = self.value(node.on_false, outside)
@@ -237,14 +237,14 @@ class Scalars(Arithmetic):
             base = Affine(tuple(t for t in index.terms if t[0] != Var(axis.var)), index.const)
             start = self.broadcast(self.indices.scalar(base), axis.lanes)
             steps = lane_numbers(DType.I64, axis.lanes, index.coefficient(axis.var))
-            total = self.text.assign(f"add {start.type} {start.name}, {steps}")
+            total = self.text.computed(f"add {start.type} {start.name}, {steps}")
             return self.cast(Val(total, DType.I64, axis.lanes), dtype)
         vector = type_text(DType.I64, axis.lanes)
         result = "poison"
         for lane in range(axis.lanes):
             at = simplify(index.substitute({axis.var: Affine((), lane)}), self.indices.ranges)
             one = self.indices.scalar(at)
-            result = self.text.assign(f"insertelement {vector} {result}, {one.typed}, i64 {lane}")
+            result = self.text.computed(f"insertelement {vector} {result}, {one.typed}, i64 {lane}")
         return self.cast(Val(result, DType.I64, axis.lanes), dtype)
 
     def _quotient(self, node: Binary, where: Val | None) -> Val:
@@ -255,8 +255,8 @@ class Scalars(Arithmetic):
         if isinstance(node.b, Const) and self.module.instructions.multiply_add:
             return self._by_constant(a, node.b.value)
         scale, reciprocal = (self.broadcast(v, a.lanes) for v in self._reciprocal(node.b, where))
-        scaled = self.text.assign(f"fmul {a.typed}, {scale.name}")
-        name = self.text.assign(f"fmul {a.type} {scaled}, {reciprocal.name}")
+        scaled = self.text.computed(f"fmul {a.typed}, {scale.name}")
+        name = self.text.computed(f"fmul {a.type} {scaled}, {reciprocal.name}")
         return Val(name, a.dtype, a.lanes)
 
     def _by_constant(self, a: Val, divisor: float) -> Val:

@@ -7,7 +7,7 @@ just before it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,8 @@ class OpenBlock:
     """The buffers that it writes."""
     memo: dict[Hashable, Val] = field(default_factory=dict)
     """The pure values that are computed in it."""
+    computed: dict[str, str] = field(default_factory=dict)
+    """The registers of the operations that the current statement computes in it."""
     loaded: dict[str, dict[Hashable, Val]] = field(default_factory=dict)
     """The values that are loaded from each buffer, and values computed from loaded values by the
     name of their operation."""
@@ -74,6 +76,29 @@ class FunctionText:
         name = self.new(hint)
         (self.here if level is None else self.at(level)).append(f"  {name} = {expression}")
         return name
+
+    def computed(self, operation: str, hint: str = "v") -> str:
+        """Return the register of a pure operation, written here unless the current statement has
+        computed it at this level or at an outer one (local value numbering).
+
+        Operations are not shared between statements, which would keep one from moving before
+        another (see `overlap`).
+        """
+        return self.computed_by(operation, lambda: self.assign(operation, hint))
+
+    def computed_by(self, operation: str, write: Callable[[], str]) -> str:
+        """Return the register of a pure operation, as `computed` does. `write` writes it and returns
+        its register; `operation` is any text that identifies it and its operands."""
+        for level in self.levels:
+            if operation in level.computed:
+                return level.computed[operation]
+        name = self.levels[-1].computed[operation] = write()
+        return name
+
+    def forget_computed(self) -> None:
+        """Begin a statement, which computes all operations itself."""
+        for level in self.levels:
+            level.computed.clear()
 
     def start_block(self, label: str) -> None:
         self.here.append(f"{label}:")
