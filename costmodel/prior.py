@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.algebra.scalar_function import POLYNOMIAL_SLOTS
+from tilewright.schedules.algebra.scalar_function import FUNCTION_OPS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
-from tilewright.schedules.hardware import FMA_LATENCY
+from tilewright.schedules.hardware import FMA_LATENCY, OPS_IN_FLIGHT
 from tilewright.schedules.space import ScheduleSpace, SpacePart
 
 from .counts.counting import counts, joined
@@ -46,11 +46,6 @@ its branch (Fog)."""
 CYCLES_PER_LOOP_ENTRY = 13.0
 """Cycles of the mispredicted branch that leaves a loop. Published: the common case of AMD's family
 19h (its optimisation guide); 11 to 20 on other cores (Fog)."""
-
-OPS_IN_FLIGHT = 128.0
-"""Vector instructions that can wait for their operands while later ones execute. Published:
-capacity of the queues and schedulers of Zen 3 and 4 (their optimisation guides); other cores have
-97 to 210."""
 
 OVERLAP_NORM = 4.0
 """Exponent of the p-norm over overlapping components; infinity would give the slowest component, 1
@@ -213,8 +208,7 @@ def _side_by_side(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the cycles of the multiply-add pipes, of the load ports and of instruction issue, each
     (P,). The three overlap."""
-    # Half of exp's instructions are range reduction and scaling (a test counts them).
-    math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
+    math_ops = columns["math_calls"] * float(FUNCTION_OPS)
     vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
     # A sum is a chain of dependent additions. Other instructions execute meanwhile, including those
     # of as many following sums as fit into the instructions in flight.

@@ -33,3 +33,8 @@ uses the rest. Source: measured on a Zen 5, `python -m benchmarks.prior constant
 LINES_TO_FOLLOW = 2.0
 """Number of consecutive lines that a hardware prefetcher must observe before it prefetches the
 lines after them. Source: measured on a Zen 5, `python -m benchmarks.prior constants`."""
+
+OPS_IN_FLIGHT = 128.0
+"""Vector instructions that can wait for their operands while later ones execute. Published:
+capacity of the queues and schedulers of Zen 3 and 4 (their optimisation guides); other cores have
+53-97 to 210."""

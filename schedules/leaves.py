@@ -123,7 +123,7 @@ class Leaf:
     pipeline_stage: int = 0
     """Index of the row that the leaf computes, among the rows that software pipelining overlaps."""
     latency_chain: Number = 0
-    """Length of the chain of dependent operations for which later leaves wait."""
+    """Number of dependent operations for which later statements wait, of all copies."""
     is_chained: bool = False
     """Whether each accumulator is one chain of dependent operations, and the leaf has no other
     operations."""

@@ -28,6 +28,9 @@ VANISHED = -760.0
 POLYNOMIAL_SLOTS = 6
 """Number of multiply-adds in the shortest f32 polynomials of exp, tanh, erf and similar
 functions."""
+FUNCTION_OPS = 2 * POLYNOMIAL_SLOTS
+"""Number of instructions of such a function. Half of exp's are range reduction and scaling (a test
+counts them)."""
 
 
 class FloatType(Protocol):

@@ -17,7 +17,7 @@ from ..target import Target
 from ..workload.tensors import Scan
 from ..workload.workload import Workload
 from .analysis.reductions import is_along_columns
-from .analysis.stages import StageLoop, StageRead, StageView, view_stage
+from .analysis.stages import StageLoop, StageRead, StageView, calls_once, view_stage
 from .analysis.tile_roles import assign_roles, is_product, lane_step, tile_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
@@ -45,7 +45,9 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match an elementwise stage as the epilogue of a tiled reduction.
 
     If the inner-product sketch also matches the reduction, the reduction has few results. An
-    unfused alternative is then kept.
+    unfused alternative is then kept. Another one is kept if the stage calls several functions: a
+    tile leaves few registers for their constants and for values of other vectors, so that the
+    functions of one vector wait for each other.
     """
     name = _anchor(view, stages)
     if name is None:
@@ -57,7 +59,8 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
         TileSketch(stages.workload, anchor, chosen, stages.target, view)
         for chosen in tile_roles(anchor, roles, stages.target)
     )
-    return RuleMatch(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
+    doubt = LONG_EPILOGUE if calls_once(view.value) > 1 else None
+    return RuleMatch(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else doubt)
 
 
 def stencils(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -230,8 +233,9 @@ BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 INNER_ROWS = Alternative("inner rows")
 BY_WINDOW = Alternative("windows")
 FEW_RESULTS = Alternative("few results", inner_products)
+LONG_EPILOGUE = Alternative("long epilogue")
 
-DOUBTS = (BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS)
+DOUBTS = (BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, LONG_EPILOGUE)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, stencils, columns, rows, inner_rows)

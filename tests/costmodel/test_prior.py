@@ -16,12 +16,12 @@ from tilewright.costmodel.counts.table import with_zeros
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.footprint import Traffic, cache_traffic, touched
 from tilewright.costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
-from tilewright.costmodel.prior import OPS_IN_FLIGHT, Prior, combine
+from tilewright.costmodel.prior import Prior, combine
 from tilewright.schedules.algebra.functions import UnaryOp
-from tilewright.schedules.algebra.scalar_function import POLYNOMIAL_SLOTS
+from tilewright.schedules.algebra.scalar_function import FUNCTION_OPS
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.hardware import USABLE_SHARE
+from tilewright.schedules.hardware import OPS_IN_FLIGHT, USABLE_SHARE
 from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
 from tilewright.schedules.sketches.program import space_for
 from tilewright.schedules.target import Probes
@@ -250,7 +250,7 @@ def test_half_of_exp_is_its_polynomial() -> None:
     """Which is why a math call is priced at twice its multiply-adds; others take more."""
     target = replace(synthetic_target(), features=("avx512dq", "avx512f", "avx512vl"))
     written = math_function(UnaryOp.EXP, DType.F32, 16, target).lines
-    assert len(written) == 2 * POLYNOMIAL_SLOTS
+    assert len(written) == FUNCTION_OPS
 
 
 def test_an_unprobed_target_has_nominal_rates() -> None:

@@ -11,7 +11,7 @@ from tests.support.schedules.spaces import target
 from tests.support.schedules.workloads import notation
 from tilewright.schedules.algebra.scalar import loads
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
-from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches import rules, space_for
 from tilewright.schedules.sketches.fused.elementwise import ElementwiseSketch
 from tilewright.schedules.sketches.fused.rows import RowSketch, row_group
 from tilewright.schedules.sketches.groups import FusionGroup, Stages, leading_axes, stages_of
@@ -97,11 +97,31 @@ def test_products_with_few_results_are_offered_apart_as_inner_products_alone() -
     *before, last = found.left
     fit = epilogue(found.views[last], found.before(before))
     assert fit is not None
-    assert fit.alternative is DOUBTS[-1]
+    assert fit.alternative is rules.FEW_RESULTS
     assert [names_of(cover) for cover in covers(found)] == [
         [("tile",)],
         [("inner_product",), ("rows",)],
     ]
+
+
+@pytest.mark.parametrize(
+    ("epilogue_text", "is_offered"),
+    [
+        ("max(P[i,j], 0)", False),
+        ("tanh(P[i,j])", False),
+        ("tanh(P[i,j]) * tanh(P[i,j])", False),  # computed once
+        ("tanh(exp(P[i,j]))", True),
+        ("tanh(P[i,j]) + exp(P[i,j])", True),
+    ],
+)
+def test_products_with_long_epilogues_are_also_offered_apart(
+    epilogue_text: str, is_offered: bool
+) -> None:
+    text = f"P[i,j] += A[i,k] * B[k,j]; Y[i,j] = {epilogue_text}"
+    found = stages_of_text(text, A="f32[128,96]", B="f32[96,160]")
+    together, *apart = [names_of(cover) for cover in covers(found)]
+    assert together == [("tile",)]
+    assert apart == ([[("tile",), ("rows",)]] if is_offered else [])
 
 
 @pytest.mark.parametrize("seed", range(12))

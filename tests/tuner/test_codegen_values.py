@@ -256,3 +256,24 @@ def test_a_zero_on_the_other_side_of_a_choice_keeps_its_sign(steps: tuple[Primit
         text = f"Y[i] = where(i >= 1 && i < 9, X[i - 1], {other})"
         (y,) = computed(notation(text, {"i": 11}, X="f32[10]"), [x], *steps)
         assert np.signbit(y).tolist() == [negative, *[False] * 8, negative, negative]
+
+
+TWICE = "where(X[i] > 20.0, X[i], log1p(exp(min(X[i], 20.0))))"
+
+
+def test_a_statement_computes_equal_operations_once() -> None:
+    inner = f"(X[i] * tanh({TWICE}))"
+    workload = notation(f"Y[i] = {inner} * tanh({TWICE.replace('X[i]', inner)})", X="f32[64]")
+    steps = (Split("s0.d0", 16), Vectorize("s0.d0i"))
+    body = llvm_text(workload, Trace(steps), this_machine()).split("define i32 @kernel")[1]
+    for name in ("exp", "log1p", "tanh"):
+        assert body.count(f"@tw_{name}_f32x16(") == 2, name
+    agree(workload, *steps, kinds="normal special")
+
+
+def test_conditions_keep_equal_operations_apart() -> None:
+    """Lanes of a masked statement, and unrolled copies, have operands of their own."""
+    text = "Y[i] = where(i < 40, exp(X[i]) + exp(X[i]) * B[i], 0.0) + where(i > 9, exp(X[i]), B[i])"
+    workload = notation(text, X="f32[61]", B="f32[61]")
+    steps = (Split("s0.d0", 32), Split("s0.d0i", 8), Unroll("s0.d0io"), Vectorize("s0.d0ii"))
+    agree(workload, *steps, kinds="normal special")

@@ -61,14 +61,44 @@ def test_a_first_half_waits_for_its_operands() -> None:
     assert written(pieces) == "a0 b0 a1 c a2 b1 b2"
 
 
+def chains(count: int, cuts: int, kept: int = 2) -> list[LineGroup]:
+    """`count` statements of `cuts` heads, a to c, and the last part z."""
+    pieces = [LineGroup()]
+    for n in range(count):
+        before = f"{n}"
+        for head in "abc"[:cuts]:
+            pieces.append(LineGroup([f"  %{head}{n} = use %{before}"], True, kept))
+            before = f"{head}{n}"
+        pieces.append(LineGroup([f"  %z{n} = use %{before}", f"  store %z{n}"]))
+    return pieces
+
+
+def test_parts_of_several_statements_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "MOST_AHEAD", 2)
+    assert written(chains(4, 2)) == "a0 b0 a1 b1 a2 z0 b2 a3 z1 b3 z2 z3"
+    assert written(chains(1, 3)) == "a0 b0 c0 z0"
+
+
+def test_fewer_cuts_where_registers_are_few() -> None:
+    spare = overlap.REGISTERS_FOR_OTHERS
+    whole = written(chains(3, 3), 0)
+    assert whole == "a0 b0 c0 z0 a1 b1 c1 z1 a2 b2 c2 z2"
+    assert written(chains(3, 3, kept=3), spare + 5) == whole
+    assert written(chains(3, 3, kept=3), spare + 9) == "a0 b0 a1 b1 a2 c0 z0 b2 c1 z1 c2 z2"
+    assert written(chains(3, 3, kept=3), spare + 12) == "a0 b0 c0 a1 b1 a2 c1 b2 z0 c2 z1 z2"
+
+
 def test_a_branch_is_no_first_half() -> None:
     sequence = Statements(0, frozenset({"Y"}))
     lines = sequence.begin(frozenset({"X"}))
     lines.extend(["  br i1 %c1, label %then2, label %done3", "then2:"])
     assert sequence.divisible
     sequence.divide(1)
-    assert not sequence.divisible
     assert not any(piece.is_head for piece in sequence.pieces)
+    for _ in range(overlap.MOST_CUTS - 1):
+        assert sequence.divisible
+        sequence.divide(1)
+    assert not sequence.divisible
     sequence.begin(frozenset({"X", "Y"}))
     assert not sequence.divisible  # it reads what others of the sequence write
 
@@ -114,6 +144,8 @@ FUNCTIONS = {
     "two beside each other": "Y[i] = erf(A[i]) - sigmoid(B[i])",
     "under a condition": "Y[i] = where(A[i] > 0.0, exp(B[i]), log(A[i]*A[i]))",
     "of what is the same everywhere": "Y[i] = exp(B[3]) * exp(A[i])",
+    "a chain of functions": "Y[i] = tanh(log1p(exp(tanh(A[i]) * B[i])))",
+    "with equal operands": "Y[i] = where(exp(A[i]) > 2.0, tanh(exp(A[i])), exp(A[i]) + B[i])",
 }
 
 

@@ -80,7 +80,9 @@ class Arithmetic:
             return self._of_integers(op, a, b)
         if op.function is not None:
             key = f"{op.value} {a.typed}, {b.typed}"
-            return Val(self.text.computed_by(key, lambda: self._math_of_two(op, a, b)), dtype, lanes)
+            return Val(
+                self.text.computed_by(key, lambda: self._math_of_two(op, a, b)), dtype, lanes
+            )
         instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
         return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
 

@@ -87,8 +87,8 @@ class FunctionText:
         return self.computed_by(operation, lambda: self.assign(operation, hint))
 
     def computed_by(self, operation: str, write: Callable[[], str]) -> str:
-        """Return the register of a pure operation, as `computed` does. `write` writes it and returns
-        its register; `operation` is any text that identifies it and its operands."""
+        """Return the register of a pure operation, as `computed` does. `write` writes it and
+        returns its register; `operation` is any text that identifies it and its operands."""
         for level in self.levels:
             if operation in level.computed:
                 return level.computed[operation]

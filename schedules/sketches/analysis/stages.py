@@ -411,6 +411,11 @@ def math_calls(value: Scalar) -> int:
     return sum(map(calls_of, walk(value)))
 
 
+def calls_once(value: Scalar) -> int:
+    """Return `math_calls`, counting equal ones once, as generated code computes them."""
+    return sum(map(calls_of, dict.fromkeys(walk(value))))
+
+
 def once(reads: Sequence[StageRead]) -> tuple[StageRead, ...]:
     """Return the first read of each tensor."""
     found: dict[str, StageRead] = {}

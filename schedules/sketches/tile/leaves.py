@@ -13,7 +13,9 @@ from math import prod
 
 import numpy as np
 
+from ...algebra.scalar_function import FUNCTION_OPS
 from ...arrays import BoolArray, FloatArray, IntArray, Number, map_unique
+from ...hardware import BUSY_CHAINS, OPS_IN_FLIGHT
 from ...leaves import Leaf, LeafLoop, Operations, Statement
 from ...plan import Plan
 from ..statements import own_names, own_place
@@ -102,7 +104,8 @@ class TileNest:
             yield self._of_tile(add, several, (*(end.stored_extent for end in rows), kept))
             last, after = stage.finish, several
             at_once = tuple(read for read in last.reads if read.tensor != view.name)
-            yield self._of_tile(replace(last, reads=at_once), there * ~several, size)
+            finish = self._of_tile(replace(last, reads=at_once), there * ~several, size)
+            yield replace(finish, latency_chain=finish.all_copies * waits_of(last))
         else:
             yield self._of_tile(Statement(writes=own), there * ~several, size)
             yield self._of_tile(add, there * several, size)
@@ -206,3 +209,17 @@ class TileNest:
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]
         return np.asarray((t.skip_padding == 0) * (1 - np.min([every, *decided], axis=0)))
+
+
+def waits_of(statement: Statement) -> float:
+    """Return how many dependent operations one evaluation of `statement` waits for, beyond the time
+    of its instructions, if it shares registers with a tile.
+
+    Functions of functions are one chain. The core executes as many evaluations meanwhile as fit
+    into the instructions in flight.
+    """
+    calls = sum(some.math_calls for some in statement.operations)
+    chain = calls * FUNCTION_OPS
+    ops = chain + sum(some.instructions for some in statement.operations)
+    meanwhile = np.maximum(OPS_IN_FLIGHT / np.maximum(ops, 1.0), 1.0)
+    return float(np.maximum(chain / meanwhile - ops / BUSY_CHAINS, 0.0))
