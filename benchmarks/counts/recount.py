@@ -220,6 +220,8 @@ def _shared(found: Program) -> tuple[float, float]:
         around = next(place.loops for place in found.leaves if place.within(loop))
         outside = around[: [each is loop for each in around].index(True)]
         regions += iterations(outside)
+        if not inside:  # it fills a packed copy
+            continue
         each = _work_by(found, inside, loop)
         if each.sum() > best and each.max() > 0:
             best, tasks = float(each.sum()), float(each.sum() / each.max())

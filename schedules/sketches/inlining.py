@@ -14,6 +14,7 @@ from ..algebra.scalar import (
     Reducer,
     Scalar,
     children,
+    conditional_loads,
     loads,
     walk,
 )
@@ -101,11 +102,21 @@ def _transposes(stage: Stage) -> bool:
 
 
 def _is_read_along_rows(stage: Stage, readers: Sequence[Stage]) -> bool:
-    """Return whether several stages, or a reduction, read each element of `stage` about once. A
+    """Return whether several stages, or a reduction, read each element of `stage` about once, or a
+    stage that stores zeros reads it under a condition, so that it cannot transpose blocks. A
     product, which reads it several times, reads a packed copy instead."""
+    if any(_masks(reader, stage.name) for reader in readers):
+        return True
     if any(_points(reader) > _points(stage) for reader in readers):
         return False
     return len(readers) > 1 or any(not reader.is_elementwise for reader in readers)
+
+
+def _masks(reader: Stage, name: str) -> bool:
+    """Return whether `reader` stores elements of the tensor `name`, or zeros where a condition on
+    indices fails."""
+    reads = conditional_loads(reader.body) if reader.is_elementwise else ()
+    return any(conds and load.tensor == name for load, conds in reads) and _stores_zeros(reader)
 
 
 def _stores_zeros(stage: Stage) -> bool:

@@ -33,6 +33,7 @@ from .stencils.sketch import stencil_sketch, window_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
+from .transposed_tile.sketch import transposed_tiles
 from .tuples import TuplesSketch
 
 
@@ -61,6 +62,13 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
     )
     doubt = LONG_EPILOGUE if calls_once(view.value) > 1 else None
     return RuleMatch(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else doubt)
+
+
+def transposed_tile(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match a tiled reduction and the stage that transposes its result. An unfused alternative is
+    always kept, because it has larger tiles."""
+    sketch = transposed_tiles(stages, view)
+    return RuleMatch((sketch,), (sketch.tiles.view.name,), BY_ROW) if sketch else None
 
 
 def stencils(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -161,7 +169,8 @@ def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
     is_tiled = assign_roles(view) is not None
     if view.axis_splits:
         inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
-        view = view_stage(workload, view.name, inlined, whole=True)
+        unsplit = len(workload.stage(view.name).axes)
+        view = view_stage(workload, view.name, inlined, unsplit=unsplit)
     roles = inner_product_roles(view, target)
     if roles is None or not (is_tiled or roles.few is NO_LOOP):
         return None
@@ -232,13 +241,22 @@ def _is_alongside(read: StageRead, name: str, view: StageView, lanes: StageLoop)
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 INNER_ROWS = Alternative("inner rows")
 BY_WINDOW = Alternative("windows")
+BY_ROW = Alternative("transposed rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 LONG_EPILOGUE = Alternative("long epilogue")
 
-DOUBTS = (BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, LONG_EPILOGUE)
+DOUBTS = (BY_ROW, BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, LONG_EPILOGUE)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
-FUSING: tuple[Rule, ...] = (transforms, epilogue, stencils, columns, rows, inner_rows)
+FUSING: tuple[Rule, ...] = (
+    transforms,
+    epilogue,
+    transposed_tile,
+    stencils,
+    columns,
+    rows,
+    inner_rows,
+)
 """Fusing rules, the most promising first. The first match is used."""
 
 ALONE: tuple[Rule, ...] = (

@@ -72,14 +72,20 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     ),
 }
 
+STAGE_WORDS: Mapping[str, str] = {"transpose": " of the transposition"}
+"""The stages of a sketch that has several knobs of one name, by the first part of their names."""
+
 
 def term_of(knob: str) -> str:
     """Return the term of a knob. The knob `1.tile_rows` of a program of several parts becomes `tile
-    rows (part 2)`. A knob of an earlier version keeps its name, without underscores."""
-    part, _, name = knob.rpartition(".")
+    rows (part 2)`, and `transpose.tile_rows` becomes `tile rows of the transposition`. A knob of an
+    earlier version keeps its name, without underscores."""
+    *parts, name = knob.split(".")
     words = KNOB_WORDS.get(name)
     term = name.replace("_", " ") if words is None else words.term
-    return f"{term} (part {int(part) + 1})" if part.isdecimal() else term
+    for part in reversed(parts):
+        term += f" (part {int(part) + 1})" if part.isdecimal() else STAGE_WORDS.get(part, "")
+    return term
 
 
 def value_text(knob: str, value: Any) -> str:

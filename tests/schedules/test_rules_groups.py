@@ -222,6 +222,7 @@ def test_uses_are_counted_by_elements(text: str, inlined: bool) -> None:
         ("T[i,j] = X[j,i]; M[i] += T[i,j]; Y[i,j] = T[i,j] - M[i]", False),
         ("T[i,j] = X[j,i]; U[i,j] = T[i,j] * 2.0; M[i] += U[i,j]; Y[i,j] = U[i,j] - M[i]", None),
         ("T[i,j] = X[j,i]; Y[i,k] += T[i,j] * W[j,k]", False),
+        ("T[i,j] = X[j,i]; Y[i,j] = where(j >= i, T[i,j], 0.0)", False),
     ],
 )
 def test_transpositions_are_not_computed_in_rows(text: str, inlined: bool | None) -> None:

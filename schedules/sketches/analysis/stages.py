@@ -183,11 +183,11 @@ class StageView:
 
 
 def view_stage(
-    workload: Workload, name: str, inlined: tuple[str, ...] = (), *, whole: bool = False
+    workload: Workload, name: str, inlined: tuple[str, ...] = (), *, unsplit: int = 0
 ) -> StageView:
     """Return the view of the stage of `workload` (in normal form) that computes tensor `name`,
-    after the stages `inlined` are inlined. If `whole`, its output axes are not split."""
-    return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
+    after the stages `inlined` are inlined. The first `unsplit` output axes are not split."""
+    return _view(workload, name, _with_inlined(workload, inlined), unsplit)
 
 
 def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
@@ -195,18 +195,19 @@ def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, Stage
     in `inlined` are inlined."""
     nest = _with_inlined(workload, inlined)
     names = (stage.name for stage in workload.stages if stage.name not in inlined)
-    return {name: _view(workload, name, nest, whole=False) for name in names}
+    return {name: _view(workload, name, nest) for name in names}
 
 
 def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
     return Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
 
 
-def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
+def _view(workload: Workload, name: str, nest: Nest, unsplit: int = 0) -> StageView:
     stage = workload.stage(name)
     group = tuple_groups(workload.stages).get(name)
+    whole = {loop.var for loop in chain_to(nest.body, writes_of(nest.body, name)[0])[:unsplit]}
     phase_steps, axis_splits = ((), ()) if group else _preparation(nest, name)
-    axis_splits = () if whole or isinstance(stage.kind, Scan) else axis_splits
+    axis_splits = () if isinstance(stage.kind, Scan) else _splits_of_others(axis_splits, whole)
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
@@ -283,6 +284,18 @@ def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tupl
                 solve.append(step)
             nest = step.apply(nest)
     return tuple(solve), tuple(split)
+
+
+def _splits_of_others(splits: tuple[Split, ...], whole: set[str]) -> tuple[Split, ...]:
+    """Return the splits of axes that are neither in `whole` nor parts of such an axis."""
+    found: list[Split] = []
+    gone = set(whole)
+    for step in splits:
+        if step.loop in gone:
+            gone |= {f"{step.loop}o", f"{step.loop}i"}
+        else:
+            found.append(step)
+    return tuple(found)
 
 
 def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:

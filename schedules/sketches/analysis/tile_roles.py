@@ -126,22 +126,25 @@ def tap_distance(roles: TileRoles, lanes: int) -> int:
     return distance if roles.main.extent > distance else 1
 
 
-def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> TileRoles | None:
+def roles_along(
+    view: StageView, columns: StageLoop, most_step: int = 1, outer: int = 0
+) -> TileRoles | None:
     """Return the roles with vectors along `columns`. Return None if an operand cannot be loaded as
     vectors, and its lanes cannot be selected from whole vectors at a stride of up to `most_step`
-    elements."""
+    elements. The first `outer` spatial loops are batch loops."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
     others = tuple(loop for loop in view.spatial if loop is not columns)
-    free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
+    tiled = others[outer:]
+    free = [loop for loop in reversed(tiled) if any(not r.uses(loop.name) for r in column_reads)]
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
     free = [loop for loop in free if loop.extent > 1]  # a loop of one iteration reuses nothing
     if prod(loop.extent for loop in free) < FEWEST_ROWS:
         free = [
-            loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
+            loop for loop in reversed(tiled) if loop in free or slides(view, column_reads, loop)
         ]
     rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))

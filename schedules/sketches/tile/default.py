@@ -80,7 +80,8 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
     first.
 
     A nonresident operand is read in place, and each thread computes one range of columns. Otherwise
-    columns and rows are packed. For sliding windows, whole rows of an image are unrolled and
+    columns and rows are packed. Inside the loops of a later stage, padding is skipped if possible,
+    because whole rows may be padding. For sliding windows, whole rows of an image are unrolled and
     padding is skipped.
     """
     offered, threads, main = sketch.offered, sketch.target.threads, sketch.roles.main
@@ -88,13 +89,14 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
     def columns(most: int) -> tuple[int, ...]:
         return tuple(count for count in offered.column_blocks if count <= most)
 
+    of_padding = offered.skip_padding[-1 if sketch.block_conds else 0 :]
     base = replace(
         _first_values(offered),
         tile_vectors=offered.tile_vectors,
         tile_rows=offered.tile_rows,
         peel_remainders=offered.peel_remainders,
         parallel=(min(1, offered.parallel[-1]),),
-        skip_padding=offered.skip_padding[-1 if sketch.block_conds else 0 :][:1],
+        skip_padding=of_padding if sketch.outer else of_padding[:1],
     )
     if sketch.nonresident:
         is_followed = all(is_hw_prefetchable(read, main) for read in sketch.nonresident)

@@ -81,7 +81,8 @@ def _is_canonical(t: TileSettings[IntArray]) -> BoolArray:
 def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether packed panels and copied rows are possible, shape (P,).
 
-    These must hold: (1) a packed panel fits half of the last cache, or everything is prepacked; (2)
+    These must hold: (1) a packed panel, or the whole operand if it is packed once per call, fits
+    half of the last cache, or everything is prepacked; (2)
     operands that cannot be loaded as vectors are packed; (3) if an epilogue's rows are copied, no
     tile of columns crosses two groups.
     """
@@ -89,6 +90,8 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
     panel = t.kc * taps * t.nr * t.columns.per_block * stage.view.dtype.bytes
+    if stage.outer:
+        panel = np.full_like(panel, sum(read.bytes for read in stage.panels))
     whole_ahead = (t.pack_columns == 2) & (not stage.packed_inside(ahead=True))
     room = stage.target.caches[-1].bytes // 2
     ok: BoolArray = ~t.packs | whole_ahead | (panel <= room)

@@ -65,10 +65,12 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
     reduction are nested inside these loops, or inside the first one if there are none. Each thread
     executes a contiguous range of iterations. Batches of unequal length are therefore nested inside
     the divided blocks, so that short and long batches alternate.
+
+    Inside the loops of a later stage, threads divide no other loops than those.
     """
     stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
-    outside, divided = t.row_blocks_outermost == 1, t.parallel
+    outside, divided = t.row_blocks_outermost == 1, t.parallel * (not stage.outer)
     part = roles.main.extent // t.split_reduction
     yield Level(MAIN, part, threads & t.splits, PARTS, present=t.splits)
 
@@ -84,10 +86,9 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
     def batches(here: BoolArray | bool) -> Iterator[Level]:
         here = here & (passed == batches_behind)
         if np.any(here):
-            yield from (
-                Level(at[loop.name], 1, threads & here, BATCHES, present=here)
-                for loop in roles.batch
-            )
+            for n, loop in enumerate(roles.batch):
+                is_divided = (t.parallel > 0) & (n < stage.outer) if stage.outer else True
+                yield Level(at[loop.name], 1, threads & here & is_divided, BATCHES, present=here)
 
     yield from batches(here=True)
     for loop, block, here in blocks:
@@ -101,21 +102,25 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
         yield Level(MAIN, t.kc, role=DEPTH, present=deep)
 
 
-def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
+def copy_places(t: TileSettings[IntArray], levels: Sequence[Level]) -> tuple[IntArray, IntArray]:
     """Return the level at which columns are packed, and the level at which rows are copied, shape
     (P,) each.
 
     They are the levels over blocks of columns and of rows, or the innermost parallel level if that
-    is further inside. If the reduction has `several` blocks, columns are packed at the level over
-    these blocks. Rows are copied there only if that is further inside.
+    is further inside. If the reduction has several blocks, columns are packed at the level over
+    these blocks. Rows are copied there only if that is further inside. If the stage is computed
+    inside the loops of a later stage, columns are packed outside all levels, which is -1.
     """
+    several = t.k_count > 1
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
         if level.role in (BLOCKS, DEPTH):
             at[level.axis] = np.where(level.present, n, at.get(level.axis, n))
     columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
-    return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)
+    columns = np.where(several, at[MAIN], columns)
+    rows = np.where(several, np.maximum(rows, at[MAIN]), rows)
+    return np.where(t.stage.outer > 0, -1, columns), rows
 
 
 def _blocks(
@@ -141,7 +146,7 @@ def _blocks(
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
     """Return the innermost level at which copies are made, or -1 if there are none, shape (P,)."""
     stage = t.stage
-    columns, rows = copy_places(levels, t.k_count > 1)
+    columns, rows = copy_places(t, levels)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
     packs = t.packs & np.where(t.prepacks, others, now)
     return np.maximum(np.where(packs, columns, -1), np.where(t.copies_rows, rows, -1))

@@ -37,7 +37,7 @@ def tile_memory(nest: TileNest) -> MemoryUse:
 def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
     """Yield the copies: panels of columns and blocks of rows."""
     t, stage, plan = nest.t, nest.stage, nest.plan
-    columns, rows = copy_places(plan.levels, t.k_count > 1)
+    columns, rows = copy_places(t, plan.levels)
     access_of = {access.buffer: access for access in plan.accesses}
     column = stage.roles.columns.name
     strided = [r for r in stage.packable if r.element_stride(column) not in (0, 1)]
@@ -47,7 +47,8 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
         sides, times = plan.region(access_of[read.tensor], columns)
         # Panels of constants may be packed before the call.
         packs = t.packs & ~(t.prepacks & (read in stage.prepacked))
-        panel = packs * np.prod(sides, axis=0) * read.dtype.bytes
+        elements = _whole_elements(nest, read) if stage.outer else np.prod(sides, axis=0)
+        panel = packs * elements * read.dtype.bytes
         yield PrivateCopy(
             panel,
             times,
@@ -60,6 +61,14 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
         sides, times = plan.region(access, rows)
         block = t.copies_rows * np.prod(sides, axis=0) * read.dtype.bytes
         yield PrivateCopy(block, times, block * _is_gathered(read, access, sides))
+
+
+def _whole_elements(nest: TileNest, read: StageRead) -> Number:
+    """Return the number of elements of the copy of a whole operand. Its columns are full tiles."""
+    columns, dim = nest.t.columns, nest.stage.column_dim(read)
+    beyond = columns.blocks * columns.per_block * columns.size - columns.extent
+    sides = enumerate(nest.stage.whole_box(read))
+    return prod((side + beyond * (n == dim) for n, side in sides), start=1)
 
 
 def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -> BoolArray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...algebra.affine import Affine, Var, vars_inside
+from ...algebra.affine import Affine, Interval, Var, interval, vars_inside
 from ...hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from ...leaves import MAX_LANE_STRIDE
 from ...target import Target
@@ -34,6 +34,9 @@ class TileOperands:
     target: Target
     epilogue: StageView | None = None
     """The elementwise stage that is computed from each tile, or None."""
+    outer: int = 0
+    """The number of leading axes that are loops of a later stage. If there are any, the stage is
+    computed inside these loops into a private buffer, and its columns are packed once per call."""
 
     @property
     def operands(self) -> tuple[StageRead, ...]:
@@ -43,7 +46,8 @@ class TileOperands:
     @property
     def packable(self) -> tuple[StageRead, ...]:
         """Column operands that can be packed and are reused."""
-        return (*self.panels, *self.windows) if self.roles.is_reused else ()
+        windows = () if self.outer else self.windows
+        return (*self.panels, *windows) if self.roles.is_reused else ()
 
     @cached_property
     def windows(self) -> tuple[StageRead, ...]:
@@ -82,10 +86,12 @@ class TileOperands:
 
     def is_transposed(self, read: StageRead) -> bool:
         """Return whether panels are filled by transposing register blocks. This is done if the
-        tensor is contiguous along another dimension than the columns."""
+        tensor is contiguous along another dimension than the columns, and packed block by
+        block."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
-            not read.padded
+            not self.outer
+            and not read.padded
             and self.column_dim(read) not in (None, last)
             and read.shape[last] >= lanes // 2
             and 1 < lanes <= self.target.most_transposed
@@ -102,6 +108,20 @@ class TileOperands:
             for index in read.index
             for atom, _ in index.terms
         )
+
+    def whole_box(self, read: StageRead) -> tuple[int, ...]:
+        """Return the sides of the smallest box that contains all elements read."""
+        loops = (*self.view.spatial, *self.view.reduce)
+        ranges = {loop.name: Interval(0, loop.extent - 1) for loop in loops}
+        found = (interval(index, ranges) for index in read.index)
+        return tuple(side.hi - side.lo + 1 for side in found)
+
+    def longest_dim(self, read: StageRead) -> int | None:
+        """Return the dimension, other than that of the columns, along which threads divide the
+        packing of a whole operand, or None."""
+        sides, columns = self.whole_box(read), self.column_dim(read)
+        others = [dim for dim in range(len(sides)) if dim != columns and sides[dim] > 1]
+        return max(others, key=lambda dim: sides[dim], default=None)
 
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
@@ -177,7 +197,8 @@ class TileOperands:
         return tuple(
             read
             for read in once(roles.column_reads)
-            if not roles.moves_with_rows(read)
+            if not self.outer
+            and not roles.moves_with_rows(read)
             and 1 < rows <= MOST_USES
             and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * self.target.line_bytes
             and read.element_stride(roles.columns.name) == 1
@@ -190,7 +211,7 @@ class TileOperands:
         cached. They exceed half of a core's private caches, are contiguous along the single loop of
         the reduction, and have rows at a stride of at least a page."""
         roles = self.roles
-        if self.nonresident or len(roles.rows) != 1 or roles.taps:
+        if self.outer or self.nonresident or len(roles.rows) != 1 or roles.taps:
             return ()
         row, main = roles.rows[0].name, roles.main.name
         return tuple(
@@ -245,11 +266,12 @@ class TileOperands:
 
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
-        """The `short_runs` that can be prefetched. There are none if a tile of columns of an
-        epilogue may contain two groups and read runs of both."""
+        """The `short_runs` that can be prefetched. There are none inside the loops of a later
+        stage, or if a tile of columns of an epilogue may contain two groups and read runs of
+        both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
-        return () if across else self.short_runs
+        return () if across or self.outer else self.short_runs
 
     @property
     def prefetchable(self) -> tuple[StageRead, ...]:

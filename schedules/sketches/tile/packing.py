@@ -77,8 +77,12 @@ class Packing:
                 name = f"{name_of}.pack{n}"
                 place = ko if blocked else column_place
                 along = "" if k.moves_as_one(read) else self._lanes()
+                if k.outer:
+                    place = ROOT
                 w.do(CacheRead(read.tensor, place, name, along=along))
-                if read in k.windows:
+                if k.outer:
+                    self._whole_layout(read, name)
+                elif read in k.windows:
                     self._window_layout(read, name)
                 else:
                     self._pack_layout(read, name)
@@ -124,6 +128,21 @@ class Packing:
         others = sorted(range(last), key=self._depth_of(read))
         self.w.do(TransformLayout(name, (), (*((d, 0) for d in others), (last, 0))))
         self.w.vectorise_writer(name, self.k.target.lanes(read.dtype))
+
+    def _whole_layout(self, read: StageRead, name: str) -> None:
+        """Lay out the copy of a whole operand like one panel: the reduction outside, and all
+        columns inside. Threads divide its longest other dimension."""
+        w = self.w
+        dim, longest = self.k.column_dim(read), self.k.longest_dim(read)
+        assert dim is not None
+        others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
+        loops = w.loops_by_dim(name)
+        w.do(TransformLayout(name, (), (*((d, 0) for d in others), (dim, 0))))
+        outside = sorted((d for d in others if d in loops), key=lambda d: d != longest)
+        w.reorder(*(loops[d] for d in outside), loops[dim])
+        w.vectorise_loop(loops[dim], self.k.lanes, 1)
+        if longest is not None and self.t.parallel:
+            w.do(Parallel(loops[longest]))
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
         """Lay out the copy as panels, each as wide as one tile of columns, with the reduction

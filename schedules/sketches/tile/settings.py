@@ -59,10 +59,11 @@ def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
     only. The rounding error bound holds for any order.
     """
     roles, view, threads = stage.roles, stage.view, stage.target.threads
-    rewritten = stage.epilogue or stage.is_scattered or view.axis_splits or view.phase_steps
+    rewritten = view.axis_splits or view.phase_steps or stage.is_scattered
+    is_inside = stage.epilogue is not None or stage.outer > 0
     usual_tile = stage.lanes * stage.target.vector_registers // 2
     is_large = view.outputs >= TASKS_PER_THREAD * threads * usual_tile
-    if threads == 1 or rewritten or is_large:
+    if threads == 1 or rewritten or is_inside or is_large:
         return (1,)
     depth, counts = roles.main.extent, (threads, 2 * threads)
     return (1, *(n for n in counts if depth % n == 0 and depth // n >= LEAST_DEPTH))
@@ -115,10 +116,9 @@ class TileKnobs(Generic[N]):
     """Which incomplete tiles have separate code: none (0), those of rows (1), or those of rows and
     columns (2)."""
     nontemporal_stores: N = nontemporal_knob(_nontemporal)
-    parallel: N = knob(
-        lambda tile: range(2 + tile.roles.is_reused) if tile.target.threads > 1 else (0,)
-    )
-    """Number of loops over blocks that threads divide, outermost first."""
+    parallel: N = knob(lambda tile: range(1 + tile.most_shared * (tile.target.threads > 1)))
+    """Number of loops over blocks that threads divide, outermost first. If the stage is computed
+    inside the loops of a later stage, 1 if threads divide those loops instead."""
     prefetch: N = knob(lambda tile: switch(tile.prefetchable))
     """Whether the next parts of operands are prefetched while the current parts are used."""
     split_reduction: N = knob(_reduction_parts)

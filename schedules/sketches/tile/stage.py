@@ -64,7 +64,7 @@ class TileStage(TileOperands):
     @property
     def stores_far(self) -> bool:
         """Whether tiles are stored to a tensor that exceeds a core's private caches."""
-        return self.stored.bytes > self.target.own_cache_bytes
+        return not self.outer and self.stored.bytes > self.target.own_cache_bytes
 
     @property
     def lanes(self) -> int:
@@ -293,6 +293,11 @@ class TileStage(TileOperands):
         return any(guard.index.vars() & batch for guard in self.tap_guards)
 
     @property
+    def most_shared(self) -> int:
+        """Largest number of loops over blocks that threads divide."""
+        return 1 if self.outer else 1 + self.roles.is_reused
+
+    @property
     def column_vectors(self) -> int:
         return -(-self.roles.columns.extent // self.lanes)
 
@@ -381,7 +386,7 @@ class TileStage(TileOperands):
             for read in packed
         )
         plain = not view.phase_steps and not view.axis_splits and not view.guards
-        plain = plain and self.step_distance == 1 and not self.is_sliding
+        plain = plain and not self.outer and self.step_distance == 1 and not self.is_sliding
         return packed if plain and all(fits) else ()
 
     @cached_property

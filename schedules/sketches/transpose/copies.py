@@ -213,7 +213,11 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Return the leaves of the blocks. For a collected piece, the leaves that write its rows
         follow."""
-        nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
+        return self.leaves_of(BlockNest(self, self.plan(settings)), settings)
+
+    def leaves_of(self, nest: BlockNest, settings: IntArray) -> list[Leaf]:
+        """Return the leaves of `nest`, the nests of `settings`."""
+        found: list[Leaf] = []
         for piece, collected in self.pieces(nest, settings):
             for block in piece.divided(nest.levels(BLOCKS)):
                 found += nest.block(block, block.sides[nest.along])
@@ -269,9 +273,9 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Emit all pieces, after the steps that fuse loops."""
         writer.do(*self.fused)
-        one = np.asarray([setting])
-        nest = BlockNest(self, self.plan(one))
-        _BlockCopy(writer, nest).write([bool(found.all()) for _, found in self.pieces(nest, one)])
+        copy = BlockCopy.of(self, writer, setting)
+        copy.write_pieces()
+        copy.finish()
 
 
 def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[Leaf]:
@@ -288,20 +292,33 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
         yield Leaf(walk, does, {along: copies}, along, width, is_remainder=n > 0)
 
 
-class _BlockCopy(BlockWriter):
+class BlockCopy(BlockWriter):
     """Emits pieces of several blocks, including the remainders at the ends of both axes."""
 
-    collected = 0
+    def __init__(self, writer: TraceWriter, nest: BlockNest, pieces: Sequence[BoolArray]) -> None:
+        """Fuse the loops around all pieces. `pieces` states whether each piece is collected."""
+        super().__init__(writer, nest)
+        self.collected, self.pieces = 0, [bool(found.all()) for found in pieces]
+        self.around = self.fuse_outside(self.across, self.along)
 
-    def write(self, collected: Sequence[bool]) -> None:
+    @classmethod
+    def of(cls, sketch: TransposeSketch, writer: TraceWriter, setting: Sequence[int]) -> BlockCopy:
+        one = np.asarray([setting])
+        nest = BlockNest(sketch, sketch.plan(one))
+        return cls(writer, nest, [found for _, found in sketch.pieces(nest, one)])
+
+    def write_pieces(self) -> None:
+        """Emit all pieces. No loop is parallel yet."""
         nest = self.nest
-        self.fuse_outside(self.across, self.along)
         whole = PieceLoops(nest.whole, {nest.across: self.across, nest.along: self.along})
         parts = self.divided(whole, nest.levels(TILES))
-        for part, is_collected in zip(parts, collected, strict=True):
+        for part, is_collected in zip(parts, self.pieces, strict=True):
             self._piece(part, is_collected)
+
+    def finish(self) -> None:
+        """Mark parallel loops and non-temporal stores."""
         self.share()
-        if np.all(nest.plan.nontemporal):
+        if np.all(self.nest.plan.nontemporal):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:

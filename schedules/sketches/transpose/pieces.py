@@ -167,12 +167,14 @@ class BlockWriter:
         self.across, self.along = (nest.sketch.loops[n].name for n in nest.sketch.pair)
         self.made, self.shared = 0, list[str]()
 
-    def fuse_outside(self, *inside: str) -> None:
-        """Fuse the result's other axes into one loop outside `inside`."""
+    def fuse_outside(self, *inside: str) -> str:
+        """Fuse the result's other axes into one loop outside `inside`, and return it."""
         loops = (self.sketch.loops[n].name for n in self.sketch.others)
         names = [name for name in loops if self.w.has(name)]
         self.w.reorder(*names, *inside)
-        self._note(self.nest.whole, self.w.fuse_all(names))
+        fused = self.w.fuse_all(names)
+        self._note(self.nest.whole, fused)
+        return fused
 
     def _note(self, piece: BlockPiece, made: str) -> None:
         """Record the loop created for a piece if threads divide it."""

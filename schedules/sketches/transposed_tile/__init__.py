@@ -1,0 +1,1 @@
+"""The sketch of a tiled reduction that is transposed row by row."""
