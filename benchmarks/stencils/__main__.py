@@ -2,7 +2,7 @@
 
     HL_NUM_THREADS=2 python -m benchmarks.stencils [--threads 2] [--only TEXT] [--out FILE.jsonl]
 
-Each pipeline is tuned from nothing. Halide's side is the fastest of 16 to 40 schedules written by
+Each pipeline is tuned from nothing. Halide's side is the fastest of 16 to 72 schedules written by
 hand and its three autoschedulers. Then the kernel, that schedule and the best autoscheduled one are
 called in turn on the same image, and the medians are compared. Results are compared with those of
 NumPy in f64. `--clock cpu` measures the processor time of one thread instead, for a machine that
