@@ -109,11 +109,13 @@ def local_laplacian(image: Any) -> tuple[Func, dict[str, Func]]:
     given[0][X, Y] = image[X, Y]
     apart = image[X, Y] * steps - hl.cast(hl.Float(32), K)
     curve = apart * hl.exp(apart * apart * _f32(-0.5))
-    around[0][X, Y, K] = image[X, Y] + curve * _f32(laplacian.STRENGTH)
+    finest = named("finest")
+    for one in (around[0], finest):  # one is read at data, the other one at all intensities
+        one[X, Y, K] = image[X, Y] + curve * _f32(laplacian.STRENGTH)
     for level in range(1, laplacian.LEVELS):
         for pyramid, other in ((around, (K,)), (given, ())):
             kind = "g" if other else "i"
-            before = pyramid[-1]
+            before = finest if other and level == 1 else pyramid[-1]
             down, pair = named(f"{kind}{level}_down"), named(f"{kind}{level}")
             down[(X, Y, *other)] = _weighted([before[(X, 2 * Y + d, *other)] for d in range(4)])
             pair[(X, Y, *other)] = _weighted([down[(2 * X + d, Y, *other)] for d in range(4)])
@@ -164,20 +166,29 @@ class PyramidSchedule:
     """Whether sums along columns are stored, a row at a time."""
     slides: bool
     """Whether the finer levels of the result are computed row by row in a strip of the result."""
+    stores_finest: bool
+    """Whether rows of the remapped image are stored, so that each is computed once in a strip."""
 
     def __call__(self, out: Func, f: dict[str, Func]) -> None:
         task, strip = hl.Var("task"), hl.Var("strip")
         out.split(Y, task, Y, self.rows, SHIFT).parallel(task).vectorize(X, self.lanes, SHIFT)
         for level in range(1, laplacian.LEVELS):
             pyramid, given = f[f"g{level}"], f[f"i{level}"]
-            pyramid.compute_root().reorder(X, K, Y).vectorize(X, self.lanes)
-            pyramid.split(Y, strip, Y, 8).parallel(strip)
+            pyramid.compute_root().split(Y, strip, Y, 16 if self.stores_finest else 8)
+            if self.stores_finest:
+                pyramid.reorder(X, Y, K, strip)
+            else:
+                pyramid.reorder(X, K, Y, strip)
+            pyramid.vectorize(X, self.lanes).parallel(strip)
             if self.is_grouped:
                 pyramid.reorder_storage(X, K, Y)
             given.compute_root().split(Y, strip, Y, 16).parallel(strip).vectorize(X, self.lanes)
             if self.stores_down:
-                f[f"g{level}_down"].compute_at(pyramid, K).vectorize(X, self.lanes)
+                inner = Y if self.stores_finest else K
+                f[f"g{level}_down"].compute_at(pyramid, inner).vectorize(X, self.lanes)
                 f[f"i{level}_down"].compute_at(given, Y).vectorize(X, self.lanes)
+            if self.stores_finest and level == 1:
+                f["finest"].store_at(pyramid, K).compute_at(pyramid, Y).vectorize(X, self.lanes)
             sums = f[f"out{level}"].vectorize(X, self.lanes)
             if self.slides and level < laplacian.LEVELS - 1:
                 sums.store_at(out, task).compute_at(out, Y)
@@ -186,8 +197,8 @@ class PyramidSchedule:
 
 
 def pyramid_schedules(lanes: int) -> Schedules:
-    flags = product((False, True), repeat=3)
+    flags = product((False, True), repeat=4)
     for (wide, rows), chosen in product(((8, 64), (lanes, 32), (lanes, 64)), flags):
-        grouped, stores, slides = chosen
-        name = f"{wide} lanes, {rows} rows, grouped={grouped}, down={stores}, slides={slides}"
-        yield name, PyramidSchedule(wide, rows, grouped, stores, slides)
+        grouped, down, slides, finest = chosen
+        name = f"{wide} lanes, {rows} rows, {grouped=}, {down=}, {slides=}, {finest=}"
+        yield name, PyramidSchedule(wide, rows, grouped, down, slides, finest)

@@ -36,8 +36,11 @@ def build(image: Any, rows: int, columns: int) -> Any:
     sizes = pyramid_sizes(rows + HALO, columns + HALO)
     around: list[Element] = [lambda k, y, x: remapped(image[y, x], tw.cast(k, "f32"))]
     given: list[Any] = [image]
+    finest = tw.compute("g0", (INTENSITIES, *sizes[0]), around[0])
+    before: Element = lambda k, y, x: finest[k, y, x]  # noqa: E731
     for level, size in enumerate(sizes[1:], start=1):
-        around.append(_halved_all(around[-1], size, f"g{level}"))
+        before = _halved_all(before, size, f"g{level}")
+        around.append(before)
         given.append(_halved(given[-1], size, f"i{level}"))
     result: Any = None
     for level in reversed(range(LEVELS)):
