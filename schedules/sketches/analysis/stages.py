@@ -168,6 +168,11 @@ class StageView:
             return self.spatial  # only stages without loops of one iteration are reordered
         return tuple(sorted(self.spatial, key=lambda loop: loop.dim))
 
+    def depends_on(self, loop: str) -> bool:
+        """Return whether the value contains the number of the iteration of `loop`."""
+        numbers = (node for node in walk(self.value) if isinstance(node, IndexValue))
+        return any(loop in number.index.vars() for number in numbers)
+
     def ends(self, loop: str) -> bool:
         """Return whether a guard of the stage depends on `loop`."""
         return any(loop in guard.index.vars() for guard in self.guards)
