@@ -34,7 +34,8 @@ TAPS = (1.0, 4.0, 6.0, 4.0, 1.0)
 
 def build(image: Any, rows: int, columns: int) -> Any:
     """Return the result of so many rows and columns."""
-    weights, values = (_blurred(image, rows, columns, name) for name in ("weight", "value"))
+    slots = tw.compute("slots", image.shape, lambda y, x: _slot(image[y, x]))
+    weights, values = (_blurred(image, slots, rows, columns, name) for name in ("weight", "value"))
 
     def value(y: Any, x: Any) -> Any:
         at = _brightness(image[y + HALO // 2, x + HALO // 2])
@@ -43,14 +44,14 @@ def build(image: Any, rows: int, columns: int) -> Any:
     return tw.compute("out", (rows, columns), value)
 
 
-def _blurred(image: Any, rows: int, columns: int, name: str) -> Any:
+def _blurred(image: Any, slots: Any, rows: int, columns: int, name: str) -> Any:
     """Return the blurred grid of the sums of pixels, or of their numbers."""
     down, across = rows // BLOCK + 1, columns // BLOCK + 1
     r, s = tw.reduce_axis(BLOCK, "r"), tw.reduce_axis(BLOCK, "s")
 
     def vote(y: Any, x: Any, z: Any) -> Any:
         at = _brightness(image[y * BLOCK + r, x * BLOCK + s])
-        slot = tw.cast(at * float(LEVELS) + 0.5, "i32") + REACH
+        slot = slots[y * BLOCK + r, x * BLOCK + s]
         return tw.sum(tw.select(tw.eq(slot, z), at if name == "value" else 1.0, 0.0), axis=(r, s))
 
     blocks = (down + 2 * REACH, across + 2 * REACH)
@@ -70,6 +71,10 @@ def _blurred(image: Any, rows: int, columns: int, name: str) -> Any:
         (down, across, SLOTS - 2 * REACH),
         lambda y, x, z: _smooth([along_x[y + d, x, z] for d in range(5)]),
     )
+
+
+def _slot(at: Any) -> Any:
+    return tw.cast(_brightness(at) * float(LEVELS) + 0.5, "i32") + REACH
 
 
 def _brightness(at: Any) -> Any:

@@ -26,10 +26,12 @@ def _f32(value: float) -> Any:
 
 def bilateral_grid(image: Any) -> tuple[Func, dict[str, Func]]:
     """Votes and their sums are two channels of one grid."""
-    f = {name: hl.Func(name) for name in ("grid", "z", "x", "y")}
+    f = {name: hl.Func(name) for name in ("slots", "grid", "z", "x", "y")}
     r = hl.RDom([(0, grid.BLOCK), (0, grid.BLOCK)])
-    at = hl.clamp(image[X * grid.BLOCK + r.x, Y * grid.BLOCK + r.y], _f32(0), _f32(1))
-    slot = hl.cast(hl.Int(32), at * _f32(grid.LEVELS) + _f32(0.5))
+    pixel = hl.clamp(image[X, Y], _f32(0), _f32(1))
+    f["slots"][X, Y] = hl.cast(hl.Int(32), pixel * _f32(grid.LEVELS) + _f32(0.5))
+    place = X * grid.BLOCK + r.x, Y * grid.BLOCK + r.y
+    at, slot = hl.clamp(image[place], _f32(0), _f32(1)), f["slots"][place]
     f["grid"][X, Y, Z, C] = _f32(0)
     f["grid"][X, Y, hl.clamp(slot, 0, grid.LEVELS), C] += hl.mux(C, [at, _f32(1)])
     f["z"][X, Y, Z, C] = _smooth([f["grid"][X, Y, Z + d - 2, C] for d in range(5)])
@@ -65,12 +67,16 @@ class GridSchedule:
     is_grouped: bool
     """Whether the channels and the brightness are the innermost dimensions in memory."""
     fuses_blurs: bool
-    """Whether the blur along rows is computed inside the blur along columns."""
+    """Whether the blurs along rows and columns are computed row by row."""
+    stores_slots: bool
+    """Whether the places of votes are computed in vectors, and stored."""
 
     def __call__(self, out: Func, f: dict[str, Func]) -> None:
         task = hl.Var("task")
         f["z"].compute_root().reorder(C, Z, X, Y).parallel(Y).vectorize(X, self.lanes).unroll(C)
         f["grid"].compute_at(f["z"], Y)
+        if self.stores_slots:
+            f["slots"].compute_at(f["z"], Y).vectorize(X, self.lanes)
         f["grid"].update().reorder(C, *self._taps(f["grid"]), X, Y).unroll(C)
         if self.fuses_blurs:
             f["y"].compute_root().reorder(X, Z, C, Y).parallel(Y).vectorize(X, self.lanes)
@@ -90,9 +96,11 @@ class GridSchedule:
 
 
 def grid_schedules(lanes: int) -> Schedules:
-    for wide, rows, is_grouped, fuses in product((8, lanes), (8, 32), (False, True), (False, True)):
-        name = f"{wide} lanes, {rows} rows, grouped={is_grouped}, fused={fuses}"
-        yield name, GridSchedule(wide, rows, is_grouped, fuses)
+    flags = product((False, True), repeat=3)
+    for (wide, rows), chosen in product(product((8, lanes), (8, 32)), flags):
+        grouped, fused, slots = chosen
+        name = f"{wide} lanes, {rows} rows, {grouped=}, {fused=}, {slots=}"
+        yield name, GridSchedule(wide, rows, grouped, fused, slots)
 
 
 def local_laplacian(image: Any) -> tuple[Func, dict[str, Func]]:
