@@ -3,6 +3,7 @@ kernels that treat integers outside in another way."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.small_tables import table_read
 from tests.support.schedules.spaces import settings
 from tests.support.schedules.spaces import target as any_target
 from tests.support.schedules.workloads import notation
@@ -119,6 +121,15 @@ def test_kernels_of_small_tables_read_the_documented_elements(name: str, bits: i
     for sketch in space_for(workload, target).sketches:
         for setting in settings(sketch, 4, bits):
             check(workload, sketch.trace(setting), target)
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("seed", range(25))
+def test_random_small_tables_are_read_at_the_documented_elements(seed: int, bits: int) -> None:
+    workload = table_read(random.Random(seed))
+    for sketch in space_for(workload, this_machine(1, bits)).sketches:
+        for setting in [sketch.default(), *settings(sketch, 1, seed)]:
+            check(workload, sketch.trace(setting), this_machine(1, bits))
 
 
 @pytest.mark.parametrize("name", ["rows", "a few of each row", "bytes by a table"])
