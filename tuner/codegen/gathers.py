@@ -157,7 +157,11 @@ class Gathers(ArrayLoads):
         kind = type_text(DType.I32, value.lanes)
         return Val(self.text.assign(f"trunc {value.typed} to {kind}", "x"), DType.I32, value.lanes)
 
+    def _compared(self, test: str, a: Val, b: Val) -> Val:
+        return self._op(f"icmp {test}", a, b)._replace(dtype=DType.BOOL)
+
     def _op(self, op: str, a: Val, b: Val) -> Val:
+        """Return the result of an instruction, written once for all gathers of a block."""
         memo = self.text.levels[-1].loaded_from("lane positions")
         key = (op, a.name, b.name)
         if key not in memo:
@@ -184,7 +188,7 @@ class Gathers(ArrayLoads):
             found = self.text.assign(f"call {vector} {function}({arguments})", "l")
             if n:
                 limit = literal(n * count, DType.I32, count)
-                beyond = self._op("icmp sge", position, limit)._replace(dtype=DType.BOOL)
+                beyond = self._compared("sge", position, limit)
                 text = f"select {beyond.typed}, {vector} {found}, {vector} {result}"
                 found = self.text.assign(text, "l")
             result = found
@@ -216,11 +220,11 @@ class Gathers(ArrayLoads):
                     return None
                 row = self._gather(place, at, dtype, axis, where)
             if result is not None:
-                equal = [
-                    self._op("icmp eq", lanes[name], literal(n, lanes[name].dtype, axis.lanes))
+                equal = (
+                    self._compared("eq", lanes[name], literal(n, lanes[name].dtype, axis.lanes))
                     for name, n in chosen.items()
-                ]
-                is_here = reduce(self._both, (x._replace(dtype=DType.BOOL) for x in equal))
+                )
+                is_here = reduce(self._both, equal)
                 text = f"select {is_here.typed}, {row.typed}, {result.typed}"
                 row = Val(self.text.assign(text, "l"), dtype, axis.lanes)
             result = row
