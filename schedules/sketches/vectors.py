@@ -9,7 +9,8 @@ import numpy as np
 
 from ..algebra.affine import Affine
 from ..arrays import FloatArray, Number
-from .analysis.stages import StageLoop, StageView, element_step, is_near
+from .analysis.neighbours import is_near, lane_step
+from .analysis.stages import StageLoop, StageView
 from .statements import own_place
 
 
@@ -70,7 +71,7 @@ def vector_loop(
     """
 
     def score(loop: str) -> int:
-        far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
+        far = (lane_step(*read, loop) for read in reads if not is_near(*read, loop))
         return 2 * _score(own(loop)) + sum(map(_score, far))
 
     scored = [(score(loop), n) for n, loop in enumerate(extents) if extents[loop] > 1]

@@ -35,7 +35,7 @@ from ..primitives import (
 )
 from ..trace import Trace
 from ..workload.workload import Workload
-from .analysis.stages import element_step
+from .analysis.neighbours import element_step
 from .vectors import parts_of, vector_loop
 
 Leaf = TypeVar("Leaf", StoreElement | Update, Update)

@@ -63,6 +63,9 @@ KEPT = {
     "few rows": ("S[n,g] += X[n,p,3*g+k]", "X=f32[2,7,12]", {"k": 3}),
     "one group": ("S[n,g] += X[n,p,3*g+k]", "X=f32[2,9,3]", {"k": 3, "g": 1}),
     "overlapping windows": ("S[n,g] += X[n,p,2*g+k]", "X=f32[2,9,13]", {"k": 3}),
+    "votes for each level": (
+        "S[n,g,z] += where(i32(X[n,p,3*g+k]) == z, 1.0, 0.0)", "X=f32[2,9,12]", {"k": 3, "z": 8},
+    ),
     "whole columns": ("S[n,c] += X[n,p,c]", "X=f32[2,9,12]", {}),
     "whole rows": ("S[n] += X[n,p,c]", "X=f32[2,9,12]", {}),
     "groups of planes": ("S[n,g] += X[n,3*g+k,p]", "X=f32[2,12,9]", {"k": 3}),

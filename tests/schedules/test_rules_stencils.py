@@ -4,6 +4,7 @@ their loops look like, and that they mean what the expression does."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -247,6 +248,22 @@ def test_a_group_beyond_the_caches_is_split() -> None:
     whole, less = (part_of(space_for(workload, one).sketches[0]) for one in (machine, small))
     assert whole is not None
     assert less is None or len(less.stages) < len(whole.stages)
+
+
+@pytest.mark.parametrize("columns", [300, 318, 520, 638, 1100])
+def test_shorter_last_tiles_are_not_counted_as_full_ones(columns: int) -> None:
+    """Halving an image is a group for every width, not only where large tiles divide it."""
+    image = placeholder("X", (130, 2 * columns + 2))
+
+    def weighted(at: Callable[[int], Expr]) -> Expr:
+        return at(0) + (at(1) + at(2)) * 3.0 + at(3)
+
+    down = compute("d", (64, 2 * columns + 2), lambda y, x: weighted(lambda n: image[2 * y + n, x]))
+    out = compute("Y", (64, columns), lambda y, x: weighted(lambda n: down[y, 2 * x + n]))
+    workload = Workload.of(out, inputs=[image]).normalised()
+    part = part_of(stencils_of(workload, target(1, 512, 32)))
+    assert part is not None
+    assert len(part.group.stages) == 2
 
 
 POOLED = notation(

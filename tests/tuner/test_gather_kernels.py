@@ -3,13 +3,19 @@ kernels that treat integers outside in another way."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.small_tables import table_read
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.spaces import target as any_target
 from tests.support.schedules.workloads import notation
 from tilewright.schedules import Workload
 from tilewright.schedules.lowering.lower import lower
@@ -62,6 +68,26 @@ WORKLOADS: dict[str, tuple[str, dict[str, str]]] = {
         " + X[i32(floor(P[i])) + 1, c] * (P[i] - floor(P[i]))",
         {"X": "f32[9,19]", "P": "f32[21]"},
     ),
+    "few rows": ("Y[i,j] = T[clamp(I[i,j]), i, j+1]", {"T": "f32[8,9,38]", "I": "i32[9,37]"}),
+    "few rows of doubles, zeros outside": (
+        "Y[i,j] = T[I[i,j], i, 2*j]", {"T": "f64[3,9,74]", "I": "i64[9,37]"},
+    ),
+    "few rows at twice the resolution": (
+        "Y[i,j] = T[clamp(I[i,j]), i//2 + 2*(i%2), j//2 + 2*(j%2)]",
+        {"T": "f32[8,7,21]", "I": "i32[10,38]"},
+    ),
+    "few numbers": ("Y[i,j] = T[clamp(I[i,j])] * 2.0", {"T": "f64[5]", "I": "i32[9,37]"}),
+    "cells of a grid": (
+        "Y[i,j] = T[i//8, j//8, clamp(I[i,j])] + T[i//8 + 1, j//8 + 1, clamp(I[i,j] + 1)]",
+        {"T": "f32[3,6,12]", "I": "i32[9,37]"},
+    ),
+    "a table of integers, padded": (
+        "Y[i,j] = where(j > 4, L[clamp(I[i,j-5])], 7)", {"L": "i32[64]", "I": "i32[9,41]"},
+    ),
+    "a table at two integers": (
+        "Y[i,j] = T[clamp(I[i,j]), 2, wrap(J[i,j])]",
+        {"T": "f32[2,3,9]", "I": "i32[9,37]", "J": "i64[9,37]"},
+    ),
     "one byte of two": ("Y[i] = X[zero(I[i])]", {"X": "bf16[300]", "I": "i8[77]"}),
 }  # fmt: skip
 
@@ -88,6 +114,24 @@ def test_kernels_of_every_sketch_read_the_documented_elements(name: str) -> None
         check(workload, sketch.trace(sketch.default()), target)
 
 
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("name", [*WORKLOADS][-8:-1])
+def test_kernels_of_small_tables_read_the_documented_elements(name: str, bits: int) -> None:
+    workload, target = made(name), this_machine(1, bits)
+    for sketch in space_for(workload, target).sketches:
+        for setting in settings(sketch, 4, bits):
+            check(workload, sketch.trace(setting), target)
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("seed", range(25))
+def test_random_small_tables_are_read_at_the_documented_elements(seed: int, bits: int) -> None:
+    workload = table_read(random.Random(seed))
+    for sketch in space_for(workload, this_machine(1, bits)).sketches:
+        for setting in [sketch.default(), *settings(sketch, 1, seed)]:
+            check(workload, sketch.trace(setting), this_machine(1, bits))
+
+
 @pytest.mark.parametrize("name", ["rows", "a few of each row", "bytes by a table"])
 @pytest.mark.parametrize("lanes", [4, 8])
 def test_masked_vectors_read_the_documented_elements(name: str, lanes: int) -> None:
@@ -110,6 +154,33 @@ def test_a_row_is_read_in_vectors_at_one_index() -> None:
     assert body.count("icmp sle") == 1
     assert body.count("load <16 x float>") == 4
     assert "extractelement" not in body
+
+
+@pytest.mark.parametrize("name", ["cells of a grid", "a table of integers, padded"])
+def test_small_tables_are_looked_up_in_registers(name: str) -> None:
+    text = text_of_vectors(name)
+    assert "@llvm.x86.avx512.vpermi2var.ps.512(" in text
+    assert "extractelement <16 x" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["few rows", "few rows at twice the resolution", "few rows of doubles, zeros outside"]
+)
+def test_few_rows_are_loaded_in_vectors_and_selected(name: str) -> None:
+    """Also the last row, beyond whose end no vector may reach."""
+    text = text_of_vectors(name)
+    lanes = 512 // made(name).inputs[0].dtype.bits
+    assert f"extractelement <{lanes} x i" not in text
+    assert text.count("select <") >= made(name).inputs[0].shape[0] - 1
+
+
+def text_of_vectors(name: str) -> str:
+    """The code of the loops of the first sketch, for vectors of 512 bits."""
+    workload, features = made(name), ("avx512bw", "avx512dq", "avx512f", "avx512vl")
+    machine = replace(any_target(1, 512, 32), cpu="x86-64-v4", features=features)
+    sketch = space_for(workload, machine).sketches[0]
+    text = llvm_text(workload, sketch.trace(sketch.default()), machine)
+    return text[text.index("define") :]
 
 
 # --- what the check draws and finds --------------------------------------------------------------

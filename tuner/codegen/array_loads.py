@@ -1,14 +1,14 @@
 """Loads from arrays in memory: one element, or one element per lane of a vector axis.
 
 Lanes may access contiguous elements, elements at a small stride, a few repeated elements, or
-arbitrary elements (a gather).
+elements that are loaded one by one. `gathers.py` loads elements at data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tilewright.schedules.algebra.affine import Affine, interval, var
+from tilewright.schedules.algebra.affine import Affine, interval
 from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
@@ -34,6 +34,14 @@ class ArrayLoads(Addresses):
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val:
         """Load one element per lane of `axis`."""
+        found = self.in_vectors(place, offset, dtype, axis, where)
+        return found or self._gather(place, offset, dtype, axis, where)
+
+    def in_vectors(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val | None:
+        """Load one element per lane of `axis` by loads of whole vectors, or return None if the
+        elements are too far apart."""
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
         base = offset.minus_var(axis.var)
         if base.mentions(axis.var):
@@ -41,8 +49,7 @@ class ArrayLoads(Addresses):
             spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
             if spread is not None:
                 return self._load_spread(place, offset, dtype, axis, where, spread)
-            repeated = None if linear else self._load_repeated(place, offset, dtype, axis, where)
-            return repeated or self._gather(place, offset, dtype, axis, where)
+            return None if linear else self._load_repeated(place, offset, dtype, axis, where)
         pointer = self.pointer(place, base)
         align = aligned_to(place, base, lanes)
         if where is None:
@@ -104,7 +111,9 @@ class ArrayLoads(Addresses):
         count = max(a.const for a in away) - low + 1
         whole = 1 << (count - 1).bit_length()
         reach = interval(first + low, self.indices.ranges)
-        exists = reach.lo >= 0 and reach.hi + whole <= place.buffer.elements
+        ends = reach.hi + whole > place.buffer.elements
+        low -= whole - count if ends else 0  # the vector ends with the last element instead
+        exists = reach.lo >= whole - count if ends else reach.lo >= 0
         if whole > axis.lanes or (whole > count and (where is not None or not exists)):
             return None
         if whole == 1:
@@ -186,29 +195,6 @@ class ArrayLoads(Addresses):
         return Val(
             self.text.assign(f"call {vector} {function}({arguments})", "l"), dtype, mask.lanes
         )
-
-    def gather(
-        self,
-        place: Array,
-        offset: Affine,
-        dtype: DType,
-        axis: VectorAxis,
-        lanes: Mapping[str, Sequence[str]],
-        where: Val | None,
-    ) -> Val:
-        """Load one element per lane. `lanes` has the variables of `offset` that differ between
-        lanes, besides `axis`, with the variable of each lane."""
-        vector, text = type_text(dtype, axis.lanes), self.text
-        result = "poison"
-        for lane in range(axis.lanes):
-            at = {name: var(each[lane]) for name, each in lanes.items()}
-            place_of = self.lane(offset.substitute(at), axis, lane)
-            pointer = self.pointer(place, place_of)
-            if where is not None:
-                pointer = self._redirect(pointer, self._mask_bit(where, lane))
-            found = f"{scalar_type(dtype)} {self._load_at(pointer, dtype)}"
-            result = text.assign(f"insertelement {vector} {result}, {found}, i64 {lane}", "l")
-        return Val(result, dtype, axis.lanes)
 
     def _gather(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None

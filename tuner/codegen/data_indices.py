@@ -2,7 +2,7 @@
 
 An integer that is equal in all lanes becomes an index variable in a register, computed outside as
 many loops as possible. So the read of a whole row is a read of vectors. An integer that differs
-between lanes becomes a vector of positions, from which `memory.py` gathers.
+between lanes becomes a vector of positions, at which `gathers.py` loads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tilewright.schedules.algebra.affine import Affine, Datum, Index, var
 from tilewright.schedules.algebra.scalar import Clamped, Load, data_of
 from tilewright.schedules.dtypes import DType
 
+from .gathers import Position
 from .indices import Indices
 from .module import ModuleText
 from .text import FunctionText
@@ -25,8 +26,8 @@ class KnownIndex:
     """An index whose data are replaced by index variables."""
 
     index: Index
-    lanes: dict[str, tuple[str, ...]]
-    """The variables that differ between lanes, with an i64 register for each lane."""
+    lanes: dict[str, Position]
+    """The variables that differ between lanes, with their values."""
 
 
 class DataIndices:
@@ -38,23 +39,21 @@ class DataIndices:
         self.module = module
         self._replaced: dict[tuple[int, tuple[str, ...]], tuple[Load, Index]] = {}
 
-    def known(self, load: Load, position: Callable[[Clamped], Val | tuple[str, ...]]) -> KnownIndex:
+    def known(self, load: Load, position: Callable[[Clamped], Position]) -> KnownIndex:
         """Return the index of `load` without data. `position` writes one integer: an i64 if it is
         equal in all lanes, else a vector or one i64 register per lane."""
         data = data_of(load)
-        lanes: dict[str, tuple[str, ...]] = {}
+        lanes: dict[str, Position] = {}
         names: tuple[str, ...] = ()
         for datum in data:
             found = position(datum)
-            if isinstance(found, Val) and found.lanes > 1:
-                found = self._apart(found)
-            if isinstance(found, Val):
-                names = (*names, found.name)
+            registers = (found.name,) if isinstance(found, Val) else found
+            names = (*names, registers[0])
+            if isinstance(found, Val) and found.lanes == 1:
                 continue
-            for register in found:
+            for register in registers:
                 self.indices.bind_position(register, self.text.depth, datum.extent)
-            names = (*names, found[0])
-            lanes[found[0]] = found
+            lanes[registers[0]] = found
         key = (id(load), names)
         if key not in self._replaced:
             named: dict[Datum, str] = dict(zip(data, names, strict=True))
@@ -80,20 +79,6 @@ class DataIndices:
                 self.indices.bind_position(found.name, self.text.depth, extent)
             memo[key] = found
         return memo[key]
-
-    def _apart(self, values: Val) -> tuple[str, ...]:
-        """Return the lanes of a vector as i64 registers."""
-        memo = self.text.levels[-1].loaded_from("lanes")
-        registers: list[str] = []
-        for lane in range(values.lanes):
-            key = (values.name, lane)
-            if key not in memo:
-                one = self.text.assign(f"extractelement {values.typed}, i64 {lane}", "x")
-                if values.dtype is not DType.I64:
-                    one = self.text.assign(f"zext {values.dtype.llvm} {one} to i64", "x")
-                memo[key] = Val(one, DType.I64)
-            registers.append(memo[key].name)
-        return tuple(registers)
 
     def _limited(self, name: str, x: Val, bound: int) -> Val:
         function = self.module.intrinsic(

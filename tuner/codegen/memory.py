@@ -9,8 +9,8 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import Buffer
 
 from .addresses import Array
-from .array_loads import ArrayLoads
 from .array_stores import ArrayStores
+from .gathers import Gathers, Position
 from .indices import Indices, VectorAxis
 from .module import ModuleText
 from .registers import RegisterAccess, Registers
@@ -26,7 +26,7 @@ class BufferAddresses:
         self.indices = indices
         self.places: dict[str, Array | Registers] = {}
         self._registers = RegisterAccess(text)
-        self._loads = ArrayLoads(text, indices, module)
+        self._loads = Gathers(text, indices, module)
         self._stores = ArrayStores(text, indices, module)
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
@@ -71,11 +71,11 @@ class BufferAddresses:
         index: tuple[Affine, ...],
         dtype: DType,
         axis: VectorAxis,
-        lanes: Mapping[str, tuple[str, ...]],
+        lanes: Mapping[str, Position],
         where: Val | None,
     ) -> Val:
-        """Load one element per lane of `axis` if the variables `lanes` of `index` are another
-        variable in each lane. `where` is as in `load`."""
+        """Load one element per lane of `axis` if the variables `lanes` of `index` differ between
+        lanes. `where` is as in `load`."""
         place = self.places[tensor]
         assert isinstance(place, Array), "the index of registers is never data"
         offset = self._offset(place.buffer, index)

@@ -38,6 +38,7 @@ from tilewright.schedules.dtypes import DType
 
 from .arithmetic import Arithmetic
 from .data_indices import DataIndices
+from .gathers import Position
 from .indices import Indices, VectorAxis
 from .mathlib import ROUNDINGS
 from .memory import BufferAddresses
@@ -110,7 +111,7 @@ class Scalars(Arithmetic):
             node.tensor, known.index, node.dtype, self.axis, known.lanes, where
         )
 
-    def _position(self, datum: Clamped, where: Val | None) -> Val | tuple[str, ...]:
+    def _position(self, datum: Clamped, where: Val | None) -> Position:
         """Return an integer of an index, written outside as many loops as possible. It is one
         integer if it is equal in all lanes, else a vector or one register per lane."""
         if where is None and self._is_moving(datum.value) and is_inside(datum.value, datum.extent):

@@ -41,6 +41,10 @@ PERMUTE = {16: "llvm.x86.avx512.permvar.sf.512", 8: "llvm.x86.avx2.permps"}
 is an integer per lane, of which only the low bits count. The first needs AVX-512F, the second
 AVX2."""
 
+PERMUTE_PAIR = {16: "llvm.x86.avx512.vpermi2var.ps.512"}
+"""The intrinsics that look up a table in a pair of registers: the first half, the index, the second
+half. They need the features of `PERMUTE` of as many floats."""
+
 
 class Word(IntEnum):
     """The 32-bit words that a program queries. Each feature is a bit of one of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -10,16 +10,14 @@ from typing import assert_never
 
 from ...algebra.affine import (
     Affine,
+    Datum,
     FloorDiv,
     Interval,
     Mod,
-    Var,
     affine,
     interval,
-    recombine,
     simplify,
     var,
-    vars_inside,
 )
 from ...algebra.comparisons import Cond
 from ...algebra.scalar import (
@@ -41,7 +39,6 @@ from ...algebra.scalar import (
     walk,
 )
 from ...dtypes import DType
-from ...leaves import MAX_LANE_STRIDE
 from ...lowering.lower import plain_nest
 from ...lowering.tuples import TupleGroup, tuple_groups
 from ...nest.finding import chain_to, ranges_of, writes_of
@@ -51,12 +48,17 @@ from ...primitives.places import find_loop
 from ...trace import Trace
 from ...workload.tensors import Elementwise, Reduction, Scan, Stage, TupleReduction
 from ...workload.workload import Workload
+from .neighbours import element_step, is_near
 from .phases import phase_steps
 
 SHORT_AXIS = 8
 """Minimum number of iterations, or of vectors along a longer axis, for which vectorising along an
 axis is profitable. Shorter axes fill neither a vector nor a block to transpose, and do not amortise
 a separate loop."""
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,11 @@ class StageView:
             return self.spatial  # only stages without loops of one iteration are reordered
         return tuple(sorted(self.spatial, key=lambda loop: loop.dim))
 
+    def depends_on(self, loop: str) -> bool:
+        """Return whether the value contains the number of the iteration of `loop`."""
+        numbers = (node for node in walk(self.value) if isinstance(node, IndexValue))
+        return any(loop in number.index.vars() for number in numbers)
+
     def ends(self, loop: str) -> bool:
         """Return whether a guard of the stage depends on `loop`."""
         return any(loop in guard.index.vars() for guard in self.guards)
@@ -205,8 +212,9 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 def _view(workload: Workload, name: str, nest: Nest, unsplit: int = 0) -> StageView:
     stage = workload.stage(name)
     group = tuple_groups(workload.stages).get(name)
+    shapes = {tensor: found.shape for tensor, found in workload.tensors.items()}
     whole = {loop.var for loop in chain_to(nest.body, writes_of(nest.body, name)[0])[:unsplit]}
-    phase_steps, axis_splits = ((), ()) if group else _preparation(nest, name)
+    phase_steps, axis_splits = ((), ()) if group else _preparation(nest, name, shapes)
     axis_splits = () if isinstance(stage.kind, Scan) else _splits_of_others(axis_splits, whole)
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
@@ -271,12 +279,14 @@ def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
     return next((d for d, i in enumerate(index) if loop in i.vars()), -1)
 
 
-def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
+def _preparation(
+    nest: Nest, name: str, shapes: Shapes
+) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
     """Return the steps on reduction axes, and the splits of output axes. The former are applied
     first."""
     solve: list[Split | Solve] = []
     split: list[Split] = []
-    for find in (phase_steps, _quotient_splits):
+    for find in (phase_steps, partial(_quotient_splits, shapes=shapes)):
         for step in find(nest, name):
             if isinstance(step, Split) and not find_loop(nest, step.loop, step).loop.reduce:
                 split.append(step)
@@ -298,13 +308,13 @@ def _splits_of_others(splits: tuple[Split, ...], whole: set[str]) -> tuple[Split
     return tuple(found)
 
 
-def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
+def _quotient_splits(nest: Nest, name: str, shapes: Shapes) -> tuple[Split, ...]:
     """Return splits of loops whose quotient and remainder index a read, as in grouped
     convolutions."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     extents = {loop.var: loop.extent for loop in chain}
-    lanes = "" if isinstance(leaf, Update) else _repeated_axis(leaf)
+    lanes = "" if isinstance(leaf, Update) else _repeated_axis(leaf, shapes)
     steps: dict[str, Split] = {}
     for atom in _divisions(leaf):
         for loop in atom.numerator.vars() - {lanes}:
@@ -319,16 +329,25 @@ def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
     return (atom for atom in atoms if isinstance(atom, FloorDiv | Mod))
 
 
-def _repeated_axis(leaf: StoreElement) -> str:
+def _repeated_axis(leaf: StoreElement, shapes: Shapes) -> str:
     """Return the contiguous loop of `leaf` if its vectors can be built from vectors of elements,
     else "".
 
-    This is possible if all reads that divide the loop repeat each element a few times in a row.
+    This is possible if all reads that divide the loop repeat each element a few times in a row, or
+    otherwise use few elements for many neighbours.
     """
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
-    divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
-    few = all(isinstance(a, FloorDiv) and a.divisor <= MAX_LANE_STRIDE for a in divided)
-    return name if few else ""
+    divided = (
+        load
+        for load in loads(leaf.value)
+        for index in load.index
+        if not index.is_linear_in(name) and name in index.replace_data(_no_data).vars()
+    )
+    return name if all(is_near(shapes[x.tensor], x.index, name) for x in divided) else ""
+
+
+def _no_data(datum: Datum) -> Affine:
+    return affine(0)
 
 
 def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
@@ -376,36 +395,6 @@ def _is_inside(
     """Return whether `index` is in bounds for all values of the loops."""
     found = (interval(i, ranges) for i in index)
     return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
-
-
-def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Return the distance in elements between neighbours along `loop` in a dense array. Return None
-    if it is not constant because an index divides the loop."""
-    sizes = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    if all(i.is_linear_in(loop) for i in index):
-        return sum(i.coefficient(loop) * size for i, size in zip(index, sizes, strict=True))
-    divided = (i * size for i, size in zip(index, sizes, strict=True))
-    total = recombine(sum(divided, affine(0)))
-    return total.coefficient(loop) if total.is_linear_in(loop) else None
-
-
-def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Return whether neighbours along `loop` are within a few vectors but not contiguous. Either
-    their stride is small, or each element is repeated a few times in a row."""
-    step = element_step(shape, index, loop)
-    if step is not None:
-        return 2 <= abs(step) <= MAX_LANE_STRIDE
-    *outer, last = index
-    if any(loop in i.vars() for i in outer) or last.coefficient(loop):
-        return False
-    return all(
-        isinstance(atom, FloorDiv)
-        and abs(c) == 1
-        and atom.numerator.is_linear_in(loop)
-        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MAX_LANE_STRIDE
-        for atom, c in last.terms
-        if not isinstance(atom, Var) and loop in vars_inside(atom)
-    )
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:

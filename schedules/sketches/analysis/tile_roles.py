@@ -38,7 +38,8 @@ class TileRoles:
     main: StageLoop
     """The longest reduction loop, which is divided into blocks."""
     column_reads: tuple[StageRead, ...]
-    """The column operands: reads that depend on `columns`."""
+    """The column operands: reads that depend on `columns`. There may be none if the value depends
+    on its number, as the votes of a histogram do."""
     row_reads: tuple[StageRead, ...]
     """The row operands: reads that do not depend on `columns`."""
 
@@ -131,9 +132,10 @@ def roles_along(
 ) -> TileRoles | None:
     """Return the roles with vectors along `columns`. Return None if an operand cannot be loaded as
     vectors, and its lanes cannot be selected from whole vectors at a stride of up to `most_step`
-    elements. The first `outer` spatial loops are batch loops."""
+    elements, or if the value does not depend on `columns`. The first `outer` spatial loops are
+    batch loops."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
-    if not column_reads:
+    if not column_reads and not view.depends_on(columns.name):
         return None
     others = tuple(loop for loop in view.spatial if loop is not columns)
     tiled = others[outer:]

@@ -39,6 +39,8 @@ def _groups_last(target: Target, workload: Workload) -> Iterator[ReduceAxisLast]
         if pair is None:
             continue
         outer, inner = pair
+        if stage.axes[-1] != outer and stage.axes[-1].extent >= SHORT_AXIS:
+            continue  # vectors are along another axis
         rows = prod(axis.extent for axis in stage.reduce_axes if axis != inner)
         lanes = target.lanes(stage.tensor.dtype)
         short = inner.extent % lanes or inner.extent < SHORT_AXIS * lanes

@@ -119,6 +119,9 @@ class TileRegions:
         """Return the elements of a stage that one tile computes."""
         return prod(dim.extent for dim in self.dims[view.name])
 
+    def _mean_points(self, view: StageView) -> float:
+        return prod(dim.mean for dim in self.dims[view.name])
+
     def row(self, view: StageView) -> int:
         """Return the elements along the last axis of a stage that one tile needs."""
         return self.dims[view.name][-1].extent
@@ -145,8 +148,9 @@ class TileRegions:
 
     @property
     def recomputed(self) -> float:
-        """Evaluations of all stages in all tiles, relative to one for each element."""
-        made = sum(self.tiles * self.points(view) * _work(view) for view in self.group.stages)
+        """Evaluations of all stages in all tiles, relative to one for each element. The last tiles
+        of a row or column are shorter."""
+        made = sum(self.tiles * self._mean_points(view) * _work(view) for view in self.group.stages)
         return made / sum(view.outputs * _work(view) for view in self.group.stages)
 
 

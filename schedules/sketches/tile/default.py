@@ -59,7 +59,10 @@ def _default(sketch: TileChoices) -> tuple[int, ...]:
             crowded = t.sums + t.tile_vectors + 1 > sketch.target.vector_registers - 2
             chains = t.tile_rows * t.tile_vectors
             square = chains / (chains + t.tile_rows + t.tile_vectors)
-            square = square * (_full(t) if sketch.nonresident else 1.0)
+            # Without column operands, most loads are of rows, and those of rows beyond the last
+            # one are tested.
+            counts_tests = sketch.nonresident or not sketch.roles.column_reads
+            square = square * (_full(t) if counts_tests else 1.0)
             fine = t.column_blocks - t.peel_remainders - t.reduction_blocks
             least = t.skip_padding + t.unroll_window * sketch.is_sliding
             best = np.lexsort((-np.arange(len(settings)), fine, square, ~crowded, least))[-1]

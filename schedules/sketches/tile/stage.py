@@ -309,7 +309,10 @@ class TileStage(TileOperands):
 
     @property
     def can_copy_rows(self) -> bool:
-        return bool(self.copyable) and not self.is_read_in_place
+        """Whether copies of row operands may pay. Without column operands, most elements are used
+        by one tile only."""
+        is_reused = bool(self.roles.column_reads)
+        return bool(self.copyable) and not self.is_read_in_place and is_reused
 
     @property
     def can_skip_padding(self) -> bool:

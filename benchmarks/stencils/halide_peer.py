@@ -1,35 +1,35 @@
-"""Halide's side of `stencils.py`: the same pipelines with schedules written by hand, and with
+"""Halide's side: the same pipelines with schedules written by hand, and with
 Halide's autoschedulers (the package `halide`, `pip install halide==21.0.0`)."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import halide as hl  # type: ignore[import-not-found, unused-ignore]
+import halide as hl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
+
+from . import halide_pyramids as pyramids
+from .halide_pyramids import Apply, Func, Schedules
 
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 RUNS = 10
 L2_BYTES = 1 << 20
-
-Func = Any
-Apply = Callable[[Func, dict[str, Func]], None]
 
 X, Y = hl.Var("x"), hl.Var("y")
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`build(image)` returns the output and the other functions by name. `stored` are those that
-    the schedules written by hand store; the others are inlined."""
+    """`build(image)` returns the output and the other functions by name. `by_hand(lanes)` yields
+    the schedules written by hand, with their names."""
 
     build: Callable[[Any], tuple[Func, dict[str, Func]]]
-    stored: tuple[str, ...]
+    by_hand: Callable[[int], Schedules]
 
 
 def _constant(value: float) -> Any:
@@ -92,15 +92,12 @@ def _box(f: Any) -> Any:
     return rows[0] + rows[1] + rows[2]
 
 
-PIPELINES = {
-    "blur": Pipeline(_blur, ("across",)),
-    "unsharp": Pipeline(_unsharp, ("down",)),
-    "sobel": Pipeline(_sobel, ()),
-    "harris": Pipeline(_harris, ("right", "down")),
-}
+def by_hand(*stored: str) -> Callable[[int], Schedules]:
+    """Return schedules that store the functions `stored`; the others are inlined."""
+    return lambda lanes: _stencil_schedules(stored, lanes)
 
 
-def by_hand(stored: tuple[str, ...], lanes: int) -> Iterator[tuple[str, Apply]]:
+def _stencil_schedules(stored: tuple[str, ...], lanes: int) -> Schedules:
     """Yield schedules with their names: strips whose stored functions slide along the rows, tiles
     in which they are computed with their halos, and no stored functions."""
     for rows in (8, 16, 32, 64, 128):
@@ -153,6 +150,16 @@ def _inlined(once: int, lanes: int) -> Apply:
     return apply
 
 
+PIPELINES = {
+    "blur": Pipeline(_blur, by_hand("across")),
+    "unsharp": Pipeline(_unsharp, by_hand("down")),
+    "sobel": Pipeline(_sobel, by_hand()),
+    "harris": Pipeline(_harris, by_hand("right", "down")),
+    "bilateral_grid": Pipeline(pyramids.bilateral_grid, pyramids.grid_schedules),
+    "local_laplacian": Pipeline(pyramids.local_laplacian, pyramids.pyramid_schedules),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A compiled pipeline with its own output."""
@@ -197,14 +204,14 @@ def best(
         hl.load_plugin(str(plugins / f"libautoschedule_{one.lower()}.so"))
     assert os.environ.get("HL_NUM_THREADS") == str(threads), "set HL_NUM_THREADS to the threads"
     found: list[tuple[float, Compiled]] = []
-    written: list[tuple[str, Apply | None]] = [*by_hand(PIPELINES[name].stored, lanes)]
+    written: list[tuple[str, Apply | None]] = [*PIPELINES[name].by_hand(lanes)]
     for schedule, apply in [*written, *((one, None) for one in AUTOSCHEDULERS)]:
         try:
             made = compiled(name, image, shape, schedule, apply, threads)
+            made.call()
         except hl.HalideError as error:
             print(f"Halide cannot use {schedule} for {name}: {error}".splitlines()[0])
             continue
-        made.call()
         found.append((min(_secs(made.call) for _ in range(RUNS)), made))
     first = min(found, key=lambda one: one[0])[1]
     automatic = (one for one in found if one[1].schedule in AUTOSCHEDULERS)
