@@ -35,6 +35,22 @@ def test_registers_and_single_columns_are_counted(cpu: str, i: int, j: int) -> N
             assert said[name][n] == found[name], (name, setting)
 
 
+@pytest.mark.parametrize("cpu", ["neoverse-n1", "x86-64-v3", "znver5"])
+def test_blocks_of_interleaved_planes_are_counted(cpu: str) -> None:
+    text = "Y[c,h,w] = X[c*4+(h%2)*2+w%2,h//2,w//2]"
+    workload = parse_workload(expr=text, tensors=["X=f32[8,5,34]"]).normalised()
+    sketches = space_for(workload, example_target(cpu, 1)).sketches
+    sketch = next(sketch for sketch in sketches if sketch.name == "transpose")
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    settings = np.indices(sizes).reshape(len(sizes), -1).T
+    said = counts(sketch.parts[0], settings)
+    for n, setting in enumerate(settings.tolist()):
+        nest = lower(workload, sketch.trace(setting))
+        found = recount(program(nest, frozenset({"s0"}), nest.body))
+        for name in EXACT:
+            assert said[name][n] == found[name], (name, setting)
+
+
 def test_nontemporal_stores_fill_whole_lines() -> None:
     """A vector of AVX2 is half a line: one of a row must be collected with the next one."""
     workload = parse_workload(expr="Y[j,i] = X[i,j]", tensors=["X=f32[4096,1024]"]).normalised()

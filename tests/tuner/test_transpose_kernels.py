@@ -45,6 +45,17 @@ TURNED = {
     ),
     "doubles": ("Y[i,j] = X[j,i]", {"X": "f64[77,43]"}),
     "bytes": ("Y[i,j] = X[j,i]", {"X": "i8[90,70]"}),
+    "interleaved planes": ("Y[c,d] = X[c*2+d%2,d//2]", {"X": "f32[6,37]"}),
+    "interleaved in both axes": (
+        "Y[n,c,h,w] = X[n,c*6+(h%2)*3+w%3,h//2,w//3] + V[c]",
+        {"X": "f32[2,12,5,19]", "V": "f32[2]"},
+    ),
+    "interleaved far apart": ("Y[i,d] = X[d%4,i,d//4] * 2", {"X": "f32[4,3,33]"}),
+    "interleaved with a straight read": (
+        "Y[i,d] = X[i*2+d%2,d//2] - Z[i,d]",
+        {"X": "f32[10,35]", "Z": "f32[5,70]"},
+    ),
+    "interleaved bytes": ("Y[i,d] = X[i*3+d%3,d//3]", {"X": "i8[9,67]"}),
     "to another type": ("Y[i,j] = f32(X[j,i])", {"X": "i8[60,70]"}),
 }
 

@@ -3,7 +3,8 @@ another.
 
 Register blocks are loaded with vectors along the contiguous axis of the tensor, transposed, and
 stored with vectors along the contiguous axis of the result. The stage may be a transposition, any
-permutation that moves the last axis, or an expression that contains such reads. Neighbouring axes
+permutation that moves the last axis, or an expression that contains such reads. If the last axis is
+divided, as where planes are interleaved (a pixel shuffle), its parts are axes. Neighbouring axes
 that are adjacent in every tensor are fused, for example rows and columns of an image if channels
 move. One long axis fills vectors that short axes do not.
 """
@@ -46,13 +47,17 @@ from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 def find_transposition(view: StageView) -> Transposition | None:
     """Return the transposition of `view`. Return None if its strided reads have no common axis
     along which blocks can be loaded."""
-    if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
+    if view.is_reduction or view.phase_steps or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
     if len(moving) < 2:
         return None
     along = moving[-1]
-    reads = [r for r in view.reads if r.own_dim(along.name) is not None and pitch(r, along) > 1]
+    reads = [
+        r
+        for r in view.reads
+        if pitch(r, along) > 1 and (view.axis_splits or r.own_dim(along.name) is not None)
+    ]
     for across in moving[:-1]:
         if reads and all(can_be_transposed(view, r, across, along) for r in reads):
             return Transposition(across, along, tuple(reads))
@@ -146,10 +151,10 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     @property
     def without_box(self) -> set[str]:
-        """Tensors of which blocks are loaded for a read, not as a box. If loops are fused, these
-        are all transposed tensors, because the tensors have a separate axis for each loop."""
+        """Tensors of which blocks are loaded for a read, not as a box. If loops are fused or split,
+        these are all transposed tensors, because the tensors have other axes."""
         found = {read.tensor for read in self.transposed.reads}
-        return found if self.fused else super().without_box
+        return found if self.fused or self.view.axis_splits else super().without_box
 
     @property
     def is_narrow(self) -> bool:
@@ -160,7 +165,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
     def can_buffer(self) -> bool:
         """Whether a row of a piece can have several vectors, and the piece is a box of the
         result."""
-        return self.transposed.along.extent >= 2 * self.lanes and not self.fused
+        split = self.fused or self.view.axis_splits
+        return self.transposed.along.extent >= 2 * self.lanes and not split
 
     def block_counts(self, loop: StageLoop) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
@@ -271,8 +277,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Emit all pieces, after the steps that fuse loops."""
-        writer.do(*self.fused)
+        """Emit all pieces, after the steps that split and fuse loops."""
+        writer.do(*self.view.axis_splits, *self.fused)
         copy = BlockCopy.of(self, writer, setting)
         copy.write_pieces()
         copy.finish()
