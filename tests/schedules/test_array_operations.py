@@ -173,6 +173,24 @@ def test_einsum_computes_what_numpy_computes(case: Any) -> None:
     checked(lambda *x: tw.einsum(subscripts, *x), lambda *x: np.einsum(subscripts, *x), *data)
 
 
+def stages_of_einsum(subscripts: str, *shapes: tuple[int, ...]) -> list[int]:
+    """The number of iteration points of each stage."""
+    arrays = [tw.placeholder(f"x{n}", shape) for n, shape in enumerate(shapes)]
+    workload = tw.Workload.of(tw.einsum(subscripts, *arrays), inputs=arrays)
+    return [math.prod(axis.extent for axis in stage.all_axes) for stage in workload.stages]
+
+
+def test_three_operands_are_multiplied_pair_by_pair_where_that_takes_less() -> None:
+    chain = stages_of_einsum("ij,jk,kl->il", (20, 30), (30, 40), (40, 8))
+    assert chain == [30 * 40 * 8, 20 * 30 * 8]
+    assert stages_of_einsum("bi,oij,bj->bo", (9, 30), (7, 30, 40), (9, 40)) == [
+        9 * 30 * 40,
+        9 * 7 * 30 * 40,
+    ]
+    assert stages_of_einsum("i,i,i->i", (90,), (90,), (90,)) == [90]
+    assert stages_of_einsum("ab,bc,ca->", (2, 2), (2, 2), (2, 2)) == [8, 4]
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_subscripts_compute_what_numpy_computes(data: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import prod
 
 from ...algebra.scalar import BinaryOp, Reducer
 from ...errors import WorkloadError
+from ...limits import MAX_DIMS
 from ..expr_core import Expr, arithmetic, shown
 from .node import ORIGIN, Indices, Node, Read, is_costly, stand_in
 from .reductions import reduction
@@ -15,8 +18,70 @@ from .shapes import broadcast, check_rank
 
 def einsum(subscripts: object, operands: Sequence[Node]) -> Node:
     """Return the sum of products that `subscripts` describe. Raise WorkloadError if they are not
-    those of NumPy's einsum or do not fit the operands."""
+    those of NumPy's einsum or do not fit the operands.
+
+    Three or more operands are multiplied pair by pair if that takes fewer multiplications than one
+    sum over all of them.
+    """
     terms, output = _parsed(subscripts, operands)
+    factors = [_Factor(tuple(t), x) for t, x in zip(terms, operands, strict=True)]
+    pairs = _pairwise(terms, output, _extents(terms, operands))
+    for first, second in pairs:
+        left, right = factors[first], factors[second]
+        rest = [x for n, x in enumerate(factors) if n not in (first, second)]
+        kept = _kept(left.term, right.term, [x.term for x in rest], output)
+        product = _sum_of_products([left, right], kept)
+        factors = [*rest, _Factor(kept, product)]
+    return _sum_of_products(factors, output)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """An operand with one label per dimension."""
+
+    term: tuple[str, ...]
+    node: Node
+
+
+def _kept(
+    left: Sequence[str],
+    right: Sequence[str],
+    others: Sequence[Sequence[str]],
+    output: Sequence[str],
+) -> tuple[str, ...]:
+    """Return the labels of the product of two factors that `others` or the output use."""
+    used = {*output, *(label for term in others for label in term)}
+    return tuple(label for label in dict.fromkeys((*left, *right)) if label in used)
+
+
+def _pairwise(
+    terms: Sequence[Sequence[str]], output: Sequence[str], extents: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return the positions of the factors of all products but the last, each of the two factors
+    whose product takes the fewest multiplications. A product follows the factors that are left.
+    Return nothing if one sum over all factors takes no more multiplications."""
+
+    def points(labels: Iterable[str]) -> int:
+        return prod(extents[label] for label in set(labels))
+
+    left, found, total = [tuple(term) for term in terms], list[tuple[int, int]](), 0
+    while len(left) > 2:
+        pairs = combinations(range(len(left)), 2)
+        pair = min(pairs, key=lambda p: points((*left[p[0]], *left[p[1]])))
+        total += points(left[pair[0]] + left[pair[1]])
+        rest = [term for n, term in enumerate(left) if n not in pair]
+        left = [*rest, _kept(left[pair[0]], left[pair[1]], rest, output)]
+        if len(left[-1]) > MAX_DIMS:
+            return []
+        found.append(pair)
+    total += points(label for term in left for label in term)
+    whole = (len(terms) - 1) * points(label for term in terms for label in term)
+    return found if total < whole else []
+
+
+def _sum_of_products(factors: Sequence[_Factor], output: Sequence[str]) -> Node:
+    """Return the sum of the products of all factors over the labels that `output` does not have."""
+    terms, operands = [x.term for x in factors], [x.node for x in factors]
     extents = _extents(terms, operands)
     shape = tuple(extents[label] for label in output)
     check_rank(shape)
