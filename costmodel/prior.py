@@ -11,7 +11,7 @@ high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tilewright.schedules.algebra.scalar_function import FUNCTION_OPS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
 from tilewright.schedules.hardware import FMA_LATENCY, OPS_IN_FLIGHT
-from tilewright.schedules.space import ScheduleSpace, SpacePart
+from tilewright.schedules.space import Candidate, ScheduleSpace, SpacePart
 
 from .counts.counting import counts, joined
 from .counts.table import Counts
@@ -118,6 +118,17 @@ class Prior:
             return self.log2_of(self.analyse(sketch, settings))
         secs = total(np.stack([part.secs for part in self._each(sketch, settings)]))
         return np.asarray(np.log2(secs))
+
+    def log2_secs_of(self, candidates: Iterable[Candidate]) -> dict[Candidate, float]:
+        """Return log2 of the predicted seconds of a call of each candidate."""
+        by_sketch: dict[int, list[Candidate]] = {}
+        for candidate in dict.fromkeys(candidates):
+            by_sketch.setdefault(candidate.sketch, []).append(candidate)
+        found: dict[Candidate, float] = {}
+        for sketch, own in by_sketch.items():
+            settings = np.array([candidate.setting for candidate in own], np.int64)
+            found |= zip(own, self.log2_secs(sketch, settings).tolist(), strict=True)
+        return found
 
     def log2_of(self, analysis: Analysis) -> FloatArray:
         """Return log2 of the predicted seconds of analysed settings, shape (P,)."""

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.tuning_curve import curve_of, draw, levels_of
-from examples import my_ops
+from examples import demo, my_ops
 from examples.demo import SHOWN, Show, _echo, comparison, transcript
 from tests.support.paths import ROOT, example_target
 from tilewright.schedules import Workload
@@ -119,6 +119,26 @@ def test_the_demo_s_commands_can_be_typed_as_they_are_shown(show: Show) -> None:
     assert max(map(len, shown.splitlines())) < 80
     typed = shlex.split(shown.removeprefix("$ ").replace("\\\n", ""))
     assert typed == ["tilewright", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("codes", "seconds"),
+    [([0], ["8"]), ([1, 0], ["8", "32"]), ([1, 1, 1], ["8", "32", "128"]), ([2], ["8"])],
+)
+def test_the_demo_allows_a_busy_machine_more_seconds(
+    codes: list[int], seconds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def search(console: Console, command: list[str]) -> int:
+        asked.append(command)
+        return codes[len(asked) - 1]
+
+    monkeypatch.setattr(demo, "_search", search)
+    options = demo._options(["--fresh"])
+    assert demo._tune(Console(file=io.StringIO()), SHOWN[0], options) == codes[-1]
+    assert [command[command.index("--seconds") + 1] for command in asked] == seconds
+    assert ["--fresh" in command for command in asked] == [True, *[False] * (len(codes) - 1)]
 
 
 def test_the_demo_takes_its_examples_as_commands_do() -> None:

@@ -27,8 +27,10 @@ def committed() -> Committed:
     return Committed.read()
 
 
+@pytest.mark.timeout(3600)
 def test_the_search_is_not_worse_and_shuffled_labels_are_found_out(committed: Committed) -> None:
-    """One test, because measuring takes most of a minute."""
+    """One test, because measuring takes most of a minute of processor time, and many minutes where
+    other processes have the processors."""
     measured = measure(committed.best)
     worse = committed.worse(measured.figures)
     assert not worse, "\n".join([*worse, WRITE])

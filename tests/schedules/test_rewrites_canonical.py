@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -31,6 +32,13 @@ from tilewright.schedules.sketches.forms.orders import permute_axes
 from tilewright.schedules.sketches.forms.rewriting import canonical, regrouped
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import ScheduleSpace
+
+
+@cache
+def spaces_of(row: str) -> tuple[ScheduleSpace, ...]:
+    """The space of every spelling of a transposed convolution."""
+    return tuple(space_for(workload, MACHINE) for workload in spelled(ROWS[row]).values())
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -42,7 +50,7 @@ def test_every_spelling_of_a_transposed_convolution_has_one_form(row: str) -> No
 @pytest.mark.parametrize("row", ROWS)
 def test_every_spelling_has_the_same_nests(row: str) -> None:
     """One setting gives one nest, so that kernels take equal times."""
-    spaces = [space_for(workload, MACHINE) for workload in spelled(ROWS[row]).values()]
+    spaces = spaces_of(row)
     knobs = [[sketch.knobs for sketch in space.sketches] for space in spaces]
     assert all(each == knobs[0] for each in knobs)
     setting = spaces[0].sketches[0].default()
@@ -74,8 +82,8 @@ def test_spellings_at_random_sizes_have_one_form_and_the_right_values(seed: int)
 @pytest.mark.parametrize("row", ROWS)
 def test_sums_of_all_spellings_are_tiled_after_their_taps_are_solved(row: str) -> None:
     """Also in three dimensions and in groups, in either layout."""
-    for workload in spelled(ROWS[row]).values():
-        sketch = space_for(workload, MACHINE).sketches[0]
+    for space in spaces_of(row):
+        sketch = space.sketches[0]
         assert isinstance(sketch, ProgramSketch)
         tiles = [getattr(part, "tiles", part) for part in sketch.parts]
         assert any(isinstance(part, TileSketch) for part in tiles)

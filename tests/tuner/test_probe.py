@@ -234,7 +234,8 @@ def test_the_memory_probe_leaves_memory_to_others() -> None:
     assert machine.working_sets(detect(), 80 << 20)["memory"][0] <= 10 << 20
 
 
-def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
+def probed_aside() -> Probes:
+    """The probes of this machine, made in a process that starts no OpenMP."""
     code = (
         "import json, sys; from dataclasses import asdict;"
         "from tilewright.tuner.machine.native_target import detect;"
@@ -244,19 +245,27 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
-    found, target = Probes(**json.loads(done.stdout)), detect()
+    return Probes(**json.loads(done.stdout))
+
+
+def is_in_proportion(found: Probes) -> bool:
+    wide = found.peak(DType.F32, 1) > 1.2 * found.peak(DType.F64, 1)
+    return wide and found.bandwidth("L1", 1) > found.bandwidth("memory", 1)
+
+
+def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
+    found, target = probed_aside(), detect()
     assert set(found.peak_gflops) == {*FLOATS, "i32", *probed_dots(target)}
     levels = [f"L{i + 1}" for i in range(len(target.caches))]
     assert list(found.bandwidth_gbs) == [*levels, "memory"]
     for values in (*found.peak_gflops.values(), *found.bandwidth_gbs.values()):
         assert len(values) == target.cores
         assert min(values) > 0
-    # Ratios only: other processes may take any share of the machine while this runs.
-    assert found.peak(DType.F32, 1) > 1.2 * found.peak(DType.F64, 1)
-    assert found.bandwidth("L1", 1) > found.bandwidth("memory", 1)
     assert 0 < found.parallel_region_secs <= machine.MAX_REGION_SECS
     assert 0.1 < found.clock_ghz < 10
     assert found.peak(DType.F32, 1) < 2 * target.lanes(DType.F32) * 8 * 10  # 8 a cycle at 10 GHz
+    # Other processes may take any share of the machine while one of the two is probed.
+    assert is_in_proportion(found) or any(is_in_proportion(probed_aside()) for _ in range(4))
 
 
 @pytest.mark.parametrize(

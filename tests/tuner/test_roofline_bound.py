@@ -110,6 +110,18 @@ def test_a_loaded_probe_ends_no_search(marked: bool) -> None:
         assert "probed again" in report.bound["notes"][0]
 
 
+@pytest.mark.parametrize(
+    ("machine", "notes"),
+    [(None, []), (FakeMachine(None), ["probed on a busy machine: not used for early stopping"])],
+)
+def test_no_rate_that_a_busy_machine_was_probed_for_is_said_to_be_derived(
+    machine: FakeMachine | None, notes: list[str]
+) -> None:
+    space = space_with(replace(QUIET.probes, doubtful=True))
+    work = least_work(space.workload, space.forms)
+    assert RooflineBound(work, space.target, machine).notes == notes
+
+
 def test_a_search_that_would_end_at_the_bound_asks_the_machine_first() -> None:
     """A probe that is too low by less than what the kernel lacks: nothing contradicts it."""
     low = space_with(LOADED.probes)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
@@ -45,10 +43,9 @@ class ModelFreeStrategy:
         if not self.ledger.proposed:
             found.append(rank_by_prior(self.space, self._prior, keep=1).default)
         chosen = self.extend(found, count)[:count]
+        predicted = self._prior.log2_secs_of(chosen)
         for candidate in chosen:
-            settings = np.array([candidate.setting], np.int64)
-            predicted = self._prior.log2_secs(candidate.sketch, settings)[0]
-            self.ledger.ask(candidate, float(predicted))
+            self.ledger.ask(candidate, predicted[candidate])
         return chosen
 
     def resume(self, observations: Sequence[Observation]) -> None:

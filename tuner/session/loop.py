@@ -277,13 +277,9 @@ class TuningLoop:
 
     def _prior_secs(self, candidates: Sequence[Candidate]) -> dict[Candidate, float]:
         """Return the seconds that the analytic prior predicts, by candidate."""
-        found: dict[Candidate, float] = {}
-        for sketch in {candidate.sketch for candidate in candidates}:
-            own = [c for c in dict.fromkeys(candidates) if c.sketch == sketch]
-            settings = np.array([c.setting for c in own], np.int64)
-            secs = 2.0 ** self.prior.log2_secs(sketch, settings)
-            found |= dict(zip(own, secs.tolist(), strict=True))
-        return found
+        predicted = self.prior.log2_secs_of(candidates)
+        secs = 2.0 ** np.array(list(predicted.values()))
+        return dict(zip(predicted, secs.tolist(), strict=True))
 
     def _record(
         self,

@@ -60,8 +60,9 @@ class RooflineBound:
 
     def __post_init__(self) -> None:
         self.current = bound_of(self.work, self.target)
-        if self.target.probes.doubtful and self.machine is not None:
-            self.notes.append("probed on a busy machine: not used for early stopping")
+        if self.target.probes.doubtful:
+            if self.machine is not None:
+                self.notes.append("probed on a busy machine: not used for early stopping")
         elif self.target.probes.peak_gflops and not self.current.probed:
             self.notes.append(
                 f"the rate of {self.current.by} is not probed but derived from the f32 rate:"

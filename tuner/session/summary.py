@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from tilewright.costmodel.metrics import spearman
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.rewritten import rewritten_document
-from tilewright.schedules.space import Candidate
 
 from .report import BestFound, Rejected, TuneReport
 from .trials import prediction_quality, statuses
@@ -86,11 +83,7 @@ def _contributions(run: TuningRun) -> dict[str, float | None]:
 
 def _rank_correlation(run: TuningRun, prior: Prior) -> float | None:
     timed = [trial for trial in run.trials if trial.record.result.ok]
-    predicted: dict[Candidate, float] = {}
-    for sketch in {trial.candidate.sketch for trial in timed}:
-        own = [trial.candidate for trial in timed if trial.candidate.sketch == sketch]
-        settings = np.array([candidate.setting for candidate in own], np.int64)
-        predicted |= dict(zip(own, prior.log2_secs(sketch, settings).tolist(), strict=True))
+    predicted = prior.log2_secs_of(trial.candidate for trial in timed)
     measured = [trial.record.result.run_secs_estimate for trial in timed]
     return spearman(
         [predicted[trial.candidate] for trial in timed], [s for s in measured if s is not None]

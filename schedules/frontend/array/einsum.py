@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 
@@ -30,7 +30,8 @@ def einsum(subscripts: object, operands: Sequence[Node]) -> Node:
         left, right = factors[first], factors[second]
         rest = [x for n, x in enumerate(factors) if n not in (first, second)]
         kept = _kept(left.term, right.term, [x.term for x in rest], output)
-        product = _sum_of_products([left, right], kept)
+        # "costly" makes it a stage, although a product of two elements is not
+        product = replace(_sum_of_products([left, right], kept), costly=True)
         factors = [*rest, _Factor(kept, product)]
     return _sum_of_products(factors, output)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.primitives import Primitive
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.oracle import Oracle
 
 
@@ -60,11 +62,17 @@ def applied(workload: Workload, *steps: Primitive) -> Nest:
     return nest
 
 
+@lru_cache(maxsize=8)
+def quick_case(workload: Workload) -> Case:
+    """Inputs of a workload, and what must come out."""
+    return Oracle(workload).quick
+
+
 def check_meaning(workload: Workload, nest: Nest) -> None:
     """AssertionError or an error of verifier and interpreter if `nest` does not compute
     `workload`."""
-    case = Oracle(workload).quick
-    for form in (nest, clean(nest)):
+    case, cleaned = quick_case(workload), clean(nest)
+    for form in (nest,) if cleaned == nest else (nest, cleaned):
         verify(form)
         assert not unproven_accesses(form)
         problem = case.check(interpret_for(workload, form, list(case.inputs)))
@@ -72,7 +80,7 @@ def check_meaning(workload: Workload, nest: Nest) -> None:
 
 
 def outputs_of(workload: Workload, nest: Nest) -> list[npt.NDArray[Any]]:
-    return interpret_for(workload, nest, list(Oracle(workload).quick.inputs))
+    return interpret_for(workload, nest, list(quick_case(workload).inputs))
 
 
 def loop_names(nest: Nest) -> list[str]:
