@@ -15,6 +15,8 @@ from tilewright.schedules.nest.loop_ir import LoopKind, loops, walk
 from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import CacheRead, Merge, Stagger, Stream
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.analysis.reductions import contiguous_reduction
+from tilewright.schedules.sketches.analysis.stages import view_stages
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
@@ -53,6 +55,29 @@ def test_permutations(text: str, extents: tuple[int, ...]) -> None:
     shape = ",".join(map(str, extents[: PERMUTATIONS[text]]))
     for dtype in ("f32", "f64", "i8"):
         holds(notation(text, X=f"{dtype}[{shape}]"))
+
+
+NEAR = {
+    "every second element of one": ("s[i] += A[i,k] * B[2*k]", {"A": "f32[9,70]", "B": "f32[140]"}),
+    "halves of bytes": (
+        "s[i] += f32(i32(A[i,k]) >> 4) * B[2*k+1]; Y[i] = s[i] + B[0]",
+        {"A": "u8[9,70]", "B": "f32[140]"},
+    ),
+    "complex numbers": (
+        "s[i] += A[i,k,0]*B[i,k,0] - A[i,k,1]*B[i,k,1]",
+        {"A": "f32[7,70,2]", "B": "f32[7,70,2]"},
+    ),
+    "one of three colours": ("m[i] max= A[i,k,2]", {"A": "f32[5,50,3]"}),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_sums_of_elements_a_few_apart_have_vectors_along_the_sum(name: str) -> None:
+    text, tensors = NEAR[name]
+    workload = notation(text, None, **tensors)
+    first, *_ = view_stages(workload, ()).values()
+    assert contiguous_reduction(first) is not None
+    holds(workload)
 
 
 def test_a_turned_read_among_others() -> None:

@@ -7,18 +7,26 @@ from .stages import SHORT_AXIS, StageLoop, StageView
 
 
 def contiguous_reduction(view: StageView) -> str | None:
-    """Return the reduction loop along which all reads that depend on it are contiguous.
+    """Return the reduction loop along which all reads that depend on it are contiguous, or have a
+    stride of a few elements if no operand is contiguous along the last spatial axis.
 
     Return None if there is no such loop, or if vectors along the last spatial axis can load the
     operands better.
     """
     if not view.is_reduction or _is_same_for_columns(view):
         return None
+    most = 1 if _is_contiguous_for_columns(view) else MAX_LANE_STRIDE
     for loop in reversed(view.reduce):
-        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
-        if strides and all(s == 1 for s in strides) and loop.extent > 1:
+        strides = [r.element_stride(loop.name) or 0 for r in view.reads if r.uses(loop.name)]
+        if strides and all(1 <= s <= most for s in strides) and loop.extent > 1:
             return None if _is_window(view, loop) else loop.name
     return None
+
+
+def _is_contiguous_for_columns(view: StageView) -> bool:
+    return bool(view.spatial) and any(
+        read.element_stride(view.spatial[-1].name) == 1 for read in view.reads
+    )
 
 
 def _is_same_for_columns(view: StageView) -> bool:
@@ -44,5 +52,4 @@ def is_along_columns(view: StageView) -> bool:
     """Return whether a reduction adds rows that are contiguous along the last spatial axis."""
     if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
         return False
-    last = view.spatial[-1].name
-    return any(r.element_stride(last) == 1 for r in view.reads)
+    return _is_contiguous_for_columns(view)
