@@ -75,7 +75,7 @@ NEAR = {
 def test_sums_of_elements_a_few_apart_have_vectors_along_the_sum(name: str) -> None:
     text, tensors = NEAR[name]
     workload = notation(text, None, **tensors)
-    first, *_ = view_stages(workload, ()).values()
+    first, *_ = view_stages(workload.normalised(), ()).values()
     assert contiguous_reduction(first) is not None
     holds(workload)
 
