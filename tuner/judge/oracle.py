@@ -67,7 +67,7 @@ MAX_SWEEP_POINTS = 1 << 20
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """The fraction of the reference's time budget that the quick case may use."""
-_SAMPLE_SHARE = 0.375
+_SAMPLE_SHARE = 0.2
 """The fraction of the remaining time for which samples of the other cases are made. The rest is for
 workloads whose smallest samples take longer."""
 _MIN_CASES = 4
