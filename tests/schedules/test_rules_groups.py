@@ -83,6 +83,23 @@ def test_rows_that_are_fewer_than_the_threads_are_in_doubt(threads: int, in_doub
     assert apart == ([[("rows",)] * 4] if in_doubt else [])
 
 
+@pytest.mark.parametrize(
+    ("text", "shape", "is_group"),
+    [
+        ("T[i] = exp(X[i]); Y[i] = T[i] * T[i]", "99", False),
+        ("T[i,j] = exp(X[i,j]); Y[i,j] = T[i,j] * T[i,j]", "9,11", True),
+        ("T[i] = exp(X[i]); Y[i] = 2 * T[i]; s[i] += Y[i] * W[i,k]", "99", True),
+    ],
+)
+def test_a_row_is_more_than_one_element(text: str, shape: str, is_group: bool) -> None:
+    tensors = {"X": f"f32[{shape}]"} | ({"W": "f32[99,40]"} if "W" in text else {})
+    workload = notation(text, None, **tensors).stored()
+    found = stages_of(workload, (), target(2))
+    *before, last = found.left
+    group = row_group(found.before(before), found.views[last])
+    assert (group is not None) == is_group
+
+
 def test_columns_are_in_doubt() -> None:
     found = stages_of_text(COLUMNS, X="f32[9,43]")
     *before, last = found.left

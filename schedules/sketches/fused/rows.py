@@ -69,7 +69,8 @@ def own_rows(view: StageView) -> int:
 
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
     """Return the group of `view` and earlier stages that can be computed in its rows. Return None
-    if there are no such stages. Products are excluded because tiles are faster."""
+    if there are no such stages, or if a row would be a single element of elementwise stages.
+    Products are excluded because tiles are faster."""
 
     def common(other: StageView, reader: StageView) -> int:
         reader = view if reader.name == view.name else reader  # its axes may be in another order
@@ -82,7 +83,8 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
     found = absorb_producers(stages, most, common, 1, reads_boxes)
-    return found if found.producers else None
+    walks = any(stage.reduce or len(stage.spatial) > found.shared_axes for stage in found.stages)
+    return found if found.producers and walks else None
 
 
 def inner_row_group(stages: Stages, view: StageView) -> FusionGroup | None:
