@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from tests.support.schedules.workloads import notation
 from tests.support.synthetic_sketch import synthetic_space, synthetic_target
 from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules.dtypes import DType
@@ -349,6 +350,31 @@ def test_bytes_that_inner_caches_may_hold_raise_no_bandwidth() -> None:
         one, caches=(*one.caches[:2], replace(one.caches[2], bytes=copy.min_bytes - 1))
     )
     assert shown_by_kernel(least_work(copy), almost, secs).bandwidth("memory", 1) == 20.0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_kernel_raises_no_bandwidth_above_that_of_the_level_before(threads: int) -> None:
+    copy = parse_workload("elementwise_add_relu:M=2048,N=2048")
+    one = replace(QUIET, threads=threads)
+    shown = shown_by_kernel(least_work(copy), one, bound_for(copy, one).secs / 1000)
+    assert shown.bandwidth("memory", threads) == shown.bandwidth("L3", threads)
+    assert shown.bandwidth("L3", threads) == one.probes.bandwidth("L3", threads)
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors", "elements"),
+    [
+        ("s[b] += X[b,k,k]", {"X": "f32[4,300,300]"}, 4 * 300 + 4),
+        ("Y[i] = X[64*i]", {"X": "f32[65536]"}, 2 * 1024),
+        ("Y[i,j] = X[i,j] + X[i,0] + V[3]", {"X": "f32[50,60]", "V": "f32[9]"}, 2 * 3000 + 1),
+        ("Y[i] += X[i+k] * W[k]", {"X": "f32[1000]", "W": "f32[11]"}, 1000 + 11 + 990),
+    ],
+)
+def test_inputs_count_as_far_as_they_are_read(
+    text: str, tensors: dict[str, str], elements: int
+) -> None:
+    """A kernel that reads a diagonal is no proof that memory is fast."""
+    assert least_work(notation(text, None, **tensors)).min_bytes == 4 * elements
 
 
 def test_a_kernel_that_is_no_faster_raises_nothing() -> None:

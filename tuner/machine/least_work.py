@@ -75,7 +75,22 @@ def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
     by_operands = min(found, key=lambda slots: sum(slots.values()))
     narrow = tuple((kind, n) for kind, n in by_operands.items() if kind is not None)
     slots = sum(by_operands.values())
-    return Work(slots, workload.min_bytes, compute_dtype(workload), narrow)
+    return Work(slots, least_bytes(workload), compute_dtype(workload), narrow)
+
+
+def least_bytes(workload: Workload) -> int:
+    """Return the least bytes of a call: at most `Workload.min_bytes`, and of an input at most one
+    element for each value of the variables of its reads, as of the diagonal of a matrix."""
+    read: dict[str, int] = {}
+    for stage in workload.stages:
+        extents = {axis.name: axis.extent for axis in stage.all_axes}
+        for load in dict.fromkeys(loads(stage.body)):
+            points = prod(extents[name] for name in vars_of(load))
+            read[load.tensor] = read.get(load.tensor, 0) + points
+    inputs = sum(
+        min(t.bytes, read.get(t.name, t.elements) * t.dtype.bytes) for t in workload.inputs
+    )
+    return min(workload.min_bytes, inputs + sum(t.bytes for t in workload.output_tensors))
 
 
 def _forms(workload: Workload) -> tuple[Form, ...]:

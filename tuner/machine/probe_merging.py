@@ -104,8 +104,15 @@ def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probe
 
 
 def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Probes:
-    """Return `probes` in which `threads` threads read at least `gbs` from `level`."""
+    """Return `probes` in which `threads` threads read at least `gbs` from `level`.
+
+    The rate is raised to at most that of the level before, because a higher rate means that bytes
+    were counted wrongly.
+    """
     known = probes.bandwidth_gbs.get(level, [])
+    inner = [name for name in sorted(probes.bandwidth_gbs) if name < level]  # "memory" is last
+    if inner:
+        gbs = min(gbs, max(probes.bandwidth(inner[-1], threads), probes.bandwidth(level, threads)))
     return replace(
         probes,
         bandwidth_gbs={**probes.bandwidth_gbs, level: _at_least(known, threads, gbs)},
