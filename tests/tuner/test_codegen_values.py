@@ -25,6 +25,7 @@ from tilewright.schedules.primitives import (
     Unroll,
     Vectorize,
 )
+from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
@@ -277,3 +278,23 @@ def test_conditions_keep_equal_operations_apart() -> None:
     workload = notation(text, X="f32[61]", B="f32[61]")
     steps = (Split("s0.d0", 32), Split("s0.d0i", 8), Unroll("s0.d0io"), Vectorize("s0.d0ii"))
     agree(workload, *steps, kinds="normal special")
+
+
+@pytest.mark.parametrize("to", ["i8", "u8", "i32", "i64", "bool"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_vectors_of_floats_become_integers_as_single_floats_do(dtype: str, to: str) -> None:
+    """Truncated and clamped, NaN as 0, at every bound of the types and beside it."""
+    bounds = [0.0, 1.0, 127.0, 128.0, 255.0, 256.0, 2.0**31, 2.0**32, 2.0**53, 2.0**63, 2.0**64]
+    near = [float(np.nextafter(np.float32(x), s)) for x in bounds for s in (-np.inf, np.inf)]
+    wide = [float(np.nextafter(x, s)) for x in bounds for s in (-np.inf, np.inf)]
+    fractions = [x + y for x in bounds for y in (-0.5, 0.5, -0.999, 0.999)]
+    values = [*bounds, *near, *wide, *fractions, 1e30, np.inf, 1e-40]
+    values = [sign * x for x in values for sign in (1, -1)] + [np.nan] * 3
+    values += [0.5] * (-len(values) % 16)
+    workload = notation(f"Y[i] = {to}(X[i])", X=f"{dtype}[{len(values)}]")
+    inputs: list[Array] = [np.asarray(values, dtype.replace("f", "float"))]
+    (want,) = evaluate(workload, inputs)
+    for lanes in (1, 4, 8, 16):
+        steps = (Split("s0.d0", lanes), Vectorize("s0.d0i"))
+        (got,) = computed(workload, inputs, *steps)
+        np.testing.assert_array_equal(got, np.asarray(want, got.dtype))

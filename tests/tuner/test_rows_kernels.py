@@ -80,6 +80,23 @@ def test_sums_of_elements_a_few_apart_have_vectors_along_the_sum(name: str) -> N
     holds(workload)
 
 
+ELSEWHERE = {
+    "of a cube": ("Y[k,i] += X[i,j,k]", {"X": "f32[5,40,33]"}),
+    "with a factor for each term": (
+        "Y[k,i] += X[i,j,k] * V[j]",
+        {"X": "f32[5,40,33]", "V": "f32[40]"},
+    ),
+    "greatest": ("Y[b,k,i] max= X[b,i,j,k]", {"X": "f32[2,19,7,24]"}),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_sums_contiguous_along_another_axis_of_the_result_are_turned(name: str) -> None:
+    text, tensors = ELSEWHERE[name]
+    space = holds(notation(text, None, **tensors))
+    assert any("permute" in sketch.name for sketch in space.sketches)
+
+
 def test_a_turned_read_among_others() -> None:
     workload = notation(
         "Y[i,j] = A[i,j] + 2*X[j,i]*b[j]", A="f32[37,21]", X="f32[21,37]", b="f32[21]"

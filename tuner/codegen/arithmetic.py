@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.schedules.algebra.scalar import ON_INTEGERS_ONLY, BinaryOp, CompareOp, UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS
@@ -230,6 +232,8 @@ class Arithmetic:
         if to is DType.BOOL:
             test = f"{'fcmp une' if x.dtype.is_float else 'icmp ne'} {x.typed}, {_zero(x)}"
             return Val(self.text.computed(test, "c"), to, x.lanes)
+        if x.dtype.is_float and not to.is_float and x.lanes > 1:
+            return self._truncated(x, to)
         if x.dtype.is_float and not to.is_float:
             sign = "s" if to.is_signed else "u"
             function = self.module.intrinsic(
@@ -249,6 +253,23 @@ class Arithmetic:
         else:
             op = "sext" if x.dtype.is_signed else "zext"
         return Val(self.text.computed(f"{op} {x.typed} to {target}"), to, x.lanes)
+
+    def _truncated(self, x: Val, to: DType) -> Val:
+        """Return floats as integers, as `cast`. LLVM writes its saturating conversion of a vector
+        lane by lane for x86."""
+        low, high = to.integer_range
+        least, greatest = (_nearest_inside(bound, x.dtype) for bound in (low, high))
+        below, above = (literal(bound, x.dtype, x.lanes) for bound in (least, greatest))
+        inside = self.select(self.compare(CompareOp.LT, x, below), below, x)
+        inside = self.select(self.compare(CompareOp.LT, above, inside), above, inside)
+        inside = self.select(self.compare(CompareOp.NE, x, x), literal(0.0, x.dtype), inside)
+        wide = to if to.bits >= DType.I32.bits else DType.I32
+        name = self.text.computed(f"fptosi {inside.typed} to {type_text(wide, x.lanes)}")
+        found = self.cast(Val(name, wide, x.lanes), to)
+        if greatest == high:
+            return found
+        # `high` itself is no float: larger floats become `high`, not the integer of `above`
+        return self.select(self.compare(CompareOp.LT, above, x), literal(high, to), found)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
         """Combine all lanes to one value. While the number of lanes is even, the upper half is
@@ -313,3 +334,11 @@ _FLOAT_INTRINSICS = {UnaryOp.SQRT: "sqrt", UnaryOp.ABS: "fabs", **ROUNDINGS}
 _FLOAT_TESTS = {
     CompareOp.LT: "olt", CompareOp.LE: "ole", CompareOp.EQ: "oeq", CompareOp.NE: "une",
 }  # fmt: skip
+
+
+def _nearest_inside(bound: int, dtype: DType) -> float:
+    """Return the float of `dtype` nearest to an integer that is no farther from zero."""
+    found = dtype.numpy.type(bound)
+    return float(
+        found if abs(int(found)) <= abs(bound) else np.nextafter(found, dtype.numpy.type(0))
+    )

@@ -4,8 +4,9 @@ A convolution with channels before rows has windows along its last axis. With a 
 padding, neighbours along that axis are not contiguous, while neighbours along the channels can be
 packed. The last axis is also unsuitable if it fills a fraction of a vector and another axis is
 contiguous in the operands. The stage is then computed with the other axis last, and the result is
-transposed. If no axis is suitable because there are few channels, the phases of a transposed
-convolution are computed apart along the last axis, and the result is interleaved.
+transposed. So is a sum whose operand is contiguous along another axis of the result. If no axis is
+suitable because there are few channels, the phases of a transposed convolution are computed apart
+along the last axis, and the result is interleaved.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...rewrites import Deinterleave, PermuteAxes
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
+from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import StageRead, StageView, view_stage
 from ..analysis.tile_roles import assign_roles
 
@@ -46,6 +48,8 @@ def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | Dei
         return None
     if _windows_along_columns(view):
         dims = [d for d in range(len(stage.axes) - 1) if _can_be_packed(view, d, lanes)]
+        if not dims and view.reuse <= 1 and contiguous_reduction(view) is None:
+            dims = [d for d in range(len(stage.axes) - 1) if _is_contiguous(view, d, lanes)]
     elif 2 * last <= lanes:
         dims = [d for d in range(len(stage.axes) - 1) if _is_contiguous(view, d, lanes)]
     else:
