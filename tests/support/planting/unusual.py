@@ -313,21 +313,31 @@ def _loses(base: Base, made: GeneratedModule, wanted: str) -> Edits:
 
 def loses_into_integers(base: Base, made: GeneratedModule) -> Edits:
     """A conversion to an integer makes another number of NaN or of what is infinite."""
-    pattern = r"  (%\w+) = (call .*@llvm\.fptosi\.sat\.\S+\((<\d+ x float>|float) (%\w+)\))\n"
+    last = r"<\d+ x i32> splat \(i32 2147483647\)"  # of a vector, what is too large comes last
+    pattern = (
+        r"  (?P<name>%\w+) = (?P<code>call .*@llvm\.fptosi\.sat\.\S+"
+        r"\((?P<kind>float) (?P<x>%\w+)\))\n"
+        r"|  (?P<large>%\w+) = fcmp olt (?P<kinds><\d+ x float>) .*, (?P<xs>%\w+)\n"
+        rf"  (?P<names>%\w+) = (?P<choice>select <\d+ x i1> (?P=large), {last}, .*)\n"
+    )
     for found in re.finditer(pattern, made.text):
-        name, call, kind, value = found.groups()
+        single = found["name"] is not None
+        name, code, kind, value = found.group(
+            *(("name", "code", "kind", "x") if single else ("names", "choice", "kinds", "xs"))
+        )
+        before = "" if single else found[0].partition("\n")[0] + "\n"
         whole = re.sub(r"float", "i32", kind)
         for what, test in (
             ("NaN", f"fcmp uno {kind} {value}, {_splat(kind, '0x0000000000000000')}"),
             ("inf", f"fcmp oeq {kind} {value}, {_splat(kind, '0x7FF0000000000000')}"),
             ("-inf", f"fcmp oeq {kind} {value}, {_splat(kind, '0xFFF0000000000000')}"),
         ):
-            code = f"""  %planted.v = {call}
+            planted = f"""{before}  %planted.v = {code}
   %planted.c = {test}
   {name} = select {_bits(kind)} %planted.c, {whole} {_splat(whole, "7")}, {whole} %planted.v
 """
-            text = made.text[: found.start()] + code + made.text[found.end() :]
-            yield f"{what}: {found[0].strip()}", replace(made, text=text)
+            text = made.text[: found.start()] + planted + made.text[found.end() :]
+            yield f"{what}: {code}", replace(made, text=text)
 
 
 def fresh(base: Base, made: GeneratedModule) -> Edits:
