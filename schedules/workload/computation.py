@@ -74,21 +74,31 @@ class Computation:
         Of an input that is read only at indices that are data, as many elements are transferred as
         there are reads, at most all: no element is selected twice.
         """
-        selected: dict[str, int] = {}
-        whole: set[str] = set()
-        for stage in self.stages:
-            extents = {axis.name: axis.extent for axis in stage.all_axes}
-            for read in dict.fromkeys(loads(stage.body)):
-                points = prod(extents[name] for name in vars_of(read))
-                selected[read.tensor] = selected.get(read.tensor, 0) + points
-                if not any(i.has_data for i in read.index):
-                    whole.add(read.tensor)
+        selected = self.most_read
+        whole = {
+            read.tensor
+            for stage in self.stages
+            for read in loads(stage.body)
+            if not any(i.has_data for i in read.index)
+        }
         return sum(
             t.bytes
             if t.name in whole or t.name not in selected
             else min(t.bytes, selected[t.name] * t.dtype.bytes)
             for t in self.arguments
         )
+
+    @property
+    def most_read(self) -> dict[str, int]:
+        """The most elements that a call can read of each tensor that stages read: one for each
+        value of the variables of each read."""
+        found: dict[str, int] = {}
+        for stage in self.stages:
+            extents = {axis.name: axis.extent for axis in stage.all_axes}
+            for read in dict.fromkeys(loads(stage.body)):
+                points = prod(extents[name] for name in vars_of(read))
+                found[read.tensor] = found.get(read.tensor, 0) + points
+        return found
 
     @property
     def min_bytes(self) -> int:

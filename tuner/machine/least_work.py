@@ -81,12 +81,7 @@ def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
 def least_bytes(workload: Workload) -> int:
     """Return the least bytes of a call: at most `Workload.min_bytes`, and of an input at most one
     element for each value of the variables of its reads, as of the diagonal of a matrix."""
-    read: dict[str, int] = {}
-    for stage in workload.stages:
-        extents = {axis.name: axis.extent for axis in stage.all_axes}
-        for load in dict.fromkeys(loads(stage.body)):
-            points = prod(extents[name] for name in vars_of(load))
-            read[load.tensor] = read.get(load.tensor, 0) + points
+    read = workload.most_read
     inputs = sum(
         min(t.bytes, read.get(t.name, t.elements) * t.dtype.bytes) for t in workload.inputs
     )

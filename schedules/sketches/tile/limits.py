@@ -82,9 +82,8 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether packed panels and copied rows are possible, shape (P,).
 
     These must hold: (1) a packed panel, or the whole operand if it is packed once per call, fits
-    half of the last cache, or everything is prepacked; (2)
-    operands that cannot be loaded as vectors are packed; (3) if an epilogue's rows are copied, no
-    tile of columns crosses two groups.
+    half of the last cache, or everything is prepacked; (2) operands that cannot be loaded as
+    vectors are packed; (3) if an epilogue's rows are copied, no tile of columns crosses two groups.
     """
     stage = t.stage
     roles = stage.roles
