@@ -220,12 +220,13 @@ def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
     """Return the dimensions of `index` simplified under `decided`, and the results of joining
-    adjacent dimensions.
+    adjacent dimensions, and quotients with remainders of one dimension.
 
     A joined dimension may determine more or fewer atoms than its parts, so both are used.
     """
     settled = tuple(_settled(i, decided) for i in index)
-    return tuple(dict.fromkeys((*_merged(settled, decided, every), *settled)))
+    own = (recombine(i) for i in settled)
+    return tuple(dict.fromkeys((*_merged(settled, decided, every), *own, *settled)))
 
 
 def settled(index: Index, ranges: Ranges) -> Index:

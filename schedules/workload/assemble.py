@@ -56,6 +56,12 @@ def assembled(
 
 def _tensors(outputs: Sequence[Output]) -> Sequence[TensorSource]:
     for output in outputs:
+        if not isinstance(output, TensorSource | ArraySource):
+            raise WorkloadError(
+                "an output must be an array or a result of compute; got an object of type"
+                f" {type(output).__name__} (x[1:2, 3] is an array, the element x[1, 3] is not)",
+                code="bad_node",
+            )
         if isinstance(output, ArraySource):
             return output.tensors_of(outputs)
     return [output for output in outputs if not isinstance(output, ArraySource)]

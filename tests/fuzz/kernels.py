@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tests.support.interpreter.interpret import interpret_for
 from tests.support.schedule_fuzz.check import (
+    CACHES,
     INTERPRETED_EXECUTIONS,
     MAX_BYTES,
     MAX_EXECUTIONS,
@@ -60,7 +61,8 @@ def check_document(computation: Computation, seed: int, settings: int = 2) -> st
     workload = _workload(computation, rng)
     if workload is None:
         return "refused"
-    target = this_machine(rng.choice((1, 2)), rng.choice((128, 256, 256, 512)))
+    threads, bits = rng.choice((1, 2)), rng.choice((128, 256, 256, 512))
+    target = this_machine(threads, bits, rng.choice(CACHES))
     arrays, expected = _case(computation, workload, rng)
     given = [arrays[t.name] for t in workload.inputs]
     with np.errstate(all="ignore"):
@@ -91,13 +93,14 @@ def check_document(computation: Computation, seed: int, settings: int = 2) -> st
 
 
 def check_space(computation: Computation, seed: int, settings: int = 20) -> str:
-    """The space alone, on two targets: nothing is dropped, and every sketch has a price."""
+    """The space alone, on three targets: nothing is dropped, and every sketch has a price."""
     rng, drawn = random.Random(seed), np.random.default_rng(seed)
     workload = _workload(computation, rng)
     if workload is None:
         return "refused"
-    for threads, bits in ((1, 512), (2, rng.choice((128, 256)))):
-        space = space_for(workload, this_machine(threads, bits))
+    narrow = (2, rng.choice((128, 256)))
+    for (threads, bits), caches in (((1, 512), CACHES[0]), *((narrow, one) for one in CACHES)):
+        space = space_for(workload, this_machine(threads, bits, caches))
         if space.dropped:
             raise Finding(f"sketches are dropped: {space.dropped}")
         for number, sketch in enumerate(space.sketches):

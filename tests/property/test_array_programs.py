@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import CACHES, random_setting, this_machine
 from tests.support.schedules.array_programs import OPERATIONS, ArrayProgram, array_program
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.reference.evaluate import evaluate
@@ -32,12 +32,14 @@ def test_a_program_computes_what_numpy_does(seed: int) -> None:
     for found, expected in zip(evaluate(program.workload, arrays), program.outputs, strict=True):
         # An array without dimensions is stored as one element.
         assert np.array_equal(found.reshape(expected.shape), expected), program.steps
-    kernel = tw.build(program.workload, this_machine(1 + seed % 2))
-    called = kernel(*arrays)
-    results = called if isinstance(called, tuple) else (called,)
-    for result, expected in zip(results, program.outputs, strict=True):
-        assert result.dtype == expected.dtype
-        assert np.array_equal(result.reshape(expected.shape), expected), program.steps
+    target = this_machine(1 + seed % 2, caches=CACHES[seed // 2 % 2])
+    some = random_setting(random.Random(seed), program.workload, target)
+    for trace in (None, some):
+        called = tw.build(program.workload, target, trace=trace)(*arrays)
+        results = called if isinstance(called, tuple) else (called,)
+        for result, expected in zip(results, program.outputs, strict=True):
+            assert result.dtype == expected.dtype
+            assert np.array_equal(result.reshape(expected.shape), expected), program.steps
 
 
 def test_programs_have_every_operation() -> None:

@@ -8,7 +8,13 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
+from tests.support.schedule_fuzz.check import (
+    CACHES,
+    Pair,
+    check_pair,
+    random_setting,
+    this_machine,
+)
 from tests.support.schedules.transposed import ALL_SPELLINGS, random_convolution
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
@@ -93,5 +99,5 @@ def test_any_schedule_of_any_transposed_convolution_computes_it(
     except WorkloadError:  # no output left, or a read that is always padding
         return
     threads, bits = rng.choice((1, 2)), rng.choice((128, 256, 512))
-    trace = random_setting(rng, workload, this_machine(threads, bits))
+    trace = random_setting(rng, workload, this_machine(threads, bits, rng.choice(CACHES)))
     check_pair(Pair("knobs", workload, trace, threads, bits))

@@ -6,12 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+import tilewright as tw
+from tests.support.schedule_fuzz.check import (
+    CACHES,
+    SMALL_CACHES,
+    Pair,
+    check_pair,
+    this_machine,
+)
+from tests.support.schedules.spaces import settings
 from tests.support.schedules.workloads import applied, bias_relu, matmul, notation, softmax
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.nest.loop_ir import Allocate, Stmt, StoreElement, transform, walk
 from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -28,6 +37,7 @@ from tilewright.schedules.primitives import (
     Vectorize,
 )
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
@@ -116,6 +126,43 @@ def test_axes_read_in_parts_are_divided_before_a_reduction_is_factored() -> None
     for sketch in space.sketches:
         trace = sketch.trace(sketch.default())
         assert check_pair(Pair("knobs", summed, trace, 2))
+
+
+def every_drawn_setting_is_legal(workload: Workload, target: Target) -> None:
+    for sketch in space_for(workload, target).sketches:
+        for setting in settings(sketch, 400, seed=1):
+            sketch.trace(setting)
+
+
+def test_rows_of_one_element_are_not_pipelined_with_whole_rows() -> None:
+    # The loop over the one element was to be merged with the loop over the row.
+    x = tw.placeholder("x", (6, 40))
+    least = x.min(axis=1, keepdims=True)
+    value = (x - least).max(axis=1, keepdims=True) * 0.5
+    for caches in CACHES:
+        every_drawn_setting_is_legal(
+            tw.Workload.of(value).normalised(), this_machine(1, 512, caches)
+        )
+
+
+def test_one_axis_of_quotients_and_remainders_is_vectorised() -> None:
+    # The coefficient of the remainder was reduced, so that it did not match its quotient.
+    same = notation("C[i] = A[i//40, i%40] * 2", {"i": 120}, A="f32[3,40]")
+    every_drawn_setting_is_legal(same, this_machine(1, 512))
+
+
+def test_a_panel_is_counted_along_the_axes_that_it_has() -> None:
+    # It was counted along all axes of the reduction, and no tile fitted the last cache.
+    wide = notation(
+        "C[i] += A[j,k] * B[i%7, l%40]", {"i": 21, "l": 80}, A="f32[7,40]", B="f32[7,40]"
+    )
+    every_drawn_setting_is_legal(wide, this_machine(1, 512, SMALL_CACHES))
+
+
+def test_a_small_cache_leaves_a_default_for_sliding_windows() -> None:
+    # The default of operands beyond half of a cache had a loop order that windows do not offer.
+    windows = build("depthwise_conv2d_nhwc", N=1, H=12, W=11, C=40, K=3, pad=1).normalised()
+    every_drawn_setting_is_legal(windows, this_machine(2, 256, SMALL_CACHES))
 
 
 def test_a_tensor_read_at_unrelated_places_is_not_packed() -> None:

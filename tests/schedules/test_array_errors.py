@@ -38,6 +38,8 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: X.reshape("a"), "bad_shape", "reshape takes integers"),
     (lambda: X[:, :, 0], "bad_rank", "at most that many indices"),
     (lambda: X[..., ...], "bad_rank", "one ..."),
+    (lambda: Workload.of(X[1, 2]), "bad_node", "got an object of type Expr"),
+    (lambda: tw.build([X * 2]), "bad_node", "got an object of type list"),
     (lambda: X[3], "out_of_bounds", "index 3 is out of bounds: dimension 0 has the extent 3"),
     (lambda: X[2:1], "bad_extent", "selects nothing"),
     (lambda: X[::0], "bad_index", "a step that is not 0"),

@@ -67,7 +67,10 @@ def _walked(view: StageView, rows: int) -> int | None:
         return loop.extent if fits else None
     if len(view.spatial) > rows + 1:
         return None
-    return view.spatial[-1].extent if len(view.spatial) == rows + 1 else 1
+    if len(view.spatial) == rows:
+        return 1
+    # A loop over a row of one element cannot be merged with a loop over the whole row.
+    return view.spatial[-1].extent if view.spatial[-1].extent > 1 else None
 
 
 def _has_walk(view: StageView, rows: int) -> bool:

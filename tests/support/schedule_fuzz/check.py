@@ -77,7 +77,16 @@ class Pair:
         )
 
 
-def this_machine(threads: int = 1, vector_bits: int = 256) -> Target:
+USUAL_CACHES = (Cache(32768, 8), Cache(524288, 8), Cache(1 << 25, 16))
+SMALL_CACHES = (Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True))
+"""Caches that small operands exceed, so that rules for large operands apply to them."""
+
+CACHES = (USUAL_CACHES, SMALL_CACHES)
+
+
+def this_machine(
+    threads: int = 1, vector_bits: int = 256, caches: tuple[Cache, ...] = USUAL_CACHES
+) -> Target:
     """The host's instructions with made-up caches, and vectors of any width (LLVM splits them)."""
     import llvmlite.binding as llvm
 
@@ -88,7 +97,7 @@ def this_machine(threads: int = 1, vector_bits: int = 256) -> Target:
         features=tuple(sorted(name for name, on in features.items() if on)),
         vector_bits=vector_bits,
         vector_registers=32 if vector_bits == 512 else 16,
-        caches=(Cache(32768, 8), Cache(524288, 8), Cache(1 << 25, 16)),
+        caches=caches,
         cores=2,
         threads=threads,
     )
@@ -104,7 +113,8 @@ def random_pair(rng: random.Random, most_points: int, most_steps: int = 25) -> t
         workload = random_workload(rng, most_points)
         threads, bits = rng.choice((1, 2)), rng.choice((128, 256, 256, 512))
         if rng.random() < 0.5:
-            trace = random_setting(rng, workload, this_machine(threads, bits))
+            machine = this_machine(threads, bits, rng.choice(CACHES))
+            trace = random_setting(rng, workload, machine)
             return Pair("knobs", workload, trace, threads, bits), refused
         trace, more = random_trace(rng, workload, most_steps)
         refused += more

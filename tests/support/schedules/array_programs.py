@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 import tilewright as tw
-from tilewright.schedules.frontend.array.arrays import LazyArray, TensorArray
+from tilewright.schedules.frontend.array.arrays import LazyArray, TensorArray, is_array
 from tilewright.schedules.frontend.array.node import Node
 
 Array = npt.NDArray[Any]
 
-EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 40)
 MAX_ELEMENTS = 1 << 12
 MAX_VALUE = 2.0**20
 """The largest magnitude of a value: sums of halves below are exact in f32."""
@@ -234,6 +234,29 @@ def reduced(rng: random.Random, known: list[Twin]) -> Twin | None:
     return Twin(getattr(x.ours, kind)(axis=axis, keepdims=keep), theirs)
 
 
+def row_values(rng: random.Random, known: list[Twin]) -> Twin | None:
+    """Two reductions of the same rows, the second of data that depend on the first, as in softmax,
+    and perhaps the rows again with both results."""
+    found = [x for x in known if not x.is_bool and x.theirs.ndim and not x.is_integer]
+    x = rng.choice(found) if found else None
+    if x is None:
+        return None
+    first, second = rng.choice(("sum", "max", "min")), rng.choice(("sum", "max"))
+    axis = rng.choice((-1, -1, rng.randrange(x.theirs.ndim)))
+
+    def value(rows: Any) -> Any:
+        apart = rows - getattr(rows, first)(axis=axis, keepdims=True)
+        return getattr(apart, second)(axis=axis, keepdims=True)
+
+    ours, theirs = value(x.ours), value(x.theirs)
+    again = rng.choice(("none", "value", "rows"))
+    if again == "value":
+        ours, theirs = ours * 0.5 + 1.0, theirs * np.float32(0.5) + np.float32(1.0)
+    elif again == "rows":
+        ours, theirs = x.ours + ours, x.theirs + theirs
+    return Twin(ours, np.asarray(theirs))
+
+
 def decided(rng: random.Random, known: list[Twin]) -> Twin | None:
     found = [twin for twin in known if twin.is_bool and twin.theirs.ndim]
     if not found:
@@ -285,7 +308,8 @@ def viewed(rng: random.Random, known: list[Twin]) -> Twin | None:
             return Twin(tw.flip(x.ours, axis), np.flip(x.theirs, axis))
         case _:
             key = tuple(_slice(rng, n) for n in x.theirs.shape)
-            return Twin(x.ours[key], x.theirs[key])
+            found = x.ours[key]  # an element of a tensor is a value, not an array
+            return Twin(found, x.theirs[key]) if is_array(found) else None
 
 
 def _reshaped(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -416,7 +440,7 @@ OPERATIONS: tuple[Callable[[random.Random, list[Twin]], Twin | None], ...] = (
     chosen,
     cast_to_other,
     reduced,
-    reduced,
+    row_values,
     decided,
     positioned,
     scanned,
