@@ -227,7 +227,7 @@ def _side_by_side(
     chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / ops_per_sum, 1.0)
     pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
     # Code under tests that select the elements to read loads more than these elements.
-    fetches = columns["prefetches"] + columns["store_prefetches"]
+    fetches = columns["prefetches"] + columns["near_prefetches"]
     loads = columns["vector_loads"] * (1.0 + columns["masked_share"]) + fetches
     moved = columns["vector_loads"] + fetches + columns["vector_stores"]
     trips = columns["inner_trips"] * columns["inner_entries"]

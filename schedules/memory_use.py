@@ -42,6 +42,9 @@ class DistantRuns:
     """Fraction of the lines that no software prefetch covers."""
     prefetches: Number = 0
     """Number of lines prefetched by software per call."""
+    are_near: bool = False
+    """Whether consecutive prefetches continue in the same pages, or are of lines to be stored. They
+    are then as fast as a stream."""
     strides: tuple[int, ...] = ()
     """Distance in bytes between the starts of adjacent runs, for each tensor."""
     is_side_by_side: Truth = True

@@ -3,12 +3,12 @@ several parts, the counts of the parts are joined."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
 import numpy as np
 
-from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.arrays import FloatArray, IntArray, Number
 from tilewright.schedules.space import Sketch, SpacePart
 
 from .conflicts import conflict_misses
@@ -30,28 +30,28 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
     target, tensors, count = part.target, part.workload.tensors, plan.num_settings
     found, none = nest_counts(leaves, count), np.zeros(count)
     stalls, longer = stall_counts(plan, leaves, memory.distant, target, found["vector_ops"])
+    distant = [*memory.distant, *memory.stored]
     stored = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
     return (
         found
         | stalls
         | copied_bytes(memory.copies, count)
         | {
-            "prefetches": np.sum(
-                [none, *(none + runs.prefetches for runs in memory.distant)], axis=0
-            ),
-            "store_prefetches": np.sum(
-                [none, *(none + runs.prefetches for runs in memory.stored)], axis=0
-            ),
+            "prefetches": _summed(none, (x.prefetches for x in distant if not x.are_near)),
+            "near_prefetches": _summed(none, (x.prefetches for x in distant if x.are_near)),
             "conflict_misses": conflict_misses(memory.strided, target, count, 0) * (1.0 + longer),
             "far_conflict_misses": conflict_misses(memory.strided, target, count, 1)
             * (1.0 + longer),
-            "exposed_lines": exposed_lines(
-                (*memory.distant, *memory.stored), target.line_bytes, count
-            ),
+            "exposed_lines": exposed_lines(distant, target.line_bytes, count),
             "contended_lines": contended_lines(plan, target),
             "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
         }
     )
+
+
+def _summed(none: FloatArray, counts: Iterable[Number]) -> FloatArray:
+    """Return the sum of `counts`, shape (P,). `none` is zeros of this shape."""
+    return sum((none + count for count in counts), start=none)
 
 
 def program_counts(sketch: Sketch, settings: IntArray) -> Counts:

@@ -16,7 +16,7 @@ from tilewright.schedules import operators
 from tilewright.schedules.lowering.lower import clean, lower
 from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
 from tilewright.schedules.nest.printer import to_text
-from tilewright.schedules.primitives import PrefetchStores
+from tilewright.schedules.primitives import Prefetch, PrefetchStores
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.space import Sketch
@@ -97,8 +97,8 @@ def test_prefetches_of_stores_are_counted_and_spare_waits() -> None:
         without = setting.copy()
         without[at] = 0
         found = counts(tile, np.asarray([setting, without]))
-        assert found["store_prefetches"][0] >= 60 * 96 * 4 / 64
-        assert found["store_prefetches"][1] == 0
+        assert found["near_prefetches"][0] >= 60 * 96 * 4 / 64
+        assert found["near_prefetches"][1] == 0
         assert found["exposed_lines"][0] < found["exposed_lines"][1]
     assert seen
 
@@ -120,3 +120,47 @@ def test_taps_do_not_compete_with_the_channels_for_cache_sets() -> None:
     for strided in of_planes:
         assert np.max(strided.rows) == 16
         assert np.min(strided.row_lines) >= 3
+
+
+WINDOWS: dict[str, Workload] = {
+    "depthwise": operators.build("depthwise_conv2d_nchw", N=1, H=9, W=40, C=3, K=3).normalised(),
+    "wide kernel": operators.build(
+        "depthwise_conv2d_nchw", N=1, H=9, W=40, C=2, KH=3, KW=7
+    ).normalised(),
+    "channels last": operators.build(
+        "depthwise_conv2d_nhwc", N=1, H=12, W=11, C=16, K=3, pad=1
+    ).normalised(),
+    "pooled": operators.build(
+        "max_pool2d_nchw", N=2, H=12, W=44, C=2, K=3, stride=2, pad=1
+    ).normalised(),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_the_next_rows_are_prefetched(name: str) -> None:
+    workload, tested = WINDOWS[name], 0
+    for sketch in space_for(workload, SMALL).sketches:
+        if "prefetch" not in {knob.name for knob in sketch.knobs}:
+            continue
+        at = [knob.name for knob in sketch.knobs].index("prefetch")
+        for setting in drawn_with(sketch, "prefetch", 6):
+            without = setting.copy()
+            without[at] = 0
+            if not sketch.feasible(without[None])[0]:
+                continue
+            trace = sketch.trace(tuple(int(i) for i in setting))
+            ahead = [step for step in trace.steps if isinstance(step, Prefetch)]
+            assert {step.tensor for step in ahead} == {workload.inputs[0].name}
+            check_meaning(workload, lower(workload, trace))
+            found = counts(sketch.parts[0], np.asarray([setting, without]))
+            assert found["near_prefetches"][0] > found["near_prefetches"][1]
+            assert found["prefetches"].tolist() == [0, 0]
+            assert found["exposed_lines"][0] < found["exposed_lines"][1]
+            tested += 1
+    assert tested
+
+
+def test_windows_in_a_private_cache_are_not_prefetched() -> None:
+    for workload in WINDOWS.values():
+        for sketch in space_for(workload, target()).sketches:
+            assert "prefetch" not in {knob.name for knob in sketch.knobs if len(knob.values) > 1}

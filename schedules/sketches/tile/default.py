@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
+from ...errors import require
 from ..knobs import Knobbed
 from .limits import feasible_tiles
 from .operands import is_hw_prefetchable
@@ -63,7 +64,7 @@ def _default(sketch: TileChoices) -> tuple[int, ...]:
             # one are tested.
             counts_tests = sketch.nonresident or not sketch.roles.column_reads
             square = square * (_full(t) if counts_tests else 1.0)
-            fine = t.column_blocks - t.peel_remainders - t.reduction_blocks
+            fine = t.column_blocks - t.peel_remainders - t.reduction_blocks + t.prefetch
             least = t.skip_padding + t.unroll_window * sketch.is_sliding
             best = np.lexsort((-np.arange(len(settings)), fine, square, ~crowded, least))[-1]
             return _with_tasks(sketch, tuple(int(i) for i in settings[best]))
@@ -109,7 +110,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
             unroll_window=offered.unroll_window,
             reduction_blocks=offered.reduction_blocks,
             column_blocks=columns(threads),
-            row_tiles_innermost=(1,),
+            row_tiles_innermost=offered.row_tiles_innermost[-1:],
             prefetch=(int(not is_followed),),
         )
     base = replace(base, column_blocks=columns(2 * threads), pack_columns=offered.pack_columns[-1:])
@@ -121,6 +122,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
             skip_padding=offered.skip_padding[-1:],
             row_blocks_outermost=offered.row_blocks_outermost[-1:],
             copy_rows=offered.copy_rows[-1:],
+            prefetch=offered.prefetch if sketch.distant_windows else base.prefetch,
         )
         column_blocks = offered.column_blocks[:1]
         yield replace(base, unroll_window=offered.unroll_window, column_blocks=column_blocks)
@@ -147,7 +149,8 @@ def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
-    """Return the first feasible setting with one tile per block of columns."""
+    """Return the first feasible setting with one tile per block of columns. Raise ScheduleError if
+    there is none."""
     offered = sketch.offered
     tried = replace(
         _first_values(offered),
@@ -160,7 +163,7 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
         column_blocks=offered.column_blocks[-1:],
     )
     settings = sketch.feasible_of(vars(tried))
-    assert len(settings), f"no setting fits {sketch.view.name}"
+    require(len(settings) > 0, sketch.name, f"no tile of {sketch.view.name!r} fits the target")
     return tuple(int(i) for i in settings[0])
 
 

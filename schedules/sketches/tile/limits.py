@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import BoolArray, IntArray
 from ...primitives.prefetching import MOST_PREFETCHES, MOST_STORE_PREFETCHES
-from .prefetch import columns_per_iteration, runs_per_iteration
+from .prefetch import columns_per_iteration, runs_per_iteration, windows_per_iteration
 from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
 
@@ -87,8 +87,11 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     """
     stage = t.stage
     roles = stage.roles
-    taps = prod(loop.extent for loop in roles.taps)
-    panel = t.kc * taps * t.nr * t.columns.per_block * stage.view.dtype.bytes
+    panel = np.zeros_like(t.kc)
+    for read in stage.packable:
+        rows = prod(loop.extent for loop in roles.taps if read.uses(loop.name))
+        depth = t.kc if read.uses(roles.main.name) else 1
+        panel = panel + depth * rows * t.nr * t.columns.per_block * read.dtype.bytes
     if stage.outer:
         panel = np.full_like(panel, sum(read.bytes for read in stage.panels))
     whole_ahead = (t.pack_columns == 2) & (not stage.packed_inside(ahead=True))
@@ -229,6 +232,9 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
     if stage.prefetched_runs:
         ok &= in_place & (t.rows2.per_block > 1) & (t.k_count == 1) & ~t.splits
         ok &= runs_per_iteration(t) <= MOST_PREFETCHES
+    if stage.distant_windows:
+        ok &= in_place & (t.rows.tiles > 1) & (t.k_count == 1) & ~t.splits
+        ok &= windows_per_iteration(t) <= MOST_PREFETCHES
     return ok
 
 

@@ -17,7 +17,12 @@ from ..writer import TILES
 from .leaves import TileNest
 from .loops import copy_places
 from .operands import is_hw_prefetchable
-from .prefetch import panel_lines_per_step, prefetches_panels, runs_per_iteration
+from .prefetch import (
+    panel_lines_per_step,
+    prefetches_panels,
+    runs_per_iteration,
+    windows_per_iteration,
+)
 
 
 def tile_memory(nest: TileNest) -> MemoryUse:
@@ -28,7 +33,7 @@ def tile_memory(nest: TileNest) -> MemoryUse:
     distant = (*_columns(nest, steps), *_rows(nest, steps), *_panels(nest, steps))
     return MemoryUse(
         tuple(_copies(nest)),
-        (*distant, *_short_runs(nest, tiles)),
+        (*distant, *_short_runs(nest, tiles), *_windows(nest, tiles)),
         tuple(_strided(nest, tiles, steps)),
         tuple(_stored(nest, tiles)),
     )
@@ -160,6 +165,34 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
         )
 
 
+def _windows(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
+    """Yield the accesses to distant windows. With prefetches, only the first tile of rows of each
+    batch waits for memory.
+
+    A tile of one row follows a row of the operand. Several rows are followed too if they are in
+    different pages, because a hardware prefetcher has one stream per page. Published: Intel,
+    "Optimization Reference Manual" (the streamer of L2).
+    """
+    t, stage = nest.t, nest.stage
+    if not stage.distant_windows:
+        return
+    line_bytes, prefetches = stage.target.line_bytes, t.prefetches
+    taps = prod(loop.extent for loop in stage.roles.taps) / t.taps_inside
+    again = t.kc / t.window_steps * taps
+    for read in stage.distant_windows:
+        size = read.dtype.bytes
+        pitch = abs(read.element_stride(stage.roles.rows[0].name) or 0) * size
+        is_followed = (t.mr == 1) | (pitch >= PAGE_BYTES)
+        run = np.where(is_followed, stage.roles.columns.extent, t.nr) * size
+        yield DistantRuns(
+            _whole_lines(nest, read),
+            np.maximum(run, line_bytes),
+            np.where(t.copies_rows, 0.0, np.where(prefetches, 1.0 / t.rows.tiles, 1.0)),
+            prefetches * windows_per_iteration(t) * again * tiles,
+            are_near=True,
+        )
+
+
 def _stored(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
     """Yield the stores to an output outside a core's private caches. A store waits for its line
     unless the tile prefetches it, or the line is written without being loaded."""
@@ -173,6 +206,7 @@ def _stored(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
             np.minimum(run * follow, along.extent) * stage.stored.dtype.bytes,
             np.where(t.prefetches_stores | (t.nontemporal_stores > 0), 0.0, 1.0),
             t.prefetches_stores * t.stored_lines * tiles,
+            are_near=True,
         )
 
 

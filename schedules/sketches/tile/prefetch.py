@@ -8,6 +8,7 @@ distributed over the longest of the loops that reuse a piece:
     page-strided rows       the rows of the next tile
     next batch's panels     the columns of the next batch, before they are packed
     short runs              the next row of an image
+    distant windows         the same columns of the next tile of rows
 
 Prefetches of nonresident columns exclude the others because they compete for the same lines.
 """
@@ -72,6 +73,15 @@ def runs_per_iteration(t: TileSettings[IntArray]) -> IntArray:
     return found.astype(np.int64)
 
 
+def windows_per_iteration(t: TileSettings[IntArray]) -> IntArray:
+    """Return the largest number of prefetches of a distant window, shape (P,), per iteration of the
+    loop that contains them. If a window is not read forwards, the result exceeds
+    `MOST_PREFETCHES`."""
+    inside = (t.tile_rows, t.tile_rows2, t.nr, t.window_steps, t.unroll_window)
+    (found,) = map_unique(t.stage.window_prefetches, *inside)
+    return found.astype(np.int64)
+
+
 def write_prefetches(
     w: TraceWriter, t: TileSettings[int], buffer: str, tiles: Mapping[str, str], depth: list[str]
 ) -> None:
@@ -92,6 +102,9 @@ def write_prefetches(
     if prefetches_panels(t):
         asked += [(read, inner, depth[-1]) for read in stage.next_batch_panels]
     asked += [(r, [row_tile, *depth], inner[-2]) for r in stage.prefetched_runs]
+    *_, inner_tile = tiles.values()
+    within = depth[-1] if stage.steps_move_windows else inner[-2]
+    asked += [(r, [inner_tile, *depth], within) for r in stage.distant_windows]
     for read, inside, within in asked:
         indices = (
             index for ld in loads(leaf.value) if ld.tensor == read.tensor for index in ld.index

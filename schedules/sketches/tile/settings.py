@@ -256,6 +256,12 @@ class TileSettings(TileKnobs[M]):
         return _holds(np.greater(self.prefetch, 0))
 
     @property
+    def window_steps(self) -> M:
+        """Number of steps of the main loop whose lines are prefetched together; see
+        `TileStage.steps_move_windows`."""
+        return self.unroll_reduction if self.stage.steps_move_windows else self.kc
+
+    @property
     def splits(self) -> BoolArray:
         """Whether threads divide the reduction."""
         return _holds(np.greater(self.split_reduction, 1))

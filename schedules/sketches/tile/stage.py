@@ -17,7 +17,7 @@ from ...algebra.neutral import neutral_conditions
 from ...algebra.scalar import conditional_loads
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
-from ...primitives.prefetching import PrefetchRun
+from ...primitives.prefetching import MOST_PREFETCHES, PrefetchRun
 from ...workload.flops import useful_points
 from ...workload.tensors import Tensor
 from ..analysis.stages import StageLoop, StageRead, offsets
@@ -193,6 +193,39 @@ class TileStage(TileOperands):
             PrefetchRun.of(read.index, inside, self.target.line_bytes // read.dtype.bytes)
             for read in self.nonresident
         )
+
+    @property
+    def steps_move_windows(self) -> bool:
+        """Whether each step of the main loop reads other lines of the `distant_windows`. If so,
+        each step prefetches its own lines, otherwise the loop around the main loop does."""
+        main, line_bytes = self.roles.main.name, self.target.line_bytes
+        strides = ((read.element_stride(main), read.dtype.bytes) for read in self.distant_windows)
+        return all(stride is None or abs(stride) * size >= line_bytes for stride, size in strides)
+
+    @cached_property
+    def window_prefetches(self) -> Callable[[int, int, int, int, int], tuple[float]]:
+        """The method `_window_prefetches` with a cache of its results."""
+        return lru_cache(MOST_KEPT)(self._window_prefetches)
+
+    def _window_prefetches(
+        self, rows: int, rows2: int, columns: int, steps: int, taps: int
+    ) -> tuple[float]:
+        """Return the largest number of prefetches of one of the `distant_windows` in `steps` steps
+        of the main loop.
+
+        A tile has `rows` and `rows2` rows along the two row axes, `columns` elements, and `taps`
+        unrolled tap loops. If a window is not read forwards, the result exceeds `MOST_PREFETCHES`.
+        """
+        roles = self.roles
+        inside = dict(zip((loop.name for loop in roles.rows), (rows, rows2), strict=False))
+        inside |= {roles.columns.name: columns, roles.main.name: steps}
+        inside |= {loop.name: loop.extent for loop in self.short_taps()[:taps]}
+        found = []
+        for read in self.distant_windows:
+            run = PrefetchRun.of(read.index, inside, self.target.line_bytes // read.dtype.bytes)
+            positions = prod(len(offsets(index, inside)) for index in read.index[:-1])
+            found.append(positions * run.count if run.is_forward else MOST_PREFETCHES + 1)
+        return (max(found),)
 
     @cached_property
     def short_run_count(self) -> Callable[[int, int, int], tuple[float]]:
