@@ -16,6 +16,7 @@ from tilewright.schedules.workload.workload import Workload
 X: Any = tw.placeholder("X", (3, 4))
 B: Any = tw.placeholder("b", (5,))
 I8: Any = tw.placeholder("I8", (3, 4), "i8")
+LIST: Any = [X * 2]
 I: Any = tw.reduce_axis(3, "i")
 
 REFUSED: list[tuple[Callable[[], Any], str, str]] = [
@@ -39,7 +40,7 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: X[:, :, 0], "bad_rank", "at most that many indices"),
     (lambda: X[..., ...], "bad_rank", "one ..."),
     (lambda: Workload.of(X[1, 2]), "bad_node", "got an object of type Expr"),
-    (lambda: tw.build([X * 2]), "bad_node", "got an object of type list"),
+    (lambda: tw.build(LIST), "bad_node", "got an object of type list"),
     (lambda: X[3], "out_of_bounds", "index 3 is out of bounds: dimension 0 has the extent 3"),
     (lambda: X[2:1], "bad_extent", "selects nothing"),
     (lambda: X[::0], "bad_index", "a step that is not 0"),

@@ -163,7 +163,7 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
         column_blocks=offered.column_blocks[-1:],
     )
     settings = sketch.feasible_of(vars(tried))
-    require(len(settings) > 0, sketch.name, f"no tile of {sketch.view.name!r} fits the target")
+    require(len(settings) > 0, sketch.view.name, "no tile fits the target")
     return tuple(int(i) for i in settings[0])
 
 
