@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import ClassVar
 
-from ..algebra.affine import Index, var
-from ..algebra.scalar import IndexValue, Load, Scalar, index_conds, loads, walk
+from ..algebra.affine import Affine, Index, var
+from ..algebra.comparisons import Cond, Ge0
+from ..algebra.scalar import All, IndexValue, Load, Scalar, index_conds, loads, walk
 from ..algebra.scalar import rewrite as rewrite_scalar
-from ..errors import require
+from ..errors import ScheduleError, require
 from ..limits import MAX_EXTENT
 from ..workload.tensors import Axis, Scan, Stage, Tensor, TupleReduction
 from ..workload.workload import Workload
@@ -29,10 +29,16 @@ class MergeAxes(Rewrite):
     differ from those of the workload, but not their memory: tensors are dense and row-major. No
     value and no order of operations changes.
 
+    A window may slide along the outer axis, and conditions may limit it (zero padding):
+
+        Y[y,x,c] += X[y,x+r,c]    ->    Y[y,m] += X[y,m+3*r]          for 3 channels
+        x + r - 1 >= 0            ->    m + 3*(r - 1) >= 0
+
     The rewrite is legal if in every affected stage, every access has the pair as two adjacent
-    indices, in this order, or does not use it; no other index, condition or index value uses one of
-    its axes; no scan is along one of them; and a reduction of tuples has them in this order. The
-    step is also known as loop fusion, here of the expression, or as collapsing dimensions.
+    indices, in this order, or does not use it, where the first index may have other terms; no other
+    index or index value, and no condition on the inner axis, uses one of its axes; no scan is along
+    one of them; and a reduction of tuples has them in this order. The step is also known as loop
+    fusion, here of the expression, or as collapsing dimensions.
     """
 
     label: ClassVar[str] = "merge"
@@ -41,6 +47,21 @@ class MergeAxes(Rewrite):
 
     outer: str
     inner: str
+
+    def slides(self, workload: Workload) -> bool:
+        """Return whether the step is legal and some window slides along the outer axis."""
+        try:
+            self.stage_of(workload)
+            dims = _Merge(self, workload).dims
+        except ScheduleError:
+            return False
+        return any(
+            len(index[dim].terms) != 1 or index[dim].const
+            for stage in workload.stages
+            for tensor, index in _accesses(stage)
+            for dim in range(len(index))
+            if (tensor, dim) in dims
+        )
 
     def rewrite(self, workload: Workload) -> Workload:
         """Return the workload with fewer axes, in normal form.
@@ -99,16 +120,22 @@ class _Merge:
                     continue
                 dims.add((tensor, dim))
                 for user, index in users[tensor]:
-                    pending.append((user, *self._variables(tensor, index, dim)))
+                    pending.append((user, *self._variables(stages[user], tensor, index, dim)))
         return pairs, frozenset(dims)
 
-    def _variables(self, tensor: str, index: Index, dim: int) -> tuple[str, str]:
-        """Return the names of the two axes that are indices `dim` and `dim` + 1 of an access."""
-        names = [next(iter(i.vars()), "") for i in index[dim : dim + 2]]
-        plain = all(i == var(n) for i, n in zip(index[dim : dim + 2], names, strict=True))
+    def _variables(self, stage: Stage, tensor: str, index: Index, dim: int) -> tuple[str, str]:
+        """Return the names of the two axes that are indices `dim` and `dim` + 1 of an access by
+        `stage`. The outer one may have other terms beside it. Of several axes in the sum, it is the
+        one that is reduced, or not, like the inner axis."""
+        first, second = index[dim : dim + 2]
+        inner = next(iter(second.vars()), "")
+        names = [name for name in sorted(first.vars()) if _other_terms(first, name) is not None]
+        reduced = {axis.name for axis in stage.reduce_axes}
+        alike = [name for name in names if (name in reduced) == (inner in reduced)]
+        found = alike if len(alike) == 1 else names
         problem = f"dimensions {dim} and {dim + 1} of {tensor!r} are not indexed by two axes"
-        require(plain, self.step, problem)
-        return names[0], names[1]
+        require(second == var(inner) and len(found) == 1, self.step, problem)
+        return found[0], inner
 
     def _dims_of(self, stage: Stage, outer: str, inner: str) -> list[tuple[str, int]]:
         """Return each (tensor, dimension) that `outer` indexes in `stage`. Raise ScheduleError if
@@ -127,20 +154,22 @@ class _Merge:
             kept = place < 0 or names[place + 1 : place + 2] == [inner]
             problem = f"{stage.name!r} combines tuples along {inner} not just inside of {outer}"
             require(kept, self.step, problem)
-        for used in _other_indices(stage.body):
-            problem = f"a condition or index value of {stage.name!r} uses {outer} or {inner}"
+        problem = f"a condition or index value of {stage.name!r} uses {outer} or {inner}"
+        for used in _index_values(stage.body):
             require(used.isdisjoint((outer, inner)), self.step, problem)
+        for cond in index_conds(stage.body):
+            require(_merged_cond(cond, outer, inner, 1) is not None, self.step, problem)
         found = list[tuple[str, int]]()
         for tensor, index in _accesses(stage):
             shape = self.workload.tensors[tensor].shape
             for dim, entry in enumerate(index):
-                second = dim > 0 and index[dim - 1] == var(outer) and entry == var(inner)
+                second = dim > 0 and _is_pair(index[dim - 1 : dim + 1], outer, inner)
                 if second and shape[dim] == extents[inner]:
                     problem = f"a dimension of {tensor!r} has more than {MAX_EXTENT} positions"
                     require(shape[dim - 1] * shape[dim] <= MAX_EXTENT, self.step, problem)
                     found.append((tensor, dim - 1))
                     continue
-                first = entry == var(outer) and index[dim + 1 : dim + 2] == (var(inner),)
+                first = _is_pair(index[dim : dim + 2], outer, inner)
                 problem = f"{stage.name!r} indexes {tensor!r} by {outer} or {inner} alone"
                 apart = entry.mentions(outer) or entry.mentions(inner)
                 require(not apart or (first and not second), self.step, problem)
@@ -177,17 +206,73 @@ class _Merge:
         if isinstance(kind, Scan):
             before = sum(axis.name in inner for axis in stage.axes[: kind.dim])
             kind = replace(kind, dim=kind.dim - before)
-        made = Stage(self.tensor(stage.tensor), merged(stage.axes), self._body(stage.body), kind)
+        body = self._body(stage.body, [(o, i, extents[i]) for o, i in pairs.items()])
+        made = Stage(self.tensor(stage.tensor), merged(stage.axes), body, kind)
         return made.reducing_over(merged(stage.reduce_axes))
 
-    def _body(self, body: Scalar) -> Scalar:
+    def _body(self, body: Scalar, pairs: Sequence[tuple[str, str, int]]) -> Scalar:
+        """Return `body` with merged indices and conditions. `pairs` has the outer axis, the inner
+        axis and the extent of the inner axis of each pair."""
+
         def leaf(node: Scalar) -> Scalar | None:
+            if isinstance(node, All):
+                conds = node.conds
+                for outer, inner, extent in pairs:
+                    found = (_merged_cond(cond, outer, inner, extent) for cond in conds)
+                    conds = tuple(cond for cond in found if cond is not None)
+                return replace(node, conds=conds)
             if not isinstance(node, Load):
                 return None
-            kept = (i for d, i in enumerate(node.index) if (node.tensor, d - 1) not in self.dims)
-            return replace(node, index=tuple(kept))
+            index = list[Affine]()
+            for dim, entry in enumerate(node.index):
+                if (node.tensor, dim - 1) in self.dims:
+                    continue
+                index.append(entry)
+                if (node.tensor, dim) in self.dims:
+                    index[-1] = _merged_index(node.index[dim : dim + 2], pairs)
+            return replace(node, index=tuple(index))
 
         return rewrite_scalar(body, leaf)
+
+
+def _other_terms(index: Affine, outer: str) -> Affine | None:
+    """Return `index` without the variable `outer`, or None if it is not the sum of `outer` and
+    terms without it and without data."""
+    rest = index - var(outer)
+    return None if rest.mentions(outer) or rest.has_data else rest
+
+
+def _is_pair(index: Index, outer: str, inner: str) -> bool:
+    """Return whether two adjacent indices are the pair, the first with other terms or without."""
+    if len(index) < 2 or index[1] != var(inner):
+        return False
+    rest = _other_terms(index[0], outer)
+    return rest is not None and not rest.mentions(inner)
+
+
+def _merged_index(index: Index, pairs: Sequence[tuple[str, str, int]]) -> Affine:
+    """Return the merged index of two adjacent indices, which are one of `pairs`."""
+    for outer, inner, extent in pairs:
+        rest = _other_terms(index[0], outer)
+        if rest is not None and index[1] == var(inner):
+            return var(outer) + rest * extent
+    raise AssertionError(f"no pair in {index}")
+
+
+def _merged_cond(cond: Cond, outer: str, inner: str, extent: int) -> Cond | None:
+    """Return a condition on the outer axis of a pair as one on the merged axis. Return None if
+    there is none.
+
+    With m = extent*x + c and 0 <= c < extent, x + r >= 0 if and only if m + extent*r >= 0, and
+    r - x >= 0 if and only if extent*r + extent - 1 - m >= 0.
+    """
+    if not (cond.index.mentions(outer) or cond.index.mentions(inner)):
+        return cond
+    step = cond.index.coefficient(outer)
+    rest = cond.index - var(outer) * step
+    if not isinstance(cond, Ge0) or abs(step) != 1 or rest.mentions(outer) or rest.mentions(inner):
+        return None
+    return Ge0(var(outer) * step + rest * extent + (extent - 1 if step < 0 else 0))
 
 
 def _accesses(stage: Stage) -> Iterator[tuple[str, Index]]:
@@ -197,8 +282,8 @@ def _accesses(stage: Stage) -> Iterator[tuple[str, Index]]:
         yield load.tensor, load.index
 
 
-def _other_indices(body: Scalar) -> Iterator[frozenset[str]]:
-    """Yield the variables of each condition and index value of `body`."""
-    values = (node.index for node in walk(body) if isinstance(node, IndexValue))
-    for index in chain(values, (cond.index for cond in index_conds(body))):
-        yield index.vars()
+def _index_values(body: Scalar) -> Iterator[frozenset[str]]:
+    """Yield the variables of each index value of `body`."""
+    for node in walk(body):
+        if isinstance(node, IndexValue):
+            yield node.index.vars()

@@ -31,7 +31,15 @@ SOFTMAX = (
     "S[n,h,w] += E[n,c,h,w]; Y[n,c,h,w] = E[n,c,h,w] / S[n,h,w]"
 )
 
-RANGES = {"the first rows": {"h": 5}, "part of the columns": {"j": 5}}
+RANGES = {
+    "the first rows": {"h": 5},
+    "part of the columns": {"j": 5},
+    "part of a window": {"j": 5},
+    "window along the outer axis": {"r": 3, "s": 3},
+    "window of one stage": {"r": 3},
+    "padded on both sides": {"x": 6},
+    "backwards": {"x": 4},
+}
 
 MERGING = {
     "sum over a middle axis": ("Y[a,c,d] += X[a,b,c,d]", "X=f32[3,5,4,7]", (3, 28)),
@@ -48,7 +56,15 @@ MERGING = {
     "scanned before the pair": ("Y[t,h,w] = cumsum(X[t,h,w], t)", "X=f32[5,3,7]", (5, 21)),
     "one slice": ("Y[h,w] = X[1,h,w]", "X=f32[3,5,7]", (35,)),
     "the first rows": ("Y[h,w] = X[h,w] + Z[h,w]", "X=f32[9,7] Z=f32[5,7]", (35,)),
-    "padded elsewhere": ("Y[t,h,w] += X[t+r-1,h,w] * k[r]", "X=f32[6,3,5] k=f32[3]", (6, 15)),
+    "a padded window along the outer axis": (
+        "Y[t,h,w] += X[t+r-1,h,w] * k[r]", "X=f32[6,3,5] k=f32[3]", (90,)),
+    "window along the outer axis": ("Y[y,x,c] += X[y+r,x+s,c]", "X=f32[9,11,3]", (7, 27)),
+    "window of one stage": ("T[y,x,c] = X[y,x,c] * 2.0; Y[y,x,c] max= T[y,x+r,c]",
+                            "X=f32[4,11,3]", (4, 27)),
+    "taps of one width": ("Y[n,o,h,w] += X[n,c,h+i,w] * W[o,c,i]",
+                          "X=f32[2,3,9,5] W=f32[4,3,3]", (2, 4, 35)),
+    "padded on both sides": ("Y[x,c] = X[x-1,c] + X[x+1,c]", "X=f32[6,3]", (18,)),
+    "backwards": ("Y[x,c] = X[x+2,c] - X[x,c]", "X=f32[6,3]", (12,)),
     "summed to a scale": ("S[n] += X[n,h,w]; Y[n,h,w] = X[n,h,w] / S[n]", "X=f32[3,5,7]", (3, 35)),
 }  # fmt: skip
 
@@ -68,6 +84,8 @@ SEPARATE = {
     "index value": ("Y[i,j] = X[i,j] * f32(i)", "X=f32[3,5]", "condition or index value"),
     "transposed read": ("Y[i,j] = X[i,j] + Z[j,i]", "X=f32[5,5] Z=f32[5,5]", "alone"),
     "window": ("Y[i,j] += X[i,j+r] * w[r]", "X=f32[3,9] w=f32[3]", "alone"),
+    "stepped window": ("Y[i,j] += X[2*i+r,j] * w[r]", "X=f32[9,5] w=f32[3]", "alone"),
+    "part of a window": ("Y[i,j] += X[i+r,j] * w[r]", "X=f32[5,9] w=f32[3]", "alone"),
     "broadcast along one axis": ("Y[i,j] = X[i,j] * b[j]", "X=f32[3,5] b=f32[5]", "alone"),
     "part of the columns": ("Y[i,j] = X[i,j] + Z[i,j]", "X=f32[3,9] Z=f32[3,5]", "alone"),
     "diagonal": ("Y[i,j] = X[i,j] + Z[i,i]", "X=f32[3,5] Z=f32[3,3]", "alone"),
