@@ -48,12 +48,17 @@ class MergeAxes(Rewrite):
         Raise ScheduleError if there is no such stage or axis, if an access does not use the two
         axes as a pair, or if the merged axis would be too long.
         """
+        return self.with_own_names(workload).normalised()
+
+    def with_own_names(self, workload: Workload) -> Workload:
+        """Return the result of `rewrite` with the names of `workload`, not in normal form. The
+        merged axis has the name of the outer one. Raise ScheduleError as `rewrite` does."""
         self.stage_of(workload)
         merge = _Merge(self, workload)
         pairs = merge.pairs
         inputs = tuple(merge.tensor(tensor) for tensor in workload.inputs)
         stages = tuple(merge.stage(stage, pairs.get(stage.name, {})) for stage in workload.stages)
-        return replace(workload, inputs=inputs, stages=stages).normalised()
+        return replace(workload, inputs=inputs, stages=stages)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class _Merge:
         stages = {stage.name: stage for stage in self.workload.stages}
         users: dict[str, list[tuple[str, Index]]] = {}
         for stage in self.workload.stages:
-            for tensor, index in _accesses(stage):
+            for tensor, index in accesses_of_stage(stage):
                 users.setdefault(tensor, []).append((stage.name, index))
         pairs: dict[str, dict[str, str]] = {}
         dims = set[tuple[str, int]]()
@@ -127,11 +132,11 @@ class _Merge:
             kept = place < 0 or names[place + 1 : place + 2] == [inner]
             problem = f"{stage.name!r} combines tuples along {inner} not just inside of {outer}"
             require(kept, self.step, problem)
-        for used in _other_indices(stage.body):
+        for used in other_indices(stage.body):
             problem = f"a condition or index value of {stage.name!r} uses {outer} or {inner}"
             require(used.isdisjoint((outer, inner)), self.step, problem)
         found = list[tuple[str, int]]()
-        for tensor, index in _accesses(stage):
+        for tensor, index in accesses_of_stage(stage):
             shape = self.workload.tensors[tensor].shape
             for dim, entry in enumerate(index):
                 second = dim > 0 and index[dim - 1] == var(outer) and entry == var(inner)
@@ -190,14 +195,14 @@ class _Merge:
         return rewrite_scalar(body, leaf)
 
 
-def _accesses(stage: Stage) -> Iterator[tuple[str, Index]]:
+def accesses_of_stage(stage: Stage) -> Iterator[tuple[str, Index]]:
     """Yield the tensor and the index of the element that `stage` computes, and of each read."""
     yield stage.name, tuple(var(axis.name) for axis in stage.axes)
     for load in loads(stage.body):
         yield load.tensor, load.index
 
 
-def _other_indices(body: Scalar) -> Iterator[frozenset[str]]:
+def other_indices(body: Scalar) -> Iterator[frozenset[str]]:
     """Yield the variables of each condition and index value of `body`."""
     values = (node.index for node in walk(body) if isinstance(node, IndexValue))
     for index in chain(values, (cond.index for cond in index_conds(body))):
