@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from tilewright.costmodel.base import BorrowedSample
 from tilewright.costmodel.correction import Correction
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
@@ -27,6 +28,8 @@ class SearchGoal:
     None if no reliable one is known; the session may correct it during the search. `check` is
     called repeatedly during long computations; an exception that it raises ends the search.
     `related` are trials of workloads of the same structure, the nearest workload first.
+    `spelled` are trials of other spellings of this computation: candidates with the same loops, of
+    each spelling the fastest one first.
     `correction` is what the database taught about the prior's errors, or None.
     """
 
@@ -35,6 +38,7 @@ class SearchGoal:
     check: Callable[[], None] = lambda: None
     related: Sequence[RelatedTrial] = ()
     correction: Correction | None = None
+    spelled: Sequence[BorrowedSample] = ()
 
 
 class SearchStrategy(Protocol):
