@@ -73,10 +73,12 @@ def register_workload(
     text = canonical_bytes(document).decode()
     row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
     row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
-    row |= form_keys(text)
-    if insert_ignore(session, WorkloadRow, [row]):
-        return
     known = find_workload(session, key)
+    if known is None:
+        row |= form_keys(text)
+        if insert_ignore(session, WorkloadRow, [row]):
+            return
+        known = find_workload(session, key)
     if known is None:  # stored and damaged: `document` repairs it
         mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
         session.execute(mended.execution_options(synchronize_session=False))

@@ -21,6 +21,7 @@ from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service.cli.render import related_rows
 from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.default import default_choice, default_of_document
@@ -156,6 +157,12 @@ def test_one_trial_is_the_schedule_of_the_other_spelling(store: Store) -> None:
     assert report.trials["total"] == 1
     assert report.best is not None
     assert report.best.run_secs == best_of(store, first).result.run_secs_estimate
+    lines = related_rows(report.related)
+    assert lines[0] == (
+        "related",
+        f"the search used trials of {first.name}, another spelling of this computation",
+    )
+    assert [name for name, _ in lines[1:]] == ["spelling"]
 
 
 def test_records_elsewhere_and_of_other_computations_are_no_spellings(store: Store) -> None:

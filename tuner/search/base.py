@@ -29,7 +29,8 @@ class SearchGoal:
     called repeatedly during long computations; an exception that it raises ends the search.
     `related` are trials of workloads of the same structure, the nearest workload first.
     `spelled` are trials of other spellings of this computation: candidates with the same loops, of
-    each spelling the fastest one first.
+    each spelling the fastest one first. `spelled_trials` is the number of trials of the one with
+    the most of them, whether or not they are among `spelled`.
     `correction` is what the database taught about the prior's errors, or None.
     """
 
@@ -39,6 +40,7 @@ class SearchGoal:
     related: Sequence[RelatedTrial] = ()
     correction: Correction | None = None
     spelled: Sequence[BorrowedSample] = ()
+    spelled_trials: int = 0
 
 
 class SearchStrategy(Protocol):

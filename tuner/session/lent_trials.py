@@ -27,6 +27,12 @@ class LentTrials:
     trials: tuple[RelatedTrial, ...] = ()
     spelled: tuple[BorrowedSample, ...] = ()
 
+    @property
+    def spelled_trials(self) -> int:
+        """The number of trials of the other spelling with the most of them, 0 without one."""
+        tasks = [self.tasks[number - 1] for number in {sample.source for sample in self.spelled}]
+        return max((len({r.trace_key for r in task.records}) for task in tasks), default=0)
+
     def to_json(self, space: ScheduleSpace, made: Sequence[Trial]) -> list[dict[str, Any]]:
         """Return the tasks as they are reported. `tried` has the trials of the run, among `made`,
         that are settings of this workload which were fast elsewhere, or in another spelling."""

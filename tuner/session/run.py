@@ -199,7 +199,15 @@ def begin_session(
         related = sink.related(workload, space.target, MAX_WORKLOADS, begun)
         model = model_in_use(sink.model(space.target, timings, begun))
     space, lent = lent_trials(space, related, measurer.toolchain, control.check)
-    goal = SearchGoal(seed, bound.goal_secs, check, lent.trials, model.correction, lent.spelled)
+    goal = SearchGoal(
+        seed,
+        bound.goal_secs,
+        check,
+        lent.trials,
+        model.correction,
+        lent.spelled,
+        lent.spelled_trials,
+    )
     run = TuningRun(
         workload=workload,
         space=space,

@@ -75,8 +75,8 @@ accurate for this workload."""
 NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
 """If the prior is accurate, and the best time is this near the bound, fewer trials suffice."""
 
-ENOUGH_SPELLED, MIN_TRIALS_SPELLED = 16, 8
-"""If this many trials of other spellings of the computation are known, this many trials suffice."""
+MIN_TRIALS_SPELLED = 8
+"""Trials that are made even if another spelling of the computation had enough of them."""
 
 ELITE_SIZE = 384
 
@@ -190,12 +190,13 @@ class AnnealingStrategy:
         done = len(self.ledger.results)
         near = best is not None and bound is not None and best <= NEAR_BOUND_RATIO * bound
         enough = MIN_TRIALS_NEAR_BOUND if near else MIN_TRIALS
-        if len(self.goal.spelled) >= ENOUGH_SPELLED:
-            enough = MIN_TRIALS_SPELLED
+        if self.goal.spelled:
+            enough = max(enough - self.goal.spelled_trials, MIN_TRIALS_SPELLED)
         gain = self.gain_over_prior
         if gain is not None and gain < PRIOR_BEATEN_RATIO and done - self._corrected_at >= enough:
             gain = PRIOR_BEATEN_RATIO - 1
-            return f"nothing in {done} trials is {gain:.0%} faster than the prior's choice"
+            first = "the best of another spelling" if self.goal.spelled else "the prior's choice"
+            return f"nothing in {done} trials is {gain:.0%} faster than {first}"
         if done >= MIN_TRIALS and done - self._last_promise >= QUIET_TRIALS:
             return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
