@@ -26,6 +26,7 @@ from tilewright.service.jobs.tuning import register
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.default import default_choice, default_of_document
 from tilewright.tuner.search.spellings import (
+    MOST_SCHEDULES,
     SpelledTrace,
     fastest_traces,
     samples_of_spellings,
@@ -236,12 +237,14 @@ def test_the_default_schedule_is_that_of_the_fastest_spelling(store: Store) -> N
     assert [SpelledTrace.from_json(one.to_json()).to_json() for one in traces] == [
         one.to_json() for one in traces
     ]
+    assert len({str(one.steps) for one in traces}) == len(traces) == MOST_SCHEDULES
     choice = default_choice(last, TARGET, spelled=traces)
     best = min(
         (best_of(store, w) for w in (first, second)),
         key=lambda record: record.result.run_secs_estimate or 0.0,
     )
     (source,) = [w for w in (first, second) if w.key == best.workload_key]
+    assert traces[0].steps in [best_of(store, w).trace for w in (first, second)]
     assert lower(last, choice.trace) == nest_of(source, best)
     document = {
         "workload": last.to_json(), "target": TARGET.to_json(), "related": [],

@@ -65,8 +65,8 @@ def fastest_traces(found: Sequence[RelatedRecords], toolchain: Toolchain) -> lis
         for record in records
     ]
     ranked.sort(key=lambda one: one[0])
-    distinct = {(one.source, key): one for _, key, one in reversed(ranked)}
-    return [*reversed(distinct.values())][:MOST_SCHEDULES]
+    distinct = {(one.source, key): one for _, key, one in ranked}  # in the order of the first ones
+    return list(distinct.values())[:MOST_SCHEDULES]
 
 
 def first_legal(
