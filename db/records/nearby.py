@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
+from itertools import islice
 from typing import Any, TypeAlias
 
 from tilewright.schedules.record import TuningRecord
@@ -35,22 +35,30 @@ _RECORD = (
     " AND record.created_at < :before AND record.verified_level {level}"
 )
 
+_OF_TASK = _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
+
 _TASKS = (
     "SELECT workload.*, target.key AS target_key FROM workload, target"  # noqa: S608  # our own text
-    " WHERE {which} AND EXISTS (SELECT 1 FROM record WHERE "
-    + _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
-    + f") ORDER BY workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
+    f" WHERE {{which}} AND EXISTS (SELECT 1 FROM record WHERE {_OF_TASK})"
+    f" ORDER BY {{order}}workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
 )
+_FASTEST_FIRST = f"(SELECT min(record.estimate_secs) FROM record WHERE {_OF_TASK}), "  # noqa: S608
 
 _ALIKE = "workload.structure = :structure"
 _OTHER = "target.key = :target AND workload.key <> :workload"
 
-_SPELLINGS = _TASKS.format(which=f"workload.form = :form AND {_OTHER}", level=_MEASURED)
-_HERE = _TASKS.format(which=f"{_ALIKE} AND {_OTHER}", level=_MEASURED)
-_ELSEWHERE = _TASKS.format(
-    which=f"{_ALIKE} AND (target.key <> :target OR workload.key = :workload)", level=_MEASURED
+_SPELLINGS = _TASKS.format(
+    which=f"workload.form = :form AND {_OTHER}",
+    level=_MEASURED,
+    order=_FASTEST_FIRST.format(level=_MEASURED),
 )
-_IMPORTED = _TASKS.format(which=_ALIKE, level=_CLAIMED)
+_HERE = _TASKS.format(which=f"{_ALIKE} AND {_OTHER}", level=_MEASURED, order="")
+_ELSEWHERE = _TASKS.format(
+    which=f"{_ALIKE} AND (target.key <> :target OR workload.key = :workload)",
+    level=_MEASURED,
+    order="",
+)
+_IMPORTED = _TASKS.format(which=_ALIKE, level=_CLAIMED, order="")
 
 _TARGETS = "SELECT * FROM target"
 
@@ -101,7 +109,7 @@ def find_related(
     own = structure_of(workload)
     values = {"structure": own.key, "workload": workload.key, "target": target.key}
     values["before"] = before
-    spelled = _spellings(query, values | {"form": form_key(workload)}, before)[:count]
+    spelled = [*islice(_spellings(query, values | {"form": form_key(workload)}, before), count)]
     known = {one.records[0].workload_key for one in spelled}
     here = [_task(own, row, "") for row in _intact(query(_HERE, values), WORKLOAD)]
     here = sorted(task for task in here if task.workload_key not in known)
@@ -113,18 +121,15 @@ def find_related(
     return spelled + found + _lent(query, others, count - len(found), before, workload)
 
 
-def _spellings(query: Query, values: dict[str, str], before: str) -> list[RelatedRecords]:
-    """Return the records of the other spellings of a computation on its target, the spelling with
+def _spellings(query: Query, values: dict[str, str], before: str) -> Iterator[RelatedRecords]:
+    """Yield the records of the other spellings of a computation on its target, the spelling with
     the fastest record first."""
-    found = []
     for row in _intact(query(_SPELLINGS, values), WORKLOAD):
         task = _Task(0.0, False, False, row.key, row.name, row.flops, row.target_key, "")
         records = task.records(query, before)
         if records:
             spelling = Workload.from_json(json.loads(row.document))
-            lent = RelatedRecords(row.name, 0.0, records, row.flops, spelling=spelling)
-            found.append(lent)
-    return sorted(found, key=lambda one: one.records[0].result.run_secs_estimate or inf)
+            yield RelatedRecords(row.name, 0.0, records, row.flops, spelling=spelling)
 
 
 def _lent(
