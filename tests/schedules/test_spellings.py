@@ -199,6 +199,27 @@ def test_constant_inputs_are_a_part_of_the_form() -> None:
     assert form_key(plain) != form_key(constant)
 
 
+def test_fast_filters_are_shared() -> None:
+    """The rewrites that change operations are those that the other spelling tries itself."""
+    whole, split = (
+        expression(
+            f"Y[h,w,{o}] += X[h+r-1,w+s-1,c] * W[r,s,c,{o}]",
+            f"X=f32[8,8,3] W=f32[3,3,3,{extents}]",
+            h=8,
+            w=8,
+        ).allowing(0.3)
+        for o, extents in (("o", "8"), ("o,q", "2,4"))
+    )
+    for of, to in ((whole, split), (split, whole)):
+        sketches = space_for(of, MACHINE).sketches
+        traces = [s.trace(s.default()) for s in sketches if "winograd" in s.name]
+        assert traces
+        for trace in traces:
+            found = respelled(trace, of, to)
+            assert found is not None
+            assert lower(to, found) == lower(of, trace)
+
+
 def test_shared_schedules_may_change_operations_before_shapes() -> None:
     """The other order is not legal: their error bounds are compared in the original shapes."""
     small = Convolution.of(1, size=9, ci=4, co=8, kernel=3, stride=3, dilation=3)

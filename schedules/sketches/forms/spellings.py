@@ -21,7 +21,7 @@ from ...rewrites.merge_axes import accesses_of_stage
 from ...rewrites.split_axis import undoing
 from ...trace import Trace
 from ...workload.workload import Workload
-from .rewriting import canonical, regrouped
+from .rewriting import canonical, regrouped, rewrites_for
 
 
 def common_form(workload: Workload) -> Form:
@@ -68,18 +68,18 @@ def respelled_form(rewrites: Sequence[Rewrite], of: Workload, to: Workload) -> F
     the steps would not be legal. Raise ScheduleError if a rewrite is not legal for `of`.
     """
     forms = list(_forms(of.stored(), rewrites))
-    own = _own_forms(to.stored())
-    for number in range(len(rewrites), -1, -1):
-        steps = _steps_to(forms[number], own)
-        if steps is None:
-            continue
-        found = (*steps, *rewrites[number:])
-        try:
-            reached, _ = start(to, Trace(found))
-        except ScheduleError:
-            continue
-        if reached == forms[-1]:
-            return Form(reached, found)
+    for own in _own_forms(to.stored()):
+        for number in range(len(rewrites), -1, -1):
+            steps = _steps_to(forms[number], own)
+            if steps is None:
+                continue
+            found = (*steps, *rewrites[number:])
+            try:
+                reached, _ = start(to, Trace(found))
+            except ScheduleError:
+                continue
+            if reached == forms[-1]:
+                return Form(reached, found)
     return None
 
 
@@ -91,15 +91,21 @@ def _forms(workload: Workload, steps: Sequence[Rewrite]) -> Iterator[Workload]:
         yield workload
 
 
-def _own_forms(workload: Workload) -> dict[Workload, tuple[Rewrite, ...]]:
-    """Return the forms of `workload` on the way to its common form, and to its canonical form with
-    merged axes, with the rewrites that make them."""
-    found: dict[Workload, tuple[Rewrite, ...]] = {}
-    for form in (regrouped(workload), canonical(workload)):
-        steps = form.apply_until_fixpoint(merges).steps
-        for number, reached in enumerate(_forms(workload, steps)):
-            found.setdefault(reached, steps[:number])
-    return found
+def _own_forms(workload: Workload) -> Iterator[dict[Workload, tuple[Rewrite, ...]]]:
+    """Yield the forms of `workload` on the way to its common form and to its canonical form with
+    merged axes, with the rewrites that make them. Then yield those on the way to its forms with
+    other rounding errors, which take longer."""
+    for forms in (_direct_forms, rewrites_for):
+        found: dict[Workload, tuple[Rewrite, ...]] = {}
+        for form in forms(workload):
+            steps = form.apply_until_fixpoint(merges).steps
+            for number, reached in enumerate(_forms(workload, steps)):
+                found.setdefault(reached, steps[:number])
+        yield found
+
+
+def _direct_forms(workload: Workload) -> tuple[Form, ...]:
+    return regrouped(workload), canonical(workload)
 
 
 def _steps_to(
