@@ -1,13 +1,15 @@
 """Transposed convolutions in three spellings against PyTorch.
 
-    python -m benchmarks.transposed [--threads 2] [--trials 32] [--only TEXT] [--out FILE.jsonl]
+    python -m benchmarks.transposed [--threads 2] [--trials 32] [--only TEXT] [--shared]
+        [--out FILE.jsonl]
 
 Each row is tuned from nothing in three spellings: the library's operator, the definition (a sum
 with conditions of divisibility), and an ordinary convolution over an input with inserted zeros.
 Then the three kernels and PyTorch's function (if PyTorch can be imported), eager and compiled, with
 contiguous and with channels-last tensors, are called in turn, with the same values. The least times
 are compared. Every result is compared with PyTorch's in f64. Run it on a quiet machine, with
-`OMP_NUM_THREADS` set to `--threads` for PyTorch.
+`OMP_NUM_THREADS` set to `--threads` for PyTorch. With `--shared`, the spellings of a row are tuned
+with one database, so that each begins with the best schedule of those before it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import importlib
 import json
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -256,7 +259,9 @@ def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return found
 
 
-def measured(name: str, c: Convolution, threads: int, trials: int, torch: Any) -> dict[str, Any]:
+def measured(
+    name: str, c: Convolution, threads: int, trials: int, torch: Any, database: str = ":memory:"
+) -> dict[str, Any]:
     """Return one row of the table: seconds of each side, and the shares of the bound."""
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=shape).astype(np.float32) for _, shape in c.tensors.values())
@@ -266,7 +271,7 @@ def measured(name: str, c: Convolution, threads: int, trials: int, torch: Any) -
         workload = spelled(c)
         began = time.perf_counter()
         budget = tw.Budget(trials=trials)
-        report = tw.tune(workload, threads=threads, budget=budget, database=":memory:")
+        report = tw.tune(workload, threads=threads, budget=budget, database=database)
         tune_secs[spelling] = time.perf_counter() - began
         assert report.best is not None, report.stopped_because
         fractions[spelling] = report.best.fraction_of_bound
@@ -321,6 +326,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--only", default="")
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     try:
@@ -331,7 +337,10 @@ def main() -> None:
     found = []
     for name, convolution in ROWS.items():
         if asked.only in name:
-            found.append(measured(name, convolution, asked.threads, asked.trials, torch))
+            with tempfile.TemporaryDirectory() as folder:
+                database = f"sqlite:///{folder}/shared.sqlite" if asked.shared else ":memory:"
+                row = measured(name, convolution, asked.threads, asked.trials, torch, database)
+            found.append(row)
             print(json.dumps(found[-1]), flush=True)
     if asked.out is not None:
         asked.out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")

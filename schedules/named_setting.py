@@ -49,13 +49,15 @@ def candidate_of(space: ScheduleSpace, named: NamedSetting) -> Candidate | None:
     """
     for number, sketch in enumerate(space.sketches):
         if sketch.name == named.sketch:
-            setting = _exact(sketch, named)
+            setting = exact_setting(sketch, named)
             if setting is not None:
                 return Candidate(number, setting)
     return None
 
 
-def _exact(sketch: Sketch, named: NamedSetting) -> tuple[int, ...] | None:
+def exact_setting(sketch: Sketch, named: NamedSetting) -> tuple[int, ...] | None:
+    """Return the setting of `sketch` with the values of `named`, whatever the sketch is called, or
+    None. Knobs that are not named are those that `candidate_of` describes."""
     places = []
     for knob in sketch.knobs:
         values = [_plain(value) for value in knob.values]

@@ -5,9 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .record import TuningRecord
+
+if TYPE_CHECKING:
+    from .workload.workload import Workload
+
+# Start-up: what a query of a stored answer loads needs no workloads.
 
 MAX_WORKLOADS = 4
 """Number of related tasks whose trials a search or a default schedule uses."""
@@ -18,7 +23,9 @@ class RelatedRecords:
     """Successful records of one related task, fastest first. `distance` is the distance of the two
     workloads, see `workload.structure`; `name` is the workload's name, `flops` its useful
     operations per call. `origin` is "" if the records were measured on this target, otherwise it
-    names the machine for users. `is_same_workload` is whether it is this workload itself."""
+    names the machine for users. `is_same_workload` is whether it is this workload itself.
+    `spelling` is the other workload if it is another spelling of the same computation, else None.
+    """
 
     name: str
     distance: float
@@ -26,6 +33,7 @@ class RelatedRecords:
     flops: int = 0
     origin: str = ""
     is_same_workload: bool = False
+    spelling: Workload | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from .canonical import canonical_bytes
@@ -10,7 +11,7 @@ from .canonical import canonical_bytes
 REWRITES = frozenset({
     "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "LocateExtreme",
     "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
-    "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitTuples", "Winograd",
+    "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitAxis", "SplitTuples", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 
@@ -33,6 +34,11 @@ def has_rewrites(steps: Sequence[Any]) -> bool:
     """Return whether a trace of these steps changes the expression."""
     first = _renamed(steps[0]) if steps else None
     return isinstance(first, dict) and first.get("do") in REWRITES
+
+
+def leading_rewrites(steps: Sequence[Any]) -> list[Any]:
+    """Return the steps of a trace that change the expression, with current names."""
+    return list(takewhile(lambda step: has_rewrites([step]), current_steps(steps)))
 
 
 def trace_key(steps: Sequence[Any]) -> bytes:

@@ -73,7 +73,8 @@ class Base(DeclarativeBase):
 
 class WorkloadRow(Base):
     """One computation. `document` is canonical JSON text, `name` is for display. `structure` is the
-    key of its structure (`schedules.workload.structure`); None if it was not computed."""
+    key of its structure (`schedules.workload.structure`), `form` the key of the form that all its
+    spellings have in common (`schedules.sketches.forms.spellings`); None if not computed."""
 
     __tablename__ = "workload"
 
@@ -84,6 +85,7 @@ class WorkloadRow(Base):
     created_at: Mapped[datetime]
     row_sha256: Mapped[str] = mapped_column(String(64))
     structure: Mapped[str | None] = mapped_column(String(64), index=True)
+    form: Mapped[str | None] = mapped_column(String(64), index=True)
 
 
 class TargetRow(Base):

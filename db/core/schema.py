@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import StoreNewer, StoreOlder
 
 # Oldest first: a database at any of these revisions can be upgraded.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 HEAD = REVISIONS[-1]
 
 

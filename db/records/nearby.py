@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from tilewright.schedules.record import TuningRecord
@@ -34,18 +35,30 @@ _RECORD = (
     " AND record.created_at < :before AND record.verified_level {level}"
 )
 
+_OF_TASK = _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
+
 _TASKS = (
     "SELECT workload.*, target.key AS target_key FROM workload, target"  # noqa: S608  # our own text
-    " WHERE workload.structure = :structure AND {which} AND EXISTS (SELECT 1 FROM record WHERE "
-    + _RECORD.replace("{workload}", "workload.key").replace("{target}", "target.key")
-    + f") ORDER BY workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
+    f" WHERE {{which}} AND EXISTS (SELECT 1 FROM record WHERE {_OF_TASK})"
+    f" ORDER BY {{order}}workload.created_at DESC, target.key LIMIT {MAX_COMPARED}"
 )
+_FASTEST_FIRST = f"(SELECT min(record.estimate_secs) FROM record WHERE {_OF_TASK}), "  # noqa: S608
 
-_HERE = _TASKS.format(which="target.key = :target AND workload.key <> :workload", level=_MEASURED)
-_ELSEWHERE = _TASKS.format(
-    which="(target.key <> :target OR workload.key = :workload)", level=_MEASURED
+_ALIKE = "workload.structure = :structure"
+_OTHER = "target.key = :target AND workload.key <> :workload"
+
+_SPELLINGS = _TASKS.format(
+    which=f"workload.form = :form AND {_OTHER}",
+    level=_MEASURED,
+    order=_FASTEST_FIRST.format(level=_MEASURED),
 )
-_IMPORTED = _TASKS.format(which="1 = 1", level=_CLAIMED)
+_HERE = _TASKS.format(which=f"{_ALIKE} AND {_OTHER}", level=_MEASURED, order="")
+_ELSEWHERE = _TASKS.format(
+    which=f"{_ALIKE} AND (target.key <> :target OR workload.key = :workload)",
+    level=_MEASURED,
+    order="",
+)
+_IMPORTED = _TASKS.format(which=_ALIKE, level=_CLAIMED, order="")
 
 _TARGETS = "SELECT * FROM target"
 
@@ -81,24 +94,42 @@ def find_related(
 ) -> list[RelatedRecords]:
     """Return the successful records with a setting of tasks that resemble `workload` on `target`.
 
-    First the `count` nearest other workloads of the same structure, measured on exactly this
-    target. Then up to `count` tasks of this workload: on other targets of the same architecture,
-    imported, or of this target (of which a caller leaves out its own toolchain). What is missing
-    from `count` is filled with other workloads on other targets, and with imported ones. Each part
-    is sorted by distance. Records created at the time `before` or later are left out if it is
-    given.
+    First up to `count` other spellings of this computation (`schedules.sketches.forms.spellings`),
+    the fastest first, then the `count` nearest other workloads of the same structure, both measured
+    on exactly this target. Then up to `count` tasks of this workload: on other targets of the same
+    architecture, imported, or of this target (of which a caller leaves out its own toolchain). What
+    is missing from `count` is filled with other workloads on other targets, and with imported ones.
+    These parts are sorted by distance. Records created at the time `before` or later are left out
+    if it is given.
     """
+    # Start-up: stores that only look up answers need no rewrites.
+    from tilewright.schedules.sketches.forms.spellings import form_key
+
     before = before or ALWAYS
     own = structure_of(workload)
     values = {"structure": own.key, "workload": workload.key, "target": target.key}
     values["before"] = before
+    spelled = [*islice(_spellings(query, values | {"form": form_key(workload)}, before), count)]
+    known = {one.records[0].workload_key for one in spelled}
     here = [_task(own, row, "") for row in _intact(query(_HERE, values), WORKLOAD)]
-    found = _lent(query, sorted(here), count, before, workload)
+    here = sorted(task for task in here if task.workload_key not in known)
+    found = _lent(query, here, count, before, workload)
     elsewhere = sorted(_elsewhere(query, own, target, values))
     same = [task for task in elsewhere if task.workload_key == workload.key]
     others = [task for task in elsewhere if task.workload_key != workload.key]
     found += _lent(query, same, count, before, workload)
-    return found + _lent(query, others, count - len(found), before, workload)
+    return spelled + found + _lent(query, others, count - len(found), before, workload)
+
+
+def _spellings(query: Query, values: dict[str, str], before: str) -> Iterator[RelatedRecords]:
+    """Yield the records of the other spellings of a computation on its target, the spelling with
+    the fastest record first."""
+    for row in _intact(query(_SPELLINGS, values), WORKLOAD):
+        task = _Task(0.0, False, False, row.key, row.name, row.flops, row.target_key, "")
+        records = task.records(query, before)
+        if records:
+            spelling = Workload.from_json(json.loads(row.document))
+            yield RelatedRecords(row.name, 0.0, records, row.flops, spelling=spelling)
 
 
 def _lent(

@@ -73,10 +73,12 @@ def register_workload(
     text = canonical_bytes(document).decode()
     row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
     row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
-    row["structure"] = structure_key(text)
-    if insert_ignore(session, WorkloadRow, [row]):
-        return
     known = find_workload(session, key)
+    if known is None:
+        row |= form_keys(text)
+        if insert_ignore(session, WorkloadRow, [row]):
+            return
+        known = find_workload(session, key)
     if known is None:  # stored and damaged: `document` repairs it
         mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
         session.execute(mended.execution_options(synchronize_session=False))
@@ -135,12 +137,16 @@ def workload_key_of(document: dict[str, Any]) -> str:
     return Workload.from_json(document).key
 
 
-def structure_key(document: str) -> str | None:
-    """Return the key of the structure of a workload's JSON text, or None if it describes none."""
+def form_keys(document: str) -> dict[str, str | None]:
+    """Return the columns by which workloads that resemble a workload's JSON text are found; they
+    are None if the text describes none."""
+    from tilewright.schedules.sketches.forms.spellings import form_key  # Start-up: only writers do
+
     try:
-        return structure_of(Workload.from_json(json.loads(document))).key
+        workload = Workload.from_json(json.loads(document))
+        return {"structure": structure_of(workload).key, "form": form_key(workload)}
     except (WorkloadError, ValueError):
-        return None
+        return {"structure": None, "form": None}
 
 
 def target_key_of(document: dict[str, Any]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar
 
-from ..algebra.affine import Affine, Index, var
+from ..algebra.affine import ZERO, Affine, Index, var
 from ..algebra.comparisons import Cond, Ge0
 from ..algebra.scalar import All, IndexValue, Load, Scalar, index_conds, loads, walk
 from ..algebra.scalar import rewrite as rewrite_scalar
@@ -58,7 +59,7 @@ class MergeAxes(Rewrite):
         return any(
             len(index[dim].terms) != 1 or index[dim].const
             for stage in workload.stages
-            for tensor, index in _accesses(stage)
+            for tensor, index in accesses_of_stage(stage)
             for dim in range(len(index))
             if (tensor, dim) in dims
         )
@@ -69,12 +70,17 @@ class MergeAxes(Rewrite):
         Raise ScheduleError if there is no such stage or axis, if an access does not use the two
         axes as a pair, or if the merged axis would be too long.
         """
+        return self.with_own_names(workload).normalised()
+
+    def with_own_names(self, workload: Workload) -> Workload:
+        """Return the result of `rewrite` with the names of `workload`, not in normal form. The
+        merged axis has the name of the outer one. Raise ScheduleError as `rewrite` does."""
         self.stage_of(workload)
         merge = _Merge(self, workload)
         pairs = merge.pairs
         inputs = tuple(merge.tensor(tensor) for tensor in workload.inputs)
         stages = tuple(merge.stage(stage, pairs.get(stage.name, {})) for stage in workload.stages)
-        return replace(workload, inputs=inputs, stages=stages).normalised()
+        return replace(workload, inputs=inputs, stages=stages)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class _Merge:
         stages = {stage.name: stage for stage in self.workload.stages}
         users: dict[str, list[tuple[str, Index]]] = {}
         for stage in self.workload.stages:
-            for tensor, index in _accesses(stage):
+            for tensor, index in accesses_of_stage(stage):
                 users.setdefault(tensor, []).append((stage.name, index))
         pairs: dict[str, dict[str, str]] = {}
         dims = set[tuple[str, int]]()
@@ -160,7 +166,7 @@ class _Merge:
         for cond in index_conds(stage.body):
             require(_merged_cond(cond, outer, inner, 1) is not None, self.step, problem)
         found = list[tuple[str, int]]()
-        for tensor, index in _accesses(stage):
+        for tensor, index in accesses_of_stage(stage):
             shape = self.workload.tensors[tensor].shape
             for dim, entry in enumerate(index):
                 second = dim > 0 and _is_pair(index[dim - 1 : dim + 1], outer, inner)
@@ -206,13 +212,16 @@ class _Merge:
         if isinstance(kind, Scan):
             before = sum(axis.name in inner for axis in stage.axes[: kind.dim])
             kind = replace(kind, dim=kind.dim - before)
-        body = self._body(stage.body, [(o, i, extents[i]) for o, i in pairs.items()])
+        triples = [(outer, inner, extents[inner]) for outer, inner in pairs.items()]
+        body = self._body(stage.body, triples, _unit_axes(stage))
         made = Stage(self.tensor(stage.tensor), merged(stage.axes), body, kind)
         return made.reducing_over(merged(stage.reduce_axes))
 
-    def _body(self, body: Scalar, pairs: Sequence[tuple[str, str, int]]) -> Scalar:
+    def _body(
+        self, body: Scalar, pairs: Sequence[tuple[str, str, int]], units: Mapping[str, Affine]
+    ) -> Scalar:
         """Return `body` with merged indices and conditions. `pairs` has the outer axis, the inner
-        axis and the extent of the inner axis of each pair."""
+        axis and the extent of the inner axis of each pair. `units` has the axes of extent 1."""
 
         def leaf(node: Scalar) -> Scalar | None:
             if isinstance(node, All):
@@ -229,7 +238,7 @@ class _Merge:
                     continue
                 index.append(entry)
                 if (node.tensor, dim) in self.dims:
-                    index[-1] = _merged_index(node.index[dim : dim + 2], pairs)
+                    index[-1] = _merged_index(_without(units, node.index[dim : dim + 2]), pairs)
             return replace(node, index=tuple(index))
 
         return rewrite_scalar(body, leaf)
@@ -275,11 +284,24 @@ def _merged_cond(cond: Cond, outer: str, inner: str, extent: int) -> Cond | None
     return Ge0(var(outer) * step + rest * extent + (extent - 1 if step < 0 else 0))
 
 
-def _accesses(stage: Stage) -> Iterator[tuple[str, Index]]:
-    """Yield the tensor and the index of the element that `stage` computes, and of each read."""
+def accesses_of_stage(stage: Stage) -> Iterator[tuple[str, Index]]:
+    """Yield the tensor and the index of the element that `stage` computes, and of each read.
+
+    In sums of several axes, those of extent 1 are left out, such as the taps of a window of width
+    1.
+    """
     yield stage.name, tuple(var(axis.name) for axis in stage.axes)
+    units = _unit_axes(stage)
     for load in loads(stage.body):
-        yield load.tensor, load.index
+        yield load.tensor, _without(units, load.index)
+
+
+def _unit_axes(stage: Stage) -> dict[str, Affine]:
+    return {axis.name: ZERO for axis in stage.all_axes if axis.extent == 1}
+
+
+def _without(units: Mapping[str, Affine], index: Index) -> Index:
+    return tuple(i.substitute(units) if len(i.terms) > 1 else i for i in index)
 
 
 def _index_values(body: Scalar) -> Iterator[frozenset[str]]:
@@ -287,3 +309,10 @@ def _index_values(body: Scalar) -> Iterator[frozenset[str]]:
     for node in walk(body):
         if isinstance(node, IndexValue):
             yield node.index.vars()
+
+
+def other_indices(body: Scalar) -> Iterator[frozenset[str]]:
+    """Yield the variables of each condition and index value of `body`."""
+    values = (node.index for node in walk(body) if isinstance(node, IndexValue))
+    for index in chain(values, (cond.index for cond in index_conds(body))):
+        yield index.vars()

@@ -193,11 +193,11 @@ def space_for(
     order = permute_axes(merged.workload, target)
     if order:
         first.append(merged.after(*order))
-    found = [one for form in first for one in _sketches(form, target, check)]
-    own = _sketches(written, target, check)
+    found = [one for form in first for one in sketches_of(form, target, check)]
+    own = sketches_of(written, target, check)
     if not any(_has_storage(one) for one in own):
         own.append(_stage_by_stage(workload, target, check))
-    found += [*own, *(one for form in others for one in _sketches(form, target, check))]
+    found += [*own, *(one for form in others for one in sketches_of(form, target, check))]
     return ScheduleSpace(
         given,
         target,
@@ -237,9 +237,10 @@ def _has_storage(sketch: Sketch | DroppedSketch) -> bool:
     return True
 
 
-def _sketches(
+def sketches_of(
     form: Form, target: Target, check: Callable[[], None]
 ) -> list[Sketch | DroppedSketch]:
+    """Return the sketches of one form, the most promising first. `check` is called repeatedly."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))

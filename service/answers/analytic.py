@@ -56,13 +56,15 @@ def default_schedule(
 
     what = "choosing a schedule without measurement"
     lenders: list[tuple[RelatedRecords, list[TuningRecord]]] = []
-    trials, correction, of_model = [], None, ""
+    trials, spelled, correction, of_model = [], [], None, ""
     if known.related:
         from tilewright.service.resolve.toolchains import toolchain
         from tilewright.tuner.search.related import comparable, related_trials
+        from tilewright.tuner.search.spellings import fastest_traces
 
         lenders = list(comparable(known.related, toolchain()))
         trials = related_trials(known.related, toolchain())
+        spelled = fastest_traces(known.related, toolchain())
     if known.model is not None:
         from tilewright.tuner.session.database_model import model_in_use
 
@@ -70,7 +72,7 @@ def default_schedule(
         correction, of_model = in_use.correction, in_use.summary
     if threading.current_thread() is threading.main_thread():
         with alarm(timeouts.COMPILE_DEADLINE_SECS if secs is None else secs, what):
-            choice = default_choice(workload, target, trials, correction)
+            choice = default_choice(workload, target, trials, correction, spelled)
     else:
         from tilewright.tuner.compiling.helper_process import shared_helper
 
@@ -79,13 +81,21 @@ def default_schedule(
             "target": target.to_json(),
             "related": [trial.to_json() for trial in trials],
             "correction": None if correction is None else correction.to_document(),
+            "spelled": [one.to_json() for one in spelled],
         }
         frame = shared_helper().call(
             "tilewright.tuner.search.default:default_of_document", document, what, secs
         )
         choice = DefaultChoice.from_json(frame.document)
+    if choice.source and lenders[choice.source - 1][0].spelling is not None:
+        return Chosen(choice.trace, _of_spelling(lenders[choice.source - 1][0]))
     parts = [_of_trials(workload, choice, lenders), of_model]
     return Chosen(choice.trace, "; ".join(part for part in parts if part))
+
+
+def _of_spelling(one: RelatedRecords) -> str:
+    """Return which other spelling of the computation was measured with the chosen schedule."""
+    return f"with the schedule of {_name(one)}, another spelling of this computation"
 
 
 def _of_trials(

@@ -276,14 +276,15 @@ def related_rows(related: Sequence[Document]) -> list[tuple[str, str]]:
         for tried in task["tried"]:
             secs, status = tried["run_secs"], tried["status"]
             found = status if secs is None else duration(secs)
-            rows.append(
-                (task["origin"], f"a fast setting there was trial {tried['trial']}: {found}")
-            )
+            where = task["origin"] or "spelling"
+            rows.append((where, f"a fast setting there was trial {tried['trial']}: {found}"))
     return rows
 
 
 def _task_name(task: Document) -> str:
     name = "this workload" if task["is_same_workload"] else task["workload"] or "another workload"
+    if task.get("is_spelling"):  # absent in older reports
+        return f"{name}, another spelling of this computation"
     return f"{name} on {task['origin']}" if task["origin"] else str(name)
 
 

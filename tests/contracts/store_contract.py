@@ -13,6 +13,7 @@ from tests.contracts.files_contract import FilesContract
 from tests.contracts.models_contract import ModelsContract
 from tests.contracts.record_sink_contract import RecordSinkContract
 from tests.contracts.records_contract import RecordsContract
+from tests.contracts.spellings_contract import SpellingsContract
 from tests.contracts.store_values import WORKLOAD
 from tilewright.db import Store, open_store
 
@@ -25,6 +26,7 @@ class StoreContract(
     FilesContract,
     CopiesContract,
     DamageContract,
+    SpellingsContract,
 ):
     """All of them, and what a store says of itself."""
 

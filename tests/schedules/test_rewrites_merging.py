@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
+from tests.support.schedules.spellings import MERGING, RANGES, drawn_spellings
 from tests.support.schedules.workloads import check_meaning
+from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.limits import MAX_EXTENT
@@ -26,48 +28,6 @@ from tilewright.schedules.sketches.forms.merging import merge_axes
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-SOFTMAX = (
-    "M[n,h,w] max= X[n,c,h,w]; E[n,c,h,w] = exp(X[n,c,h,w] - M[n,h,w]);"
-    "S[n,h,w] += E[n,c,h,w]; Y[n,c,h,w] = E[n,c,h,w] / S[n,h,w]"
-)
-
-RANGES = {
-    "the first rows": {"h": 5},
-    "part of the columns": {"j": 5},
-    "part of a window": {"j": 5},
-    "window along the outer axis": {"r": 3, "s": 3},
-    "window of one stage": {"r": 3},
-    "padded on both sides": {"x": 6},
-    "backwards": {"x": 4},
-}
-
-MERGING = {
-    "sum over a middle axis": ("Y[a,c,d] += X[a,b,c,d]", "X=f32[3,5,4,7]", (3, 28)),
-    "softmax over channels": (SOFTMAX, "X=f32[2,5,3,7]", (2, 5, 21)),
-    "bias of channels": ("Y[n,c,h,w] = relu(X[n,c,h,w] + b[c])", "X=f32[2,3,5,7] b=f32[3]",
-                         (2, 3, 35)),
-    "products of channels": ("Y[n,o,h,w] += X[n,c,h,w] * W[o,c]", "X=f32[2,3,5,7] W=f32[4,3]",
-                             (2, 4, 35)),
-    "three axes": ("Y[a,b,c] = 2.0 * X[a,b,c]", "X=f32[3,5,7]", (105,)),
-    "scaled by an image": ("Y[n,h,w] = X[n,h,w] * m[h,w]", "X=f32[3,5,7] m=f32[5,7]", (3, 35)),
-    "the pair twice": ("Y[i,j] = X[i,j,i,j]", "X=f32[3,5,3,5]", (15,)),
-    "scanned along another axis": ("Y[h,w,t] = cumsum(X[h,w,t], t); Z[h,w] = Y[h,w,2]",
-                                   "X=f32[3,7,5]", (21,)),
-    "scanned before the pair": ("Y[t,h,w] = cumsum(X[t,h,w], t)", "X=f32[5,3,7]", (5, 21)),
-    "one slice": ("Y[h,w] = X[1,h,w]", "X=f32[3,5,7]", (35,)),
-    "the first rows": ("Y[h,w] = X[h,w] + Z[h,w]", "X=f32[9,7] Z=f32[5,7]", (35,)),
-    "a padded window along the outer axis": (
-        "Y[t,h,w] += X[t+r-1,h,w] * k[r]", "X=f32[6,3,5] k=f32[3]", (90,)),
-    "window along the outer axis": ("Y[y,x,c] += X[y+r,x+s,c]", "X=f32[9,11,3]", (7, 27)),
-    "window of one stage": ("T[y,x,c] = X[y,x,c] * 2.0; Y[y,x,c] max= T[y,x+r,c]",
-                            "X=f32[4,11,3]", (4, 27)),
-    "taps of one width": ("Y[n,o,h,w] += X[n,c,h+i,w] * W[o,c,i]",
-                          "X=f32[2,3,9,5] W=f32[4,3,3]", (2, 4, 35)),
-    "padded on both sides": ("Y[x,c] = X[x-1,c] + X[x+1,c]", "X=f32[6,3]", (18,)),
-    "backwards": ("Y[x,c] = X[x+2,c] - X[x,c]", "X=f32[6,3]", (12,)),
-    "summed to a scale": ("S[n] += X[n,h,w]; Y[n,h,w] = X[n,h,w] / S[n]", "X=f32[3,5,7]", (3, 35)),
-}  # fmt: skip
-
 
 @pytest.mark.parametrize("name", MERGING)
 def test_axes_that_lie_together_become_one(name: str) -> None:
@@ -77,6 +37,43 @@ def test_axes_that_lie_together_become_one(name: str) -> None:
     assert same_meaning(workload, form.steps) == form.workload
     assert form.workload.output_tensors[0].shape == shape
     assert merge_axes(form, MACHINE) == form
+
+
+SLIDING = {
+    "padded": ("Y[t,h,w] += X[t+r-1,h,w] * k[r]", "X=f32[6,3,5] k=f32[3]", (90,), {}),
+    "along the outer axis": (
+        "Y[y,x,c] += X[y+r,x+s,c]", "X=f32[9,11,3]", (7, 27), {"r": 3, "s": 3}),
+    "of one stage": ("T[y,x,c] = X[y,x,c] * 2.0; Y[y,x,c] max= T[y,x+r,c]",
+                     "X=f32[4,11,3]", (4, 27), {"r": 3}),
+    "of one width": ("Y[n,o,h,w] += X[n,c,h+i,w] * W[o,c,i]",
+                     "X=f32[2,3,9,5] W=f32[4,3,3]", (2, 4, 35), {}),
+    "of width one": ("Y[n,o,h,w] += X[n,c,h+i,w+j] * W[o,c,i,j]",
+                     "X=f32[2,3,9,5] W=f32[4,3,3,1]", (2, 4, 35), {}),
+    "padded on both sides": ("Y[x,c] = X[x-1,c] + X[x+1,c]", "X=f32[6,3]", (18,), {"x": 6}),
+    "backwards": ("Y[x,c] = X[x+2,c] - X[x,c]", "X=f32[6,3]", (12,), {"x": 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_windows_slide_along_merged_axes(name: str) -> None:
+    text, tensors, shape, ranges = SLIDING[name]
+    workload = expression(text, tensors, **ranges)
+    form = merge_axes(Form(workload), MACHINE)
+    assert same_meaning(workload, form.steps) == form.workload
+    assert form.workload.output_tensors[0].shape == shape
+    for sketch in space_for(workload, MACHINE).sketches:
+        check_meaning(workload, lower(workload, sketch.trace(sketch.default())))
+
+
+def test_long_rows_stay_rows_of_windows() -> None:
+    lanes = MACHINE.lanes(DType.F32)
+    for width, shape in (
+        (8 * lanes - 1, (7 * (8 * lanes - 1),)),
+        (8 * lanes + 1, (7, 8 * lanes + 1)),
+    ):
+        workload = expression("Y[y,x] += X[y+r,x]", f"X=f32[9,{width}]", r=3)
+        form = merge_axes(Form(workload), MACHINE)
+        assert form.workload.output_tensors[0].shape == shape
 
 
 SEPARATE = {
@@ -162,38 +159,11 @@ def merged(workload: Workload) -> Form:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_split_axes_of_random_expressions_merge_again(data: st.DataObject) -> None:
-    """An expression over a, b and c, and the same with some of them written as two axes."""
-    extents = {n: data.draw(st.integers(2, 4), n) for n in "abcxyz"}
-    split = data.draw(st.sets(st.sampled_from("abc"), min_size=1), "split")
-    orders = st.permutations("abc")
-    lengths = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    reads = ["".join(data.draw(orders))[:length] for length in lengths]
-    reads.append("".join(data.draw(orders)))
-    result = "".join(data.draw(orders))[: data.draw(st.integers(1, 3), "kept")]
-    second = {"a": "x", "b": "y", "c": "z"}
-
-    def written(is_split: bool) -> Workload:
-        def index(axes: str) -> str:
-            return ",".join(n + f",{second[n]}" * (n in split and is_split) for n in axes)
-
-        def extent(name: str) -> str:
-            outer, inner = extents[name], extents[second[name]]
-            if name not in split:
-                return str(outer)
-            return f"{outer},{inner}" if is_split else str(outer * inner)
-
-        terms = " * ".join(f"T{n}[{index(axes)}]" for n, axes in enumerate(reads))
-        shapes = " ".join(
-            f"T{n}=f32[{','.join(map(extent, axes))}]" for n, axes in enumerate(reads)
-        )
-        sign = "=" if len(result) == 3 else "+="
-        text = f"R[{index(result)}] {sign} {terms}; Y[{index(result)}] = relu(R[{index(result)}])"
-        return expression(text, shapes)
-
-    form = merged(written(is_split=True))
-    assert len(form.steps) >= len(split)
-    assert form.workload == merged(written(is_split=False)).workload
-    same_meaning(written(is_split=True), form.steps)
+    split, whole, count = drawn_spellings(data)
+    form = merged(split)
+    assert len(form.steps) >= count
+    assert form.workload == merged(whole).workload
+    same_meaning(split, form.steps)
 
 
 @pytest.mark.parametrize("name", MERGING)

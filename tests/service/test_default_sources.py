@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from tests.support.service.records import TOOLCHAIN
 from tilewright.costmodel.correction import FEATURES, Correction
 from tilewright.costmodel.forest import Tree, forest_of
 from tilewright.db import Store, open_store, related_records, stored_model
+from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
 from tilewright.service.answers.analytic import NOTHING_KNOWN, Knowledge, default_schedule
 from tilewright.service.cli import run
 from tilewright.service.jobs.tuning import register
@@ -88,6 +91,44 @@ def test_the_note_names_the_tasks_and_the_predicted_difference(
     answer = json.loads(capsys.readouterr().out)
     assert answer["grade"] == "default"
     assert answer["note"] == f"chosen without measurement, {source}"
+
+
+SPELLED: dict[str, Any] = {
+    "expr": "C[i,j] += A[i,k,l] * B[k,l,j]", "tensors": ["A=f32[96,20,4]", "B=f32[20,4,48]"],
+}  # fmt: skip
+
+
+def test_the_schedule_of_another_spelling_is_the_default(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(store, "matmul:M=64,N=64,K=64")
+    fill(store, WANTED.name)
+    spelled = parse_workload(**SPELLED)
+    found = Knowledge(store.related(spelled, TARGET, 4), store.model(TARGET))
+    chosen = default_schedule(spelled, TARGET, found)
+    words = f"with the schedule of {WANTED.name}, another spelling of this computation"
+    assert chosen.source == words
+    fastest = min(
+        store.records(WANTED.key, TARGET.key), key=lambda r: r.result.run_secs_estimate or inf
+    )
+    assert lower(spelled, chosen.trace) == lower(WANTED, Trace.from_json(fastest.trace))
+    path = tmp_path / "target.json"
+    path.write_text(json.dumps(TARGET.to_json()))
+    given = [word for tensor in SPELLED["tensors"] for word in ("--tensor", tensor)]
+    command = ["best", "--expr", SPELLED["expr"], *given, "--target", str(path), "--json"]
+    assert run([*command, "--db", str(store.path), "--min-grade", "default"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["grade"] == "default"
+    assert (answer["record_key"], answer["run_secs"], answer["verified"]) == (None, None, False)
+    assert answer["note"] == f"chosen without measurement, {words}"
+    assert answer["trace"] == chosen.trace.to_json()
+    assert run([*command, "--db", str(store.path)]) == 3, "no record of this spelling is stored"
+
+
+def test_spellings_on_another_target_are_not_used(store: Store) -> None:
+    fill(store, WANTED.name, NEIGHBOUR)
+    spelled = parse_workload(**SPELLED)
+    assert store.related(spelled, TARGET, 4) == []
 
 
 @pytest.mark.parametrize(

@@ -19,22 +19,30 @@ from fastapi.testclient import TestClient
 
 from tests.support.service.preparing import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.db import Store, open_store
 from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import ScheduleError
-from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.analytic import Chosen, Knowledge
 from tilewright.service.answers.failed_checks import UNMEASURED
 from tilewright.service.answers.prepare_queue import PREPARATIONS_PER_COMMIT
-from tilewright.service.answers.preparer import NOT_RUN, VERIFIED
+from tilewright.service.answers.preparer import NOT_RUN, VERIFIED, choose_schedule
 from tilewright.service.http.app import create_app
 from tilewright.service.http.preparation_watch import PreparationWatch
+from tilewright.service.jobs.tuning import register
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.compiling.deadline import DeadlineError
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.session.report import Budget
+from tilewright.tuner.tuning import tune
 
 NINE = "matmul:M=9,N=9,K=9"
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0")
@@ -109,6 +117,58 @@ def test_one_failure_is_not_seen(api: TestClient, store: Store, workload: Worklo
     prepare_all(store, Counted(result=broken_once))
     (ready,) = ask(api, MATMUL)
     assert (ready["found"], ready["answer"]["verified"]) == (True, True)
+
+
+class Choosing(Counted):
+    """Steps that choose schedules as the service does."""
+
+    def choose(self, workload: Workload, target: Target, known: Knowledge) -> Chosen:
+        return choose_schedule(workload, target, known)
+
+
+def tune_on_script(store: Store, workload: Workload) -> TuningRecord:
+    """Store some trials of a machine that is slower with every trial, and return the best."""
+    register(store, workload, native())
+
+    def machine(workload: Workload, target: Target, seed: int) -> Scripted:
+        def answer(request: MeasureRequest) -> MeasureResult:
+            return ok(1e-5 * request.trial)
+
+        return Scripted(answer, toolchain=replace(TOOLCHAIN, llvm="1.0"))
+
+    tune(workload, native(), budget=Budget(2), measurer=machine, sink=store)
+    best = store.best(workload.key, native().key)
+    assert best is not None
+    return best
+
+
+@pytest.mark.parametrize("result", [OK, WRONG])
+def test_an_untuned_spelling_is_answered_with_the_schedule_of_a_tuned_one(
+    api: TestClient, store: Store, result: MeasureResult
+) -> None:
+    """It is checked for this spelling before it is served as verified, and is no exact answer."""
+    tuned, spelled = (
+        parse_workload(expr=expr, tensors=tensors)
+        for expr, tensors in (
+            ("Y[i,j] = exp(X[i,j])", ["X=f32[6,20]"]), ("Y[i] = exp(X[i])", ["X=f32[120]"]),
+        )
+    )  # fmt: skip
+    best = tune_on_script(store, tuned)
+    (asked,) = ask(api, spelled.to_json())
+    assert asked["pending"]
+    counted = Choosing(result=lambda trace: result if trace != Trace() else OK)
+    prepare_all(store, counted)
+    key, checked = counted.checked[0]
+    assert key == spelled.key
+    assert lower(spelled, checked) == lower(tuned, Trace.from_json(best.trace))
+    (found,) = ask(api, spelled.to_json())
+    answer = found["answer"]
+    assert (answer["grade"], answer["record_key"], answer["run_secs"]) == ("default", None, None)
+    assert answer["verified"]
+    assert (answer["trace"] == checked.to_json()) == result.ok
+    words = f"with the schedule of {tuned.name}, another spelling of this computation"
+    assert (words in answer["note"]) == result.ok
+    assert get(api, spelled, native(), "exact").status_code == 404
 
 
 def test_an_untuned_workload_is_answered_by_and_by_and_each_time_as_well_as_it_can_be(

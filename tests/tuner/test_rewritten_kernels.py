@@ -13,8 +13,16 @@ import pytest
 
 from tests.support.tuner.default_kernels import full_cases, problems
 from tilewright.schedules import operators
+from tilewright.schedules.lowering.lower import start
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from tilewright.schedules.rewrites import MergeAxes, Winograd, merge_axes, winograd
+from tilewright.schedules.rewrites import (
+    MergeAxes,
+    SplitAxis,
+    Winograd,
+    merge_axes,
+    split_axis,
+    winograd,
+)
 from tilewright.schedules.rewrites.cook_toom import FastFilter, fast_filter
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
@@ -185,6 +193,29 @@ def test_kernels_of_merged_axes_take_arrays_of_the_original_shapes(
             np.testing.assert_array_equal(found, kernel(*given))
 
 
+SPLIT = {
+    "rows of an image": ("Y[n,p] = X[n,p] * m[p]", ["X=f16[3,35]", "m=const f32[35]"],
+                         SplitAxis("s0", "d1", 7)),
+    "product": ("C[i,j] += A[i,k] * B[k,j]", ["A=f32[9,20]", "B=const f32[20,17]"],
+                SplitAxis("s0", "r0", 5)),
+    "softmax": ("M[i] max= X[i,j]; E[i,j] = exp(X[i,j] - M[i]); S[i] += E[i,j];"
+                "Y[i,j] = E[i,j] / S[i]", ["X=f32[6,40]"], SplitAxis("s0", "d0", 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_kernels_of_split_axes_take_arrays_of_the_original_shapes(
+    name: str, target: Target
+) -> None:
+    text, tensors, step = SPLIT[name]
+    workload = parse_workload(expr=text, tensors=tensors)
+    split, _ = start(workload, Trace((step,)))
+    for sketch in space_for(split, target).sketches:
+        trace = Trace((step, *sketch.trace(sketch.default()).steps))
+        assert problems(workload, trace, target) == []
+        compile_to_call(workload, trace, target)
+
+
 @pytest.fixture
 def own_cases() -> Iterator[None]:
     """The cases of a wrong rewrite are its own."""
@@ -202,6 +233,14 @@ def test_a_wrong_merge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_axes.MergeAxes, "rewrite", lambda self, _: rewrite(self, wrong))
     trace = Trace((MergeAxes("s0", "d0", "d1"),))
     assert problems(workload, trace, native_target(probe=False))
+
+
+@pytest.mark.usefixtures("own_cases")
+def test_a_wrong_split_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The axis split although a condition uses it: the condition then tests the outer axis."""
+    workload = parse_workload(expr="Y[i] = where(i < 3, X[i], 0.0)", tensors=["X=f32[15]"])
+    monkeypatch.setattr(split_axis, "other_indices", lambda body: iter(()))
+    assert problems(workload, Trace((SplitAxis("s0", "d0", 5),)), native_target(probe=False))
 
 
 def test_merged_axes_are_measured_checked_and_reported() -> None:

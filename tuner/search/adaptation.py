@@ -26,8 +26,8 @@ one of 64 rows, at distance 4.3, began with a schedule 4.5 times slower than the
 MAX_SIMILARITY = 0.9
 
 MOST_PROVEN = 3
-"""Largest number of settings of this workload, fast on other machines, that are among the first
-trials."""
+"""Largest number of settings of this workload, fast on other machines or in other spellings, that
+are among the first trials."""
 
 REPAIR_ROUNDS = 3
 """Number of times that up to two knobs are changed to make an adapted setting feasible."""
@@ -91,7 +91,8 @@ def _borrowed(candidate: Candidate, trial: RelatedTrial) -> BorrowedSample:
 
 def proven_elsewhere(borrowed: Sequence[BorrowedSample]) -> list[BorrowedSample]:
     """Return up to `MOST_PROVEN` of the `borrowed` samples of this workload, which other machines
-    or code generators measured: the fastest of each task first, in the order of the tasks."""
+    or code generators measured, or of its other spellings: the fastest of each task first, in the
+    order of the tasks."""
     turns: dict[int, int] = {}
     ranked = []
     for sample in (b for b in borrowed if not b.work):

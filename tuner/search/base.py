@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from tilewright.costmodel.base import BorrowedSample
 from tilewright.costmodel.correction import Correction
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
@@ -27,6 +28,9 @@ class SearchGoal:
     None if no reliable one is known; the session may correct it during the search. `check` is
     called repeatedly during long computations; an exception that it raises ends the search.
     `related` are trials of workloads of the same structure, the nearest workload first.
+    `spelled` are trials of other spellings of this computation: candidates with the same loops, of
+    each spelling the fastest one first. `spelled_trials` is the number of trials of the one with
+    the most of them, whether or not they are among `spelled`.
     `correction` is what the database taught about the prior's errors, or None.
     """
 
@@ -35,6 +39,8 @@ class SearchGoal:
     check: Callable[[], None] = lambda: None
     related: Sequence[RelatedTrial] = ()
     correction: Correction | None = None
+    spelled: Sequence[BorrowedSample] = ()
+    spelled_trials: int = 0
 
 
 class SearchStrategy(Protocol):

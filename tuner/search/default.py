@@ -18,6 +18,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..process.frames import Frame
 from .adaptation import RelatedTrial
 from .prior_ranking import rank_for_default
+from .spellings import SpelledTrace, first_legal
 
 # Start-up: most default schedules are chosen by the prior alone, without related trials.
 
@@ -32,7 +33,8 @@ TRIED = 4
 class DefaultChoice:
     """A schedule that was chosen without measuring the workload.
 
-    `source`: number of the related task that has a measured trial with this setting, 0 if none.
+    `source`: number of the related task that has a measured trial with this setting, 0 if none. If
+    the task is another spelling of the computation, the trial has the same loops.
     `log2_secs`: the predicted time of a call, and `log2_gain`: the predicted time of the choice
     without related trials over it, both in log2 units; None without related trials.
     """
@@ -61,14 +63,19 @@ def default_choice(
     target: Target,
     related: Sequence[RelatedTrial] = (),
     correction: Correction | None = None,
+    spelled: Sequence[SpelledTrace] = (),
 ) -> DefaultChoice:
-    """Return the best legal candidate by the analytic prior, corrected as at the start of a search:
-    by the model of the database, if there is a `correction`, then by the trials of related tasks,
-    if there are any.
+    """Return the first legal one of the `spelled` schedules, which are of other spellings of the
+    computation. If there is none, return the best legal candidate by the analytic prior, corrected
+    as at the start of a search: by the model of the database, if there is a `correction`, then by
+    the trials of related tasks, if there are any.
 
     Deterministic; needs neither LLVM nor xgboost. Raise WorkloadError "too_large" if no candidate
     is legal because intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     """
+    same = first_legal(workload, spelled)
+    if same is not None:
+        return DefaultChoice(same[0], same[1].source)
     space = space_for(workload, target)
     found = _from_related(space, related, correction) if related else None
     return found or DefaultChoice(rank_for_default(space, correction).default_trace)
@@ -99,8 +106,8 @@ def _from_related(
 
 
 def default_of_document(document: dict[str, Any]) -> Frame:
-    """Return the default choice of `workload` on `target`, with the `related` trials and the
-    `correction`, for a helper process."""
+    """Return the default choice of `workload` on `target`, with the `related` trials, the
+    `correction` and the `spelled` schedules, for a helper process."""
     correction = None
     if document["correction"] is not None:
         correction = Correction.from_document(document["correction"])
@@ -109,5 +116,6 @@ def default_of_document(document: dict[str, Any]) -> Frame:
         Target.from_json(document["target"]),
         [RelatedTrial.from_json(trial) for trial in document["related"]],
         correction,
+        [SpelledTrace.from_json(one) for one in document["spelled"]],
     )
     return Frame(choice.to_json())

@@ -21,18 +21,20 @@ others show which settings are slow."""
 
 
 def related_trials(found: Sequence[RelatedRecords], toolchain: Toolchain) -> list[RelatedTrial]:
-    """Return the trials of related tasks, in the order of `found`. Simulated and replayed timings
-    are used only for a run with the same ones. Of this workload on this target, only records of
-    other toolchains are used: a run reuses its own."""
+    """Return the trials of related tasks, in the order of `found`, without those of other spellings
+    (see `spellings.samples_of_spellings`). Simulated and replayed timings are used only for a run
+    with the same ones. Of this workload on this target, only records of other toolchains are used:
+    a run reuses its own."""
     result: list[RelatedTrial] = []
     works: dict[str, int] = {}
     machines = {"": 0}
-    for one, records in comparable(found, toolchain):
+    for source, (one, records) in enumerate(comparable(found, toolchain), start=1):
+        if one.spelling is not None:
+            continue
         work = (
             0 if one.is_same_workload else works.setdefault(records[0].workload_key, len(works) + 1)
         )
         machine = machines.setdefault(origin_of(one), len(machines))
-        source = result[-1].source + 1 if result else 1
         result += [
             RelatedTrial(
                 NamedSetting.from_json(record.setting),
@@ -42,7 +44,7 @@ def related_trials(found: Sequence[RelatedRecords], toolchain: Toolchain) -> lis
                 work,
                 machine,
             )
-            for record in _chosen(records)
+            for record in chosen(records)
             if record.setting is not None
             and record.prior_secs is not None
             and record.result.run_secs_estimate is not None
@@ -89,7 +91,7 @@ def _is_same(made_by: Toolchain, toolchain: Toolchain) -> bool:
     return same == (toolchain.codegen_version, toolchain.llvmlite)
 
 
-def _chosen(records: Sequence[TuningRecord]) -> list[TuningRecord]:
+def chosen(records: Sequence[TuningRecord]) -> list[TuningRecord]:
     """Return the FASTEST records and up to OTHERS of the others, one of each trace."""
     distinct = list({record.trace_key: record for record in reversed(records)}.values())[::-1]
     rest = distinct[FASTEST:]

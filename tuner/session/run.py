@@ -198,8 +198,16 @@ def begin_session(
         timings = timings_of(measurer.toolchain)
         related = sink.related(workload, space.target, MAX_WORKLOADS, begun)
         model = model_in_use(sink.model(space.target, timings, begun))
-    lent = lent_trials(related, measurer.toolchain)
-    goal = SearchGoal(seed, bound.goal_secs, check, lent.trials, model.correction)
+    space, lent = lent_trials(space, related, measurer.toolchain, control.check)
+    goal = SearchGoal(
+        seed,
+        bound.goal_secs,
+        check,
+        lent.trials,
+        model.correction,
+        lent.spelled,
+        lent.spelled_trials,
+    )
     run = TuningRun(
         workload=workload,
         space=space,

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from tilewright.db.records.works import structure_key
+from tilewright.db.records.works import form_keys
 
 revision = "0008"
 down_revision = "0007"
@@ -21,5 +21,5 @@ def upgrade() -> None:
         connection.execute(
             sa.update(WORKLOAD)
             .where(WORKLOAD.c.key == key)
-            .values(structure=structure_key(document))
+            .values(structure=form_keys(document)["structure"])
         )

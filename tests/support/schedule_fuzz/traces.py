@@ -59,6 +59,7 @@ from tilewright.schedules.rewrites import (
     RepeatConditions,
     RepeatElements,
     Rewrite,
+    SplitAxis,
 )
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.trace import Step, Trace
@@ -134,8 +135,11 @@ def _one_of(
 
 
 def _merges(form: Workload) -> list[Rewrite]:
-    """The merges of two axes of a stage, legal or not."""
-    return [MergeAxes(s.name, a.name, b.name) for s in form.stages for a, b in pairwise(s.all_axes)]
+    """The merges of two axes of a stage, and the splits of one, legal or not."""
+    pairs = ((s.name, a.name, b.name) for s in form.stages for a, b in pairwise(s.all_axes))
+    axes = ((s.name, a) for s in form.stages for a in s.all_axes)
+    splits = (SplitAxis(name, a.name, n) for name, a in axes for n in (2, 3, a.extent // 2))
+    return [*(MergeAxes(*pair) for pair in pairs), *splits]
 
 
 def _divisions(form: Workload) -> list[Rewrite]:

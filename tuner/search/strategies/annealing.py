@@ -75,6 +75,9 @@ accurate for this workload."""
 NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
 """If the prior is accurate, and the best time is this near the bound, fewer trials suffice."""
 
+MIN_TRIALS_SPELLED = 8
+"""Trials that are made even if another spelling of the computation had enough of them."""
+
 ELITE_SIZE = 384
 
 
@@ -135,7 +138,9 @@ class AnnealingStrategy:
         self.promised_secs: float | None = None
         self._corrected_at = 0
         self._own_choice: list[Candidate] = []
-        self._borrowed = borrowed_samples(self._grids, goal.related)
+        same = {sample.candidate for sample in goal.spelled}
+        others = borrowed_samples(self._grids, goal.related)
+        self._borrowed = [*goal.spelled, *(b for b in others if b.candidate not in same)]
         self._proven = [sample.candidate for sample in proven_elsewhere(self._borrowed)]
 
     # -- SearchStrategy
@@ -185,10 +190,13 @@ class AnnealingStrategy:
         done = len(self.ledger.results)
         near = best is not None and bound is not None and best <= NEAR_BOUND_RATIO * bound
         enough = MIN_TRIALS_NEAR_BOUND if near else MIN_TRIALS
+        if self.goal.spelled:
+            enough = max(enough - self.goal.spelled_trials, MIN_TRIALS_SPELLED)
         gain = self.gain_over_prior
         if gain is not None and gain < PRIOR_BEATEN_RATIO and done - self._corrected_at >= enough:
             gain = PRIOR_BEATEN_RATIO - 1
-            return f"nothing in {done} trials is {gain:.0%} faster than the prior's choice"
+            first = "the best of another spelling" if self.goal.spelled else "the prior's choice"
+            return f"nothing in {done} trials is {gain:.0%} faster than {first}"
         if done >= MIN_TRIALS and done - self._last_promise >= QUIET_TRIALS:
             return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
@@ -295,7 +303,8 @@ class AnnealingStrategy:
 
     def _model_best(self, look: PriorRanking, count: int) -> list[Scored]:
         """Return the best candidates by the model of related trials with different register tiles,
-        what is proven on other machines, and the prior's best candidate."""
+        what is proven on other machines or for other spellings, and the prior's best candidate. The
+        fastest schedule of another spelling is first."""
         rng = np.random.default_rng([self.goal.seed, 5])
         for pool, codes in zip(self._pools, look.codes, strict=True):
             if len(codes):
@@ -309,7 +318,9 @@ class AnnealingStrategy:
             best[count - 1 :] = self._scored_one(look.default)
         known = {item.candidate for item in best}
         proven = [i for c in self._proven if c not in known for i in self._scored_one(c)]
-        return [*best[:1], *proven, *best[1:]]
+        found = [*best[:1], *proven, *best[1:]]
+        same = [sample.candidate for sample in self.goal.spelled[:1]]
+        return sorted(found, key=lambda item: item.candidate not in same)
 
     def _scored_one(self, candidate: Candidate) -> list[Scored]:
         setting = np.array([candidate.setting], np.int64)

@@ -1,6 +1,6 @@
 BEGIN TRANSACTION;
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
-INSERT INTO "alembic_version" VALUES('0009');
+INSERT INTO "alembic_version" VALUES('0010');
 CREATE TABLE api_key (
 	id VARCHAR(16) NOT NULL, 
 	owner VARCHAR(64) NOT NULL, 
@@ -244,12 +244,14 @@ CREATE TABLE workload (
 	created_at VARCHAR(27) NOT NULL, 
 	row_sha256 VARCHAR(64) NOT NULL, 
 	structure VARCHAR(64), 
+	form VARCHAR(64), 
 	CONSTRAINT pk_workload PRIMARY KEY ("key")
 );
-INSERT INTO "workload" VALUES('3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','neg:1',1024,'{"inputs":[{"dtype":"f32","name":"A","shape":[1]}],"name":"neg:1","outputs":["B"],"stages":[{"axes":[["i",1]],"body":{"op":"neg","x":{"index":["i"],"op":"load","tensor":"A"}},"dtype":"f32","name":"B"}],"version":1}','2026-11-21T00:00:00.000000Z','5d63d52efc55d70d1f4f5991a2ec30dd4309e9cc951e9c65deb8f31927b539b2','1fd307ff4844759b4ec83ae6f55a5887f5ba612cd26977b99fccba99c8b772d1');
+INSERT INTO "workload" VALUES('3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','neg:1',1024,'{"inputs":[{"dtype":"f32","name":"A","shape":[1]}],"name":"neg:1","outputs":["B"],"stages":[{"axes":[["i",1]],"body":{"op":"neg","x":{"index":["i"],"op":"load","tensor":"A"}},"dtype":"f32","name":"B"}],"version":1}','2026-11-21T00:00:00.000000Z','5d63d52efc55d70d1f4f5991a2ec30dd4309e9cc951e9c65deb8f31927b539b2','1fd307ff4844759b4ec83ae6f55a5887f5ba612cd26977b99fccba99c8b772d1','3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c');
 CREATE INDEX ix_workload_structure ON workload (structure);
-CREATE INDEX ix_job_state ON job (state, id);
+CREATE INDEX ix_workload_form ON workload (form);
 CREATE INDEX ix_job_waiting ON job (state, priority, arrival);
+CREATE INDEX ix_job_state ON job (state, id);
 CREATE INDEX ix_record_fastest ON record (workload_key, target_key, verified_level, estimate_secs);
 CREATE INDEX ix_record_work ON record (workload_key, target_key, id);
 CREATE INDEX ix_preparation_asked_by ON preparation (asked_by, turn);
