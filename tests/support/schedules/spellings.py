@@ -12,7 +12,11 @@ SOFTMAX = (
     "S[n,h,w] += E[n,c,h,w]; Y[n,c,h,w] = E[n,c,h,w] / S[n,h,w]"
 )
 
-RANGES: dict[str, dict[str, int]] = {"the first rows": {"h": 5}, "part of the columns": {"j": 5}}
+RANGES: dict[str, dict[str, int]] = {
+    "the first rows": {"h": 5},
+    "part of the columns": {"j": 5},
+    "part of a window": {"j": 5},
+}
 
 MERGING: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "sum over a middle axis": ("Y[a,c,d] += X[a,b,c,d]", "X=f32[3,5,4,7]", (3, 28)),
