@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..algebra.affine import fresh
-from ..algebra.scalar import loads, rename_tensors
+from ..algebra.scalar import All, loads, rename_tensors, rewrite
 from ..errors import WorkloadError
 from .computation import Computation
 from .tensors import Stage, Tensor
@@ -105,12 +105,23 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
             continue
         pending.append((tensor, True))
         by_name = {t.name: t for t in tensor.reads}
-        first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
+        first_use = _first_uses(tensor.stages)
         used = [by_name[n] for n in first_use if n in by_name]
         # An input remains an argument even if simplification removed all of its reads.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
+
+
+def _first_uses(stages: Sequence[Stage]) -> list[str]:
+    """Return the names of the tensors that `stages` read, in order of first use.
+
+    Tests of indices do not count, unless nothing else reads a tensor: the test of an index that is
+    data comes before the read at this index.
+    """
+    bodies = [stage.body for stage in stages]
+    untested = [rewrite(body, lambda n: All(()) if isinstance(n, All) else None) for body in bodies]
+    return list(dict.fromkeys(load.tensor for x in (*untested, *bodies) for load in loads(x)))
 
 
 def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list[TensorSource]:

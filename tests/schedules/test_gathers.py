@@ -124,6 +124,18 @@ def in_arrays(mode: str) -> Workload:
     return Workload.of(tw.take(table, index, 0, mode), inputs=[table, index])
 
 
+@pytest.mark.parametrize("mode", ["zero", "clamp", "wrap"])
+def test_a_table_is_an_argument_before_its_indices(mode: str) -> None:
+    table, index = tw.placeholder("x", (9,)), tw.placeholder("i", (5,), "i32")
+    first = tw.placeholder("b", (5,))
+    found = Workload.of(first + tw.take(table, index, 0, mode))
+    assert [tensor.name for tensor in found.inputs] == ["b", "x", "i"]
+    again = Workload.of(tw.take(table, index, 0, mode) + index.astype("f32"))
+    assert [tensor.name for tensor in again.inputs] == ["x", "i"]
+    before = Workload.of(index.astype("f32") + tw.take(table, index, 0, mode))
+    assert [tensor.name for tensor in before.inputs] == ["i", "x"]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_python_notation_arrays_and_json_give_one_key(policy: str) -> None:
     key = rows(policy).key
