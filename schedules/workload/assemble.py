@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..algebra.affine import fresh
-from ..algebra.scalar import All, loads, rename_tensors, rewrite
+from ..algebra.scalar import Load, Scalar, Select, children, loads, rename_tensors
 from ..errors import WorkloadError
 from .computation import Computation
 from .tensors import Stage, Tensor
@@ -116,12 +116,24 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
 def _first_uses(stages: Sequence[Stage]) -> list[str]:
     """Return the names of the tensors that `stages` read, in order of first use.
 
-    Tests of indices do not count, unless nothing else reads a tensor: the test of an index that is
-    data comes before the read at this index.
+    An index that is data is used where it is looked up, and not where it is tested before that.
     """
-    bodies = [stage.body for stage in stages]
-    untested = [rewrite(body, lambda n: All(()) if isinstance(n, All) else None) for body in bodies]
-    return list(dict.fromkeys(load.tensor for x in (*untested, *bodies) for load in loads(x)))
+    return list(dict.fromkeys(load.tensor for stage in stages for load in _uses(stage.body)))
+
+
+def _uses(node: Scalar) -> Iterator[Load]:
+    """Yield every read in `node`, left to right, except tests of indices that are data."""
+    if isinstance(node, Select):
+        values = (*loads(node.on_true), *loads(node.on_false))
+        looked_up = {inner for load in values for inner in loads(load)[1:]}
+        yield from (load for load in _uses(node.cond) if load not in looked_up)
+        yield from _uses(node.on_true)
+        yield from _uses(node.on_false)
+    else:
+        if isinstance(node, Load):
+            yield node
+        for child in children(node):
+            yield from _uses(child)
 
 
 def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list[TensorSource]:
