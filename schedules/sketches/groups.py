@@ -36,10 +36,26 @@ class FusionGroup:
     """The other stages, in program order. They are computed inside the outer loops."""
     shared_axes: int = 0
     """The number of leading axes of `last` that are axes of all stages."""
+    more_results: tuple[str, ...] = ()
+    """The names of the producers that are stored, as `last` is. The iterations of the outer loops
+    divide their elements."""
 
     @property
     def stages(self) -> tuple[StageView, ...]:
         return (*self.producers, self.last)
+
+    @property
+    def results(self) -> tuple[StageView, ...]:
+        """The stages that are stored, in program order."""
+        return tuple(view for view in self.stages if self.is_result(view))
+
+    @property
+    def intermediates(self) -> tuple[StageView, ...]:
+        """The other stages, in program order."""
+        return tuple(view for view in self.stages if not self.is_result(view))
+
+    def is_result(self, view: StageView) -> bool:
+        return view.name == self.last.name or view.name in self.more_results
 
     @property
     def producer_names(self) -> tuple[str, ...]:
@@ -69,8 +85,9 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
     @cached_property
     def nontemporal_choices(self) -> tuple[int, ...]:
-        """The values of the knob `nontemporal_stores`."""
-        return nontemporal_values(self.workload, self.group.last.name, self.target)
+        """The values of the knob `nontemporal_stores`, which holds for all results."""
+        results = (view.name for view in self.group.results)
+        return min(nontemporal_values(self.workload, name, self.target) for name in results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ element that its readers read. Reads of the same element in one expression count
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...algebra.affine import Index
 from ...errors import ScheduleError
@@ -45,7 +46,7 @@ def _chosen(group: FusionGroup, way: Chooses) -> tuple[str, ...] | None:
     found: list[str] = []
     repeated = sum(view.operations for view in group.stages)
     most = MOST_REPEATED * repeated
-    for view in reversed(group.producers):
+    for view in reversed(group.intermediates):
         uses = sum(tensor == view.name for other in left for tensor, _ in reads[other.name])
         if not view.is_reduction and way(view, uses):
             repeated += (uses - 1) * view.operations
@@ -92,4 +93,4 @@ def _without(stages: Stages, group: FusionGroup, names: tuple[str, ...]) -> Fusi
     except ScheduleError:
         return None
     left = tuple(views[view.name] for view in group.producers if view.name not in names)
-    return FusionGroup(views[group.last.name], left)
+    return replace(group, last=views[group.last.name], producers=left)

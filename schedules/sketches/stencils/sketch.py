@@ -48,7 +48,7 @@ class StencilSettings(Generic[N]):
     tile_vectors: N = knob(lambda sketch: sketch.vector_values, usual=3)
     """Vectors in a row of a tile."""
     rows_at_once: N = knob(lambda sketch: AT_ONCE if sketch.row_values else (), usual=1, absent=1)
-    """Rows of the last stage that are computed at once."""
+    """Rows of a result that are computed at once."""
     vectors: N = knob(lambda sketch: AT_ONCE, usual=0)
     """Vectors per iteration."""
     inline: N = knob(lambda sketch: tuple(range(len(sketch.variants))))
@@ -154,24 +154,26 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
     @cached_property
     def _outline(self) -> Outline:
         """The axes of the last stage, and the accesses of all stages in terms of them."""
-        group, last = self.variants[0], self.group.last
-        names = [loop.name for loop in last.spatial]
+        group, sizes = self.variants[0], self.tiles.sizes
+        names = [loop.name for loop in group.last.spatial]
         found: dict[str, Access] = {}
         regions = TileRegions(group, (1,) * len(names))
         if not regions.are_boxes:
             regions = TileRegions(group, self.tiles.extents(SMALL_TILE, 1))
+        private = {view.name for view in group.intermediates}
         for view in group.stages:
             at = _axes_of(view, regions.dims[view.name], names)
             for read in view.reads:
                 index = [i.substitute(at) for i in read.index]
                 one = access_of(read.tensor, read.dtype.bytes, index, names)
-                if read.tensor in group.producer_names:
+                if read.tensor in private:
                     one = replace(one, private_levels=len(names))
-                found.setdefault(read.tensor, one)
+                if read.tensor not in group.more_results:
+                    found.setdefault(read.tensor, one)
         own = [var(name) for name in names]
-        written = replace(access_of(last.name, last.dtype.bytes, own, names), is_output=True)
-        axes = axes_of((loop.name, loop.extent) for loop in last.spatial)
-        return Outline(axes, (*found.values(), written))
+        written = (access_of(view.name, view.dtype.bytes, own, names) for view in group.results)
+        outputs = tuple(replace(access, is_output=True) for access in written)
+        return Outline(axes_of(zip(names, sizes, strict=True)), (*found.values(), *outputs))
 
     def plan(self, settings: IntArray) -> Plan:
         """Return the plan with the loops of the module docstring."""
@@ -209,7 +211,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         if v.parallel:
             writer.do(Parallel(strip or place))
         if v.nontemporal_stores:
-            writer.do(Stream(self.group.last.name))
+            writer.do(*(Stream(view.name) for view in self.group.results))
 
 
 def _axes_of(view: StageView, dims: Sequence[RegionDim], names: Sequence[str]) -> dict[str, Affine]:

@@ -13,7 +13,7 @@ from ..analysis.stages import StageView
 from ..groups import FusionGroup
 from ..statements import own_place, statement_of
 from ..vectors import parts_of
-from .halos import TileRegions, tiled_axes
+from .halos import TileRegions, extents_of, tiled_axes
 
 AT_ONCE = (1, 2, 4)
 """Numbers of rows, and of vectors of a row, that are computed in one iteration."""
@@ -49,8 +49,8 @@ class Tiles:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The extents of the axes of the last stage."""
-        return tuple(loop.extent for loop in self.group.last.spatial)
+        """The extent of the longest result along each axis."""
+        return extents_of(self.group)
 
     @property
     def divides_columns(self) -> bool:
@@ -122,10 +122,10 @@ class Tiles:
         does = statement_of(view, names | {name: name for name in taps})
         result = Statement(writes=own_place(view, names))
         last = str(len(self.sizes) - 1)
-        several = bool(self.tiled) and view.name == self.group.last.name
+        several = bool(self.tiled) and self.group.is_result(view)
         for row in range(AT_ONCE[-1] if several else 1):
             there = v.rows_at_once > row if several else 1
-            tested = self._is_tested(v.rows_at_once) if several else 0
+            tested = self._is_tested(view, v.rows_at_once) if several else 0
             axis = str(self.tiled[-1]) if several else ""
             vectors: Mapping[str, Number] = {last: copies}
             yield Leaf(
@@ -136,37 +136,37 @@ class Tiles:
                 moved = _moved_down(result, axis, row)
                 yield Leaf(loop, moved, vectors, last, width, there, filled, tested)
 
-    def _is_tested(self, at_once: IntArray) -> BoolArray:
-        """Return whether rows that are computed at once are tested, because some of them are beyond
-        the last row in the last iteration, shape (P,)."""
-        found: BoolArray = self.sizes[self.tiled[-1]] % at_once > 0
+    def _is_tested(self, view: StageView, at_once: IntArray) -> BoolArray:
+        """Return whether rows of a result that are computed at once are tested, because some of
+        them are beyond its last row in an iteration, shape (P,)."""
+        axis = self.tiled[-1]
+        extent = view.spatial[axis].extent
+        found: BoolArray = (extent % at_once > 0) | (extent < self.sizes[axis])
         return found
 
     def _counts(
         self, variant: int, rows: int, vectors: int, at_once: int, most: int
     ) -> tuple[float, ...]:
         """Return the sizes of one setting: strips, strips if a shorter one counts as a fraction,
-        full tiles of a strip, and shorter ones. Then for each stage the turns of its rows (an
+        full tiles of a strip, and other ones. Then for each stage the turns of its rows (an
         average over all tiles) and the fraction of them that compute elements. Then for full tiles
         and for the last ones, and for the full vectors of a row and its remainder: the iterations,
         their vectors and the lanes."""
         regions = self.regions(variant, rows, vectors)
         tile = regions.extents
-        blocks = [-(-n // t) for n, t in zip(self.sizes, tile, strict=True)]
-        mean = [n / b for n, b in zip(self.sizes, blocks, strict=True)]
-        full, short = divmod(self.sizes[-1], tile[-1])
+        blocks, full = regions.counts, regions.full_tiles
         heaviest = max(regions.group.stages, key=regions.points)
         shares = {dim.axis: dim.mean / dim.extent for dim in regions.dims[heaviest.name]}
         tasks = prod(n * shares.get(axis, 1.0) for axis, n in enumerate(blocks[:-1]))
-        found: list[float] = [prod(blocks[:-1]), tasks, full, short > 0]
+        found: list[float] = [prod(blocks[:-1]), tasks, full, blocks[-1] - full]
         for view in regions.group.stages:
             turns = prod(dim.mean for dim in regions.dims[view.name][:-1])
             filled = 1.0
-            if view is regions.group.last and at_once > 1:
+            if self.group.is_result(view) and at_once > 1:
                 axis = self.tiled[-1]
-                whole, left = divmod(self.sizes[axis], tile[axis])
+                whole, left = divmod(view.spatial[axis].extent, tile[axis])
                 steps = whole * -(-tile[axis] // at_once) + -(-left // at_once)
-                once = turns / mean[axis] * steps / blocks[axis]
+                once = turns / regions.dims[view.name][axis].mean * steps / blocks[axis]
                 turns, filled = once, turns / (once * at_once)
             found += [turns, filled]
             for extent in (regions.row(view), regions.last_row(view)):

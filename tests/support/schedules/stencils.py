@@ -28,7 +28,8 @@ DTYPES = (DType.F32, DType.F32, DType.F64, DType.U8, DType.I32)
 
 def stencil_program(rng: random.Random) -> Workload:
     """Draw a program of 2 to 6 stages with 1 to 3 axes, whose reads have random offsets and strides
-    of 1 or 2, or are padded. Several stages may read one stage, and there may be two outputs."""
+    of 1 or 2, or are padded. Several stages may read one stage. There may be several outputs, of
+    different extents, and stages may read outputs."""
     while True:
         try:
             return _program(rng).normalised()
@@ -43,15 +44,18 @@ def _program(rng: random.Random) -> Workload:
     image = placeholder("X", shape, dtype)
     tensors: list[TensorExpr] = [image]
     unread: list[TensorExpr] = []
+    joining = rng.choice((0.2, 0.8, 0.8))  # the probability that a stage reads the one before
     for number in range(rng.randint(2, 6)):
         recent = tensors[-3:]
         sources = [rng.choice(recent) for _ in range(rng.choice((1, 1, 2)))]
-        if unread and unread[-1] not in sources and rng.random() < 0.8:
+        if unread and unread[-1] not in sources and rng.random() < joining:
             sources.append(unread[-1])
         made = _stage(f"t{number}", sources, rng)
         unread = [x for x in unread if all(x is not source for source in sources)] + [made]
         tensors.append(made)
-    outputs = unread if rng.random() < 0.9 else [*unread, rng.choice(tensors[1:])]
+    read = [x for x in tensors[1:] if all(x is not one for one in unread)]
+    kept = rng.sample(read, min(rng.choice((0, 0, 0, 1, 1, 2)), len(read)))
+    outputs = [*unread, *kept]
     return Workload.of(*dict.fromkeys(outputs), inputs=[image])
 
 
