@@ -19,7 +19,7 @@ from ..errors import ScheduleError
 from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis.stages import StageLoop, StageView, view_stages
+from .analysis.stages import StageLoop, StageView, view_stage, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_PER_THREAD = 4
@@ -90,7 +90,7 @@ class GroupSketch(Knobbed[Arrays, Ints]):
         return min(nontemporal_values(self.workload, name, self.target) for name in results)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stages:
     """Input of the rules: the stages of a program and their readers."""
 
@@ -103,6 +103,18 @@ class Stages:
 
     def before(self, left: Sequence[str]) -> Stages:
         return replace(self, left=tuple(left))
+
+    @cached_property
+    def inlined(self) -> tuple[str, ...]:
+        """The names of the stages that are inlined into others."""
+        return tuple(x.name for x in self.workload.stages if x.name not in self.views)
+
+    def unsplit(self, view: StageView) -> StageView:
+        """Return `view` without splits of output axes."""
+        if not view.axis_splits:
+            return view
+        axes = len(self.workload.stage(view.name).axes)
+        return view_stage(self.workload, view.name, self.inlined, unsplit=axes)
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
         """Return whether stage `name` is not an output and only stages in `members` read it."""

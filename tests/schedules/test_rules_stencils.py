@@ -141,6 +141,15 @@ def test_random_programs_have_stencils_of_every_kind() -> None:
     assert any(
         view.shape != part.group.last.shape for part in several for view in part.group.results
     )
+    assert any(
+        not index.is_linear_in(loop.name)
+        for part in found
+        if part.group.producers
+        for view in part.stages
+        for read in view.reads
+        for index in read.index
+        for loop in view.spatial
+    )
     copies = [
         sketch
         for seed in range(60)
@@ -291,6 +300,43 @@ def test_other_outputs_are_computed_apart(text: str) -> None:
     for sketch in space_for(workload, target()).sketches:
         part = part_of(sketch)
         assert part is None or not part.group.more_results
+
+
+def details(rows: int, columns: int, *, shares: bool = True) -> Workload:
+    """An image less the image of half the size, or the same for two images."""
+    image = placeholder("X", (rows + 4, columns + 6))
+    other = image if shares else placeholder("Z", (rows + 4, columns + 6))
+    half = compute(
+        "h",
+        (rows // 2 + 2, columns // 2 + 3),
+        lambda y, x: maximum(image[2 * y, 2 * x], image[2 * y, 2 * x + 1]) * image[2 * y, 2 * x],
+    )
+
+    def doubled(y: Index, x: Index) -> Expr:
+        near, far = half[y // 2 + y % 2, x // 2 + 1], half[y // 2 + 1, x // 2 + 2 * (x % 2)]
+        return near * 0.75 + far * 0.25
+
+    out = compute("Y", (rows, columns), lambda y, x: other[y, x] - doubled(y, x))
+    return Workload.of(out).normalised()
+
+
+@pytest.mark.parametrize("columns", [18, 33, 64])
+@pytest.mark.parametrize("rows", [6, 7, 16])
+def test_stages_of_two_scales_that_read_one_image_are_a_group(rows: int, columns: int) -> None:
+    workload = details(rows, columns)
+    for machine in (target(1), target(2, 512, 32)):
+        joined, *others = space_for(workload, machine).sketches
+        assert [len(part.stages) for part in joined.parts] == [2]
+        for sketch in (joined, *others):
+            for setting in settings(sketch, 6, rows):
+                check_meaning(workload, lower(workload, sketch.trace(setting)))
+    if rows % 2 == 0:  # else the rows are no quotients, and the stages are stencils in any case
+        assert any(len(sketch.parts) == 2 for sketch in others)
+
+
+def test_stages_of_two_scales_without_common_data_are_computed_apart() -> None:
+    for sketch in space_for(details(16, 64, shares=False), target()).sketches:
+        assert len(sketch.parts) == 2
 
 
 def test_an_output_that_other_stages_read_is_a_copy_in_tiles() -> None:

@@ -7,25 +7,26 @@ of neighbouring tiles overlap, and the overlap is computed in both tiles.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from ...algebra.affine import Affine, Index, Interval, var
 from ...errors import ScheduleError
 from ...primitives.boxes import TensorRegion, region_of
 from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, Stages
-from .results import is_further_result
+from .results import LEAST_SHARED, is_further_result
 
 TRIAL_TILE = 32
 """Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile
 whose buffers stay in the second cache."""
 
-SMALL_TILE = 2
-"""Rows of the smallest tile that must be legal, if the image has more. A stage that reads each
-element of another one twice needs an even number of rows."""
+SMALL_TILES = (2, 4, 8)
+"""Rows of small tiles, of which one must be legal. A stage that reads each element of another one
+twice needs an even number of rows."""
 
 MOST_TAPS = 64
 """Most elements of a window whose reduction is written out for each vector."""
@@ -47,7 +48,8 @@ class RegionDim:
     """Most elements of the region of a tile that is not full: of the last one, or of one behind the
     end of some result."""
     scale: int = 0
-    """Elements by which the region moves if the tile moves by one element along `axis`."""
+    """Elements by which the region moves if the tile moves by `per` elements along `axis`."""
+    per: int = 1
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,9 @@ class TileRegions:
             ]
             last = max(*elements, 1)
             mean = max(span.extent * rest + sum(elements), 1) / blocks
-            made.append(RegionDim(span.extent, axis, mean, last, apart // self.extents[axis]))
+            common = gcd(apart, self.extents[axis])
+            scale, per = apart // common, self.extents[axis] // common
+            made.append(RegionDim(span.extent, axis, mean, last, scale, per))
         return tuple(made)
 
     @cached_property
@@ -201,13 +205,14 @@ def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
 
 
 def _reads_neighbours(view: StageView, loop: str) -> bool:
-    """Return whether one element of a stage reads several elements of a tensor along `loop`."""
+    """Return whether one element of a stage reads several elements of a tensor along `loop`, or
+    neighbours read the same element, at a quotient."""
     windows = {axis.name for axis in view.reduce}
     indices: dict[tuple[str, int], set[Affine]] = {}
     for read in view.reads:
         for dim, index in enumerate(read.index):
             if loop in index.vars():
-                if windows & index.vars():
+                if windows & index.vars() or not index.is_linear_in(loop):
                     return True
                 indices.setdefault((read.tensor, dim), set()).add(index)
     return any(len(found) > 1 for found in indices.values())
@@ -235,6 +240,25 @@ def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
             members.add(name)
     reads = any(_reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
     return group if group.producers and reads else None
+
+
+def group_of_scales(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Return the group of `view` and earlier stages if stages of the group read others at quotients
+    of their axes, as an image of twice the size does.
+
+    Return None if no data are read by several of these stages. Tiles would then save only that
+    stages of small sizes are stored.
+    """
+    views = {name: stages.unsplit(stages.views[name]) for name in (*stages.left, view.name)}
+    whole = replace(stages, views={**stages.views, **views})
+    group = stencil_group(whole, views[view.name])
+    if group is None or not any(stages.views[x.name].axis_splits for x in group.stages):
+        return None
+    names = {x.name for x in group.stages}
+    least = LEAST_SHARED * max(x.outputs for x in group.results)
+    readers = Counter(name for x in group.stages for name in {r.tensor for r in x.reads} - names)
+    large = (prod(stages.workload.tensors[name].shape) for name, n in readers.items() if n > 1)
+    return group if any(size >= least for size in large) else None
 
 
 def is_local(view: StageView) -> bool:
@@ -271,7 +295,7 @@ def _fits(group: FusionGroup, stages: Stages) -> bool:
         return TileRegions(group, tuple(tile))
 
     large = regions(TRIAL_TILE, TRIAL_TILE)
-    if not (regions(SMALL_TILE, 1).are_boxes and large.are_boxes):
+    if not (large.are_boxes and any(regions(rows, 1).are_boxes for rows in SMALL_TILES)):
         return False
     is_cheap = large.recomputed <= MOST_RECOMPUTED
     return is_cheap and 2 * large.buffer_bytes <= target.own_cache_bytes

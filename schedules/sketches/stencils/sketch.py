@@ -27,7 +27,15 @@ from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, GroupSketch, Stages
 from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
-from .halos import SMALL_TILE, RegionDim, TileRegions, is_local, stencil_group, tiled_axes
+from .halos import (
+    SMALL_TILES,
+    RegionDim,
+    TileRegions,
+    group_of_scales,
+    is_local,
+    stencil_group,
+    tiled_axes,
+)
 from .inlining import inlined_variants
 from .tiles import AT_ONCE, StencilChoices, Tiles
 from .trace import TileWriter
@@ -60,6 +68,13 @@ class StencilSettings(Generic[N]):
 def stencil_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
     """Return the sketch of `view` and earlier stages, or None if they are no stencils."""
     group = stencil_group(stages, view)
+    return _sketch_of(stages, group) if group else None
+
+
+def scales_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
+    """Return the sketch of `view` and earlier stages, some of which are read at quotients, or None
+    if there are no such stages or if tiles would not save reads."""
+    group = group_of_scales(stages, view)
     return _sketch_of(stages, group) if group else None
 
 
@@ -112,6 +127,12 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
             else -(-self.tiles.sizes[0] // self.lanes)
         )
 
+    @cached_property
+    def _least_rows(self) -> int:
+        """The rows of the smallest tile for which the regions of all stages are boxes."""
+        found = (n for n in self.row_values if self.tiles.regions(0, n, 1).are_boxes)
+        return max(next(found, 1), min(SMALL_TILES))
+
     def feasible(self, settings: IntArray) -> BoolArray:
         """Return whether a setting is profitable, shape (P,): the buffers of a tile occupy at most
         half of a core's private caches, a tile has as many rows and vectors as are computed at
@@ -121,7 +142,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
         def fits(variant: int, rows: int, vectors: int) -> tuple[float, ...]:
             found = self.tiles.regions(variant, rows, vectors)
-            least = rows <= SMALL_TILE and vectors == 1
+            least = rows <= self._least_rows and vectors == 1
             return (found.are_boxes and (least or 2 * found.buffer_bytes <= most),)
 
         (ok,) = map_unique(fits, v.inline, v.tile_rows, v.tile_vectors)
@@ -159,7 +180,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         found: dict[str, Access] = {}
         regions = TileRegions(group, (1,) * len(names))
         if not regions.are_boxes:
-            regions = TileRegions(group, self.tiles.extents(SMALL_TILE, 1))
+            regions = TileRegions(group, self.tiles.extents(self._least_rows, 1))
         private = {view.name for view in group.intermediates}
         for view in group.stages:
             at = _axes_of(view, regions.dims[view.name], names)
@@ -218,6 +239,6 @@ def _axes_of(view: StageView, dims: Sequence[RegionDim], names: Sequence[str]) -
     """Return the loops of a stage in terms of the axes of the last stage, which are `names`.
     Offsets are left out."""
     return {
-        loop.name: var(names[dim.axis]) * dim.scale if dim.axis >= 0 else affine(0)
+        loop.name: var(names[dim.axis]) * dim.scale // dim.per if dim.axis >= 0 else affine(0)
         for loop, dim in zip(view.spatial, dims, strict=True)
     }
