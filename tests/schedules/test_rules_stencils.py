@@ -373,6 +373,33 @@ def test_tiles_stay_in_the_private_caches() -> None:
         assert 2 * regions.buffer_bytes <= machine.own_cache_bytes
 
 
+def test_a_default_tile_repeats_few_operations() -> None:
+    """Halos along two axes multiply, so that tiles have more rows than those with one."""
+    image = placeholder("X", (100, 100, 16))
+
+    def smooth(at: Callable[[int], Expr]) -> Expr:
+        return at(0) + at(4) + (at(1) + at(3)) * 4.0 + at(2) * 6.0
+
+    across = compute("a", (100, 96, 16), lambda y, x, z: smooth(lambda n: image[y, x + n, z]))
+    down = compute("Y", (96, 96, 16), lambda y, x, z: smooth(lambda n: across[y + n, x, z]))
+    r, t = reduce_axis(4, "r"), reduce_axis(4, "t")
+    wide = placeholder("W", (400, 400, 16))
+    first = compute(
+        "f",
+        (100, 100, 16),
+        lambda y, x, z: sum_over(wide[4 * y + r, 4 * x + t, z], axis=(r, t)),
+    )
+    both = compute("b", (100, 96, 16), lambda y, x, z: smooth(lambda n: first[y, x + n, z]))
+    far = compute("Z", (96, 96, 16), lambda y, x, z: smooth(lambda n: both[y + n, x, z]))
+    for out, least in ((down, 8), (far, 16)):
+        sketch = stencils_of(Workload.of(out).normalised())
+        part = part_of(sketch)
+        assert part is not None
+        v = part.chosen(part.default())
+        assert v.tile_rows == least
+        assert part.tiles.regions(v.inline, v.tile_rows, v.tile_vectors).recomputed <= 1.5
+
+
 def test_a_group_beyond_the_caches_is_split() -> None:
     workload, machine = corners(200, 600), target()
     small = replace(machine, caches=(replace(machine.caches[0], bytes=8192),))

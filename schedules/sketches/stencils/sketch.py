@@ -10,7 +10,7 @@ to load their common neighbours once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -28,6 +28,7 @@ from ..groups import FusionGroup, GroupSketch, Stages
 from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
 from .halos import (
+    MOST_RECOMPUTED,
     SMALL_TILES,
     RegionDim,
     TileRegions,
@@ -150,12 +151,14 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         return good
 
     def default(self) -> tuple[int, ...]:
-        """Return the setting with the default of each knob, or with a smaller tile if its buffers
-        are too large or there are fewer tasks than threads."""
+        """Return the setting with the default of each knob, but with more rows if a tile would
+        repeat too many operations, and with a smaller tile if its buffers are too large or there
+        are fewer tasks than threads."""
         names = [knob.name for knob in self.knobs]
         usual = dict(zip(names, super().default(), strict=True))
         found = super().default()
-        for rows in range(usual.get("tile_rows", 0), -1, -1):
+        most = self._rows_with_small_halo(usual)
+        for rows in range(most, -1, -1):
             for vectors in range(usual["tile_vectors"], -1, -1):
                 smaller = {"tile_rows": rows, "tile_vectors": vectors}
                 once = min(usual.get("rows_at_once", 0), rows)
@@ -165,6 +168,17 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
                     if not v.parallel or self._tasks(v) >= self.target.threads:
                         return setting
         return found
+
+    def _rows_with_small_halo(self, usual: Mapping[str, int]) -> int:
+        """Return the index of the default value of `tile_rows`, or of the next value with which
+        tiles repeat few operations."""
+        first = usual.get("tile_rows", 0)
+        vectors = self.vector_values[usual["tile_vectors"]]
+        for place, rows in enumerate(self.row_values[first:], start=first):
+            regions = self.tiles.regions(0, rows, vectors)
+            if regions.are_boxes and regions.recomputed <= MOST_RECOMPUTED:
+                return place
+        return first
 
     def _tasks(self, v: StencilSettings[int]) -> int:
         *outer, columns = self.tiles.extents(v.tile_rows, v.tile_vectors)
