@@ -67,6 +67,10 @@ class Tiles:
     def _regions(self) -> dict[tuple[int, int, int], TileRegions]:
         return {}
 
+    @cached_property
+    def _evaluations(self) -> dict[tuple[int, str], tuple[Statement, Statement]]:
+        return {}
+
     def regions(self, variant: int, rows: int, vectors: int) -> TileRegions:
         """Return the regions of a tile in variant number `variant`."""
         key = (variant, rows, vectors)
@@ -102,11 +106,12 @@ class Tiles:
                 for part in range(2):
                     trips, copies, width = walks[6 * place + 3 * part :][:3]
                     loop = LeafLoop(frozenset({last}), trips, row)
-                    for leaf in self._statements(view, v, loop, copies, width, filled):
+                    for leaf in self._statements(number, view, v, loop, copies, width, filled):
                         yield replace(leaf, is_remainder=part > 0)
 
     def _statements(
         self,
+        number: int,
         view: StageView,
         v: StencilChoices,
         loop: LeafLoop,
@@ -114,13 +119,10 @@ class Tiles:
         width: Number,
         filled: Number,
     ) -> Iterator[Leaf]:
-        """Yield the leaves of one stage in `loop`. Rows that are computed at once are separate
-        leaves, which share what they read."""
-        lead = len(self.sizes) - len(view.spatial)
-        names = {axis.name: str(lead + d) for d, axis in enumerate(view.spatial)}
+        """Yield the leaves of one stage of variant number `number` in `loop`. Rows that are
+        computed at once are separate leaves, which share what they read."""
         taps = {axis.name: axis.extent for axis in view.reduce}
-        does = statement_of(view, names | {name: name for name in taps})
-        result = Statement(writes=own_place(view, names))
+        does, result = self._evaluation(number, view)
         last = str(len(self.sizes) - 1)
         several = bool(self.tiled) and self.group.is_result(view)
         for row in range(AT_ONCE[-1] if several else 1):
@@ -135,6 +137,18 @@ class Tiles:
             if taps:
                 moved = _moved_down(result, axis, row)
                 yield Leaf(loop, moved, vectors, last, width, there, filled, tested)
+
+    def _evaluation(self, number: int, view: StageView) -> tuple[Statement, Statement]:
+        """Return the statement of one evaluation of a stage of variant number `number`, and the one
+        that stores the result of a reduction. They are computed once."""
+        key = (number, view.name)
+        if key not in self._evaluations:
+            lead = len(self.sizes) - len(view.spatial)
+            names = {axis.name: str(lead + d) for d, axis in enumerate(view.spatial)}
+            taps = {axis.name: axis.name for axis in view.reduce}
+            result = Statement(writes=own_place(view, names))
+            self._evaluations[key] = statement_of(view, names | taps), result
+        return self._evaluations[key]
 
     def _is_tested(self, view: StageView, at_once: IntArray) -> BoolArray:
         """Return whether rows of a result that are computed at once are tested, because some of
