@@ -193,26 +193,32 @@ def extents_of(group: FusionGroup) -> tuple[int, ...]:
 
 def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
     """Return the axes of the last stage, except the last one, along which some stage of the group
-    reads several neighbours. They are the axes of a tile, with the last axis."""
+    reads several neighbours, or neighbours read the same element. They are the axes of a tile, with
+    the last axis."""
     last = group.last
     found = set[int]()
     for view in group.stages:
         lead = len(last.spatial) - len(view.spatial)
         for dim, loop in enumerate(view.spatial[:-1]):
-            if lead + dim >= 0 and _reads_neighbours(view, loop.name):
+            is_tiled = _reads_neighbours(view, loop.name) or _reads_quotients(view, loop.name)
+            if lead + dim >= 0 and is_tiled:
                 found.add(lead + dim)
     return tuple(sorted(found))
 
 
+def _reads_quotients(view: StageView, loop: str) -> bool:
+    """Return whether neighbours along `loop` read the same element of a tensor."""
+    return any(not index.is_linear_in(loop) for read in view.reads for index in read.index)
+
+
 def _reads_neighbours(view: StageView, loop: str) -> bool:
-    """Return whether one element of a stage reads several elements of a tensor along `loop`, or
-    neighbours read the same element, at a quotient."""
+    """Return whether one element of a stage reads several elements of a tensor along `loop`."""
     windows = {axis.name for axis in view.reduce}
     indices: dict[tuple[str, int], set[Affine]] = {}
     for read in view.reads:
         for dim, index in enumerate(read.index):
             if loop in index.vars():
-                if windows & index.vars() or not index.is_linear_in(loop):
+                if windows & index.vars():
                     return True
                 indices.setdefault((read.tensor, dim), set()).add(index)
     return any(len(found) > 1 for found in indices.values())

@@ -28,8 +28,8 @@ DTYPES = (DType.F32, DType.F32, DType.F64, DType.U8, DType.I32)
 
 def stencil_program(rng: random.Random) -> Workload:
     """Draw a program of 2 to 6 stages with 1 to 3 axes, whose reads have random offsets and strides
-    of 1 or 2, are at quotients of the axes, or are padded. Several stages may read one stage. There may be several outputs, of
-    different extents, and stages may read outputs."""
+    of 1 or 2, are at quotients of the axes, or are padded. Several stages may read one stage. There
+    may be several outputs, of different extents, and stages may read outputs."""
     while True:
         try:
             return _program(rng).normalised()
