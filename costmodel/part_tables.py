@@ -30,7 +30,7 @@ Analyse: TypeAlias = Callable[[SpacePart, IntArray], Analysis]
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _PartTable:
     part: SpacePart
     weights: IntArray
     """The distance in `places` between neighbouring values of each knob, shape (J,)."""
@@ -44,7 +44,7 @@ class PartTables:
 
     def __init__(self) -> None:
         self._calls = Counter[int]()
-        self._tables: dict[int, _Table] = {}
+        self._tables: dict[int, _PartTable] = {}
 
     def find(self, part: SpacePart, settings: IntArray, analyse: Analyse) -> Analysis:
         """Return the analysis of `settings` (P, J) of `part`, as `analyse` makes it."""
@@ -62,10 +62,10 @@ def _count(part: SpacePart) -> int:
     return prod(len(knob.values) for knob in part.knobs)
 
 
-def _table(part: SpacePart, analyse: Analyse) -> _Table:
+def _table(part: SpacePart, analyse: Analyse) -> _PartTable:
     sizes = [len(knob.values) for knob in part.knobs]
     grid = np.indices(sizes).reshape(len(sizes), -1).T if sizes else np.zeros((1, 0), np.int64)
     is_feasible = part.feasible(grid)
     places = np.where(is_feasible, np.cumsum(is_feasible) - 1, -1)
     weights = np.array([prod(sizes[n + 1 :]) for n in range(len(sizes))], np.int64)
-    return _Table(part, weights, places, analyse(part, grid[is_feasible]))
+    return _PartTable(part, weights, places, analyse(part, grid[is_feasible]))
