@@ -200,7 +200,7 @@ def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
     for view in group.stages:
         lead = len(last.spatial) - len(view.spatial)
         for dim, loop in enumerate(view.spatial[:-1]):
-            is_tiled = _reads_neighbours(view, loop.name) or _reads_quotients(view, loop.name)
+            is_tiled = reads_neighbours(view, loop.name) or _reads_quotients(view, loop.name)
             if lead + dim >= 0 and is_tiled:
                 found.add(lead + dim)
     return tuple(sorted(found))
@@ -211,7 +211,7 @@ def _reads_quotients(view: StageView, loop: str) -> bool:
     return any(not index.is_linear_in(loop) for read in view.reads for index in read.index)
 
 
-def _reads_neighbours(view: StageView, loop: str) -> bool:
+def reads_neighbours(view: StageView, loop: str) -> bool:
     """Return whether one element of a stage reads several elements of a tensor along `loop`."""
     windows = {axis.name for axis in view.reduce}
     indices: dict[tuple[str, int], set[Affine]] = {}
@@ -244,7 +244,7 @@ def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
         if _fits(more, stages):
             group = more
             members.add(name)
-    reads = any(_reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
+    reads = any(reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
     return group if group.producers and reads else None
 
 

@@ -34,8 +34,8 @@ from .halos import (
     TileRegions,
     group_of_scales,
     is_local,
+    reads_neighbours,
     stencil_group,
-    tiled_axes,
 )
 from .inlining import inlined_variants
 from .tiles import AT_ONCE, StencilChoices, Tiles
@@ -83,7 +83,8 @@ def window_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
     """Return the sketch of one elementwise stage that reads neighbours in several rows, or None."""
     alone = FusionGroup(view)
     fits = not view.is_reduction and is_local(view) and view.spatial[-1].extent >= SHORT_AXIS
-    return _sketch_of(stages, alone) if fits and tiled_axes(alone) else None
+    several_rows = any(reads_neighbours(view, loop.name) for loop in view.spatial[:-1])
+    return _sketch_of(stages, alone) if fits and several_rows else None
 
 
 def _sketch_of(stages: Stages, group: FusionGroup) -> StencilSketch:
