@@ -17,9 +17,10 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.canonical import canonical_bytes
 
+from .analysis import Analysis
 from .counts.table import COUNTS, TOTALS
 from .forest import Columns, Forest, ModelError
-from .prior import COMPONENTS, Analysis
+from .prior import COMPONENTS
 
 PER_OPERATION = (*(name for name in TOTALS if name not in ("flops", "regions")), "inner_entries")
 """Counts that grow with the workload."""

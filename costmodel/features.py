@@ -19,9 +19,10 @@ import numpy.typing as npt
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
+from .analysis import Analysis
 from .base import BorrowedSample, Sample, SettingFeatures
 from .counts.table import COUNTS
-from .prior import COMPONENTS, Analysis, Corrects, Prior
+from .prior import COMPONENTS, Corrects, Prior
 
 FEATURES = (*COMPONENTS, *COUNTS, "imbalance")
 

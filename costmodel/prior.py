@@ -12,7 +12,6 @@ high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -24,10 +23,12 @@ from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
 from tilewright.schedules.hardware import FMA_LATENCY, OPS_IN_FLIGHT
 from tilewright.schedules.space import Candidate, ScheduleSpace, SpacePart
 
+from .analysis import Analysis
 from .counts.counting import counts, joined
 from .counts.table import Counts
 from .footprint import Traffic, cache_traffic
 from .machine import MachineRates, compute_dtype, level_behind_second_cache, machine_for
+from .part_tables import PartTables
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
 """Components of the predicted time. `L2`, `L3` and `memory` are the times to serve requests from
@@ -53,34 +54,13 @@ the sum. Source: measured, `benchmarks/published/constants.txt`. Exponents 2, 3 
 of the other components instead of the norm, rank equally well or worse and propose slower dilated
 windows."""
 
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """Result of the prior for P settings of one sketch.
-
-    `columns`: the counts. `components` (len(COMPONENTS), P) float32: time of each component in
-    seconds, before overlap. `imbalance` (P,): time of the most loaded thread relative to the mean,
-    at least 1. `secs` (P,): predicted time of a call.
-    """
-
-    columns: Counts
-    components: npt.NDArray[np.float32]
-    imbalance: FloatArray
-    secs: FloatArray
-
-    def at(self, places: IntArray) -> Analysis:
-        """Return the analysis of the settings at `places` (Q,), in this order."""
-        columns = {name: column[places] for name, column in self.columns.items()}
-        components = self.components[:, places]
-        return Analysis(columns, components, self.imbalance[places], self.secs[places])
-
-
 Corrects: TypeAlias = Callable[[Analysis], FloatArray]
 """Returns a correction in log2 seconds for each analysed setting, shape (P,)."""
 
 
 class Prior:
-    """Predicts run times of the candidates of one space. Stateless after construction.
+    """Predicts run times of the candidates of one space. Analyses of parts with few settings are
+    kept in `tables`, which change no prediction.
 
     `check` is called before each calculation. It may raise an exception to stop a search that runs
     many calculations. `correction`, if any, is added to each prediction (`correction.Correction`).
@@ -91,8 +71,10 @@ class Prior:
         space: ScheduleSpace,
         check: Callable[[], None] = lambda: None,
         correction: Corrects | None = None,
+        tables: PartTables | None = None,
     ) -> None:
         self.space = space
+        self.tables = PartTables() if tables is None else tables
         self.check = check
         self.correction = correction
         self.machine = machine_for(space.target, compute_dtype(space.workload))
@@ -136,19 +118,20 @@ class Prior:
         return plain if self.correction is None else plain + self.correction(analysis)
 
     def for_space(self, space: ScheduleSpace) -> Prior:
-        """Return a prior for another space, with the same `check` and `correction`."""
-        return Prior(space, self.check, self.correction)
+        """Return a prior for another space on the same target, with the same `check`, `correction`
+        and `tables`, which hold for the same machine only."""
+        return Prior(space, self.check, self.correction, self.tables)
 
     def _each(self, sketch: int, settings: IntArray) -> list[Analysis]:
         """Return the analysis of each part. Parts of the same structure are analysed together, and
         only for distinct settings."""
         program = self.space.sketches[sketch]
         if len(program.parts) == 1:
-            return [self._one(program.parts[0], settings)]
+            return [self.tables.find(program.parts[0], settings, self._one)]
         own, found = program.split_settings(settings), dict[int, Analysis]()
         for group in program.equivalence_classes:
             distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
-            analysis = self._one(program.parts[group[0]], distinct)
+            analysis = self.tables.find(program.parts[group[0]], distinct, self._one)
             each = places.reshape(len(group), -1)
             found |= {n: analysis.at(at) for n, at in zip(group, each, strict=True)}
         return [found[n] for n in range(len(program.parts))]

@@ -9,9 +9,10 @@ from typing import Any
 from .canonical import canonical_bytes
 
 REWRITES = frozenset({
-    "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "LocateExtreme",
-    "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
-    "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitAxis", "SplitTuples", "Winograd",
+    "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
+    "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
+    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitAxis",
+    "SplitTuples", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

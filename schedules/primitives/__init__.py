@@ -9,6 +9,7 @@ from .copies import CacheRead as CacheRead
 from .copies import CacheWrite as CacheWrite
 from .copies import TransformLayout as TransformLayout
 from .keeping import KeepElements as KeepElements
+from .loops import Extend as Extend
 from .loops import Fuse as Fuse
 from .loops import Partition as Partition
 from .loops import Reorder as Reorder

@@ -1,4 +1,5 @@
-"""Primitives that change the set or order of loops: Split, Fuse, Reorder, Partition."""
+"""Primitives that change the set, order or length of loops: Split, Fuse, Reorder, Partition,
+Extend."""
 
 from __future__ import annotations
 
@@ -147,3 +148,25 @@ class Partition(LoopMaker):
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})
         tail = replace(tail, extent=loop.extent - self.at, body=shifted)
         return Made(place.with_loop(replace(loop, extent=self.at), tail), made)
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Primitive):
+    """Add iterations that do nothing to a loop, so that it can be merged with a longer one.
+
+        for i in 0..n: S(i)    ->    for i in 0..extent: if i < n: S(i)
+
+    Legal for a serial loop of n iterations and an extent from n to `limits.factor_bound(n)`.
+    """
+
+    loop: str
+    extent: int
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest with the longer loop."""
+        place = serial_loop(nest, self.loop, self)
+        loop, most = place.loop, factor_bound(place.loop.extent)
+        problem = f"extent must be {loop.extent}..{most}"
+        require(loop.extent <= self.extent <= most, self, problem)
+        body = add_guards(loop.body, (less(var(loop.var), loop.extent),))
+        return place.with_loop(replace(loop, extent=self.extent, body=body))

@@ -225,6 +225,8 @@ def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
         exact = exact_sums(joint_step(operands, node.dtype), size, errors, node.dtype)
     growth = rounding_growth(node.dtype, len(terms) - 1)
     bound = rounded(node.dtype, values, errors, growth * size, exact)
+    if len(terms) > 2 and (size > node.dtype.binary.largest).any():
+        bound = or_overflow(node.dtype, size, as_array(bound))  # as a partial sum may overflow
     signs = [sign for sign, _ in terms]
 
     def sure(total: Bounded, *parts: Bounded) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from .common_stage import ExtractCommonStage
 from .compact_outputs import CompactOutputs
+from .copy_output import CopyOutput
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
 from .locate_extreme import LocateExtreme
@@ -31,14 +32,14 @@ from .winograd import Winograd
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
-    MaskResult, RepeatConditions, SplitTuples, LocateExtreme,
-    SplitAxis,
+    MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
-    "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
-    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "SplitAxis",
-    "SplitTuples", "Winograd", "changing_operations", "check_order",
+    "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
+    "GatherOverTaps", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
+    "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
+    "ReverseAxis", "Rewrite", "SplitAxis", "SplitTuples", "Winograd", "changing_operations",
+    "check_order",
 ]  # fmt: skip

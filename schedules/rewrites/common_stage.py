@@ -18,6 +18,7 @@ from ..algebra.scalar import (
     rewrite,
     substitute,
 )
+from ..dtypes import DType
 from ..errors import ScheduleError
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
@@ -82,9 +83,10 @@ class Formula:
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
     """Return the subexpressions of the body that can become separate stages, outer ones first.
+    Those in the condition of a Select are last, except the conditions themselves.
 
-    Subexpressions of a Select are omitted: if its condition is false, the elements that they read
-    may not exist.
+    Other subexpressions of a Select are omitted: if its condition is false, the elements that they
+    read may not exist.
     """
     return _formulas(stage.body, stage.all_axes)
 
@@ -98,18 +100,22 @@ def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:
-    """Return the operations of `body` outside Selects, outer ones first."""
+    """Return the operations of `body` that are evaluated at all points, outer ones first: those
+    outside Selects, then those in conditions of Selects whose results are numbers."""
     found: list[Scalar] = []
+    conditions: list[Scalar] = []
     pending = [body]
     while pending:
         node = pending.pop(0)
         if isinstance(node, Select):
+            conditions.append(node.cond)
             continue
         inside = children(node)
         pending += inside
         if inside and not isinstance(node, Components):
             found.append(node)
-    return found
+    inner = (node for cond in conditions for node in _unconditional(cond))
+    return [*found, *(node for node in inner if node.dtype is not DType.BOOL)]
 
 
 def _formula(node: Scalar, every: Mapping[str, Axis]) -> Formula:
@@ -164,8 +170,9 @@ def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ..
         return stage
 
     def read(node: Scalar) -> Scalar | None:
-        if isinstance(node, Select):
-            return node  # as in `formulas`: no replacement under a condition
+        if isinstance(node, Select):  # as in `formulas`: no replacement under a condition
+            cond = rewrite(node.cond, read)
+            return node if cond is node.cond else replace(node, cond=cond)
         found = same.get(node)
         if found is None:
             return None

@@ -19,7 +19,7 @@ from ..errors import ScheduleError
 from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis.stages import StageLoop, StageView, view_stages
+from .analysis.stages import StageLoop, StageView, view_stage, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_PER_THREAD = 4
@@ -36,10 +36,26 @@ class FusionGroup:
     """The other stages, in program order. They are computed inside the outer loops."""
     shared_axes: int = 0
     """The number of leading axes of `last` that are axes of all stages."""
+    more_results: tuple[str, ...] = ()
+    """The names of the producers that are stored, as `last` is. The iterations of the outer loops
+    divide their elements."""
 
     @property
     def stages(self) -> tuple[StageView, ...]:
         return (*self.producers, self.last)
+
+    @property
+    def results(self) -> tuple[StageView, ...]:
+        """The stages that are stored, in program order."""
+        return tuple(view for view in self.stages if self.is_result(view))
+
+    @property
+    def intermediates(self) -> tuple[StageView, ...]:
+        """The other stages, in program order."""
+        return tuple(view for view in self.stages if not self.is_result(view))
+
+    def is_result(self, view: StageView) -> bool:
+        return view.name == self.last.name or view.name in self.more_results
 
     @property
     def producer_names(self) -> tuple[str, ...]:
@@ -69,11 +85,12 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
     @cached_property
     def nontemporal_choices(self) -> tuple[int, ...]:
-        """The values of the knob `nontemporal_stores`."""
-        return nontemporal_values(self.workload, self.group.last.name, self.target)
+        """The values of the knob `nontemporal_stores`, which holds for all results."""
+        results = (view.name for view in self.group.results)
+        return min(nontemporal_values(self.workload, name, self.target) for name in results)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stages:
     """Input of the rules: the stages of a program and their readers."""
 
@@ -86,6 +103,18 @@ class Stages:
 
     def before(self, left: Sequence[str]) -> Stages:
         return replace(self, left=tuple(left))
+
+    @cached_property
+    def inlined(self) -> tuple[str, ...]:
+        """The names of the stages that are inlined into others."""
+        return tuple(x.name for x in self.workload.stages if x.name not in self.views)
+
+    def unsplit(self, view: StageView) -> StageView:
+        """Return `view` without splits of output axes."""
+        if not view.axis_splits:
+            return view
+        axes = len(self.workload.stage(view.name).axes)
+        return view_stage(self.workload, view.name, self.inlined, unsplit=axes)
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
         """Return whether stage `name` is not an output and only stages in `members` read it."""

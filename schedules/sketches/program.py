@@ -24,6 +24,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
+from .copying import copied_outputs
 from .forms.grouping import columns_first
 from .forms.masking import masked_products
 from .forms.merging import merge_axes
@@ -186,6 +187,7 @@ def space_for(
     others = rewrites_for(workload)
     written = canonical(workload)
     merged = merge_axes(columns_first(masked_products(best), target), target)
+    merged = copied_outputs(merged, target)
     divided = split_tuples(locate_extremes(merged, target), target)
     first = [divided] if divided is not merged else []
     if merged.steps != written.steps:

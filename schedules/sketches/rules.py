@@ -17,7 +17,7 @@ from ..target import Target
 from ..workload.tensors import Scan
 from ..workload.workload import Workload
 from .analysis.reductions import is_along_columns
-from .analysis.stages import StageLoop, StageRead, StageView, calls_once, view_stage
+from .analysis.stages import StageLoop, StageRead, StageView, calls_once
 from .analysis.tile_roles import assign_roles, is_product, lane_step, tile_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
@@ -29,7 +29,7 @@ from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
 from .scan.sketch import ScanSketch
-from .stencils.sketch import stencil_sketch, window_sketch
+from .stencils.sketch import scales_sketch, stencil_sketch, window_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -69,6 +69,13 @@ def transposed_tile(view: StageView, stages: Stages) -> RuleMatch | None:
     always kept, because it has larger tiles."""
     sketch = transposed_tiles(stages, view)
     return RuleMatch((sketch,), (sketch.tiles.view.name,), BY_ROW) if sketch else None
+
+
+def scales(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match stages that read neighbouring elements of each other, some of them at quotients. An
+    alternative without these is always kept, because fewer stages have larger tiles."""
+    sketch = scales_sketch(stages, view)
+    return RuleMatch((sketch,), sketch.group.producer_names, BY_SCALE) if sketch else None
 
 
 def stencils(view: StageView, stages: Stages) -> RuleMatch | None:
@@ -167,10 +174,7 @@ def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
     split."""
     workload, target = stages.workload, stages.target
     is_tiled = assign_roles(view) is not None
-    if view.axis_splits:
-        inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
-        unsplit = len(workload.stage(view.name).axes)
-        view = view_stage(workload, view.name, inlined, unsplit=unsplit)
+    view = stages.unsplit(view)
     roles = inner_product_roles(view, target)
     if roles is None or not (is_tiled or roles.few is NO_LOOP):
         return None
@@ -240,18 +244,19 @@ def _is_alongside(read: StageRead, name: str, view: StageView, lanes: StageLoop)
 
 BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 INNER_ROWS = Alternative("inner rows")
-BY_WINDOW = Alternative("windows")
+BY_SCALE, BY_WINDOW = Alternative("scales"), Alternative("windows")
 BY_ROW = Alternative("transposed rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 LONG_EPILOGUE = Alternative("long epilogue")
 
-DOUBTS = (BY_ROW, BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, LONG_EPILOGUE)
+DOUBTS = (BY_SCALE, BY_ROW, BY_WINDOW, BY_COLUMN, FEW_ROWS, INNER_ROWS, FEW_RESULTS, LONG_EPILOGUE)
 """Alternatives, in the order in which covers without the corresponding fusion are added."""
 
 FUSING: tuple[Rule, ...] = (
     transforms,
     epilogue,
     transposed_tile,
+    scales,
     stencils,
     columns,
     rows,

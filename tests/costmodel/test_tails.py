@@ -8,7 +8,8 @@ import numpy as np
 
 from tests.support.schedules.spaces import target
 from tests.support.schedules.workloads import notation
-from tilewright.costmodel.prior import COMPONENTS, Analysis, Prior
+from tilewright.costmodel.analysis import Analysis
+from tilewright.costmodel.prior import COMPONENTS, Prior
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.workload.workload import Workload
 

@@ -1,4 +1,4 @@
-"""Split, Fuse, Reorder and Partition: what they make of a nest, and when they refuse."""
+"""Split, Fuse, Reorder, Partition and Extend: what they make of a nest, and when they refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tilewright.schedules.nest.loop_ir import loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     CacheWrite,
+    Extend,
     Fuse,
+    Merge,
     Parallel,
     Partition,
     Reorder,
@@ -166,3 +168,24 @@ def test_factoring_comes_before_vectorising() -> None:
     nest = Trace(steps).apply(plain_nest(matmul()))
     with pytest.raises(ScheduleError, match="factor the reduction first, then vectorize"):
         RFactor("s0.r0", "p").apply(nest)
+
+
+def test_further_iterations_of_a_loop_do_nothing() -> None:
+    nest = applied(matmul(), Extend("s0.d0", 9), Extend("s0.r0", 8), Split("s0.d0", 4))
+    assert [loop.extent for loop in loops(nest.body)] == [3, 4, 6, 8]
+
+
+def test_extend_refuses_fewer_iterations_and_loops_that_do_not_run_in_order() -> None:
+    nest = plain_nest(matmul())
+    for extent in (6, 5000):
+        with pytest.raises(ScheduleError, match=r"extent must be 7\.\.4096"):
+            Extend("s0.d0", extent).apply(nest)
+    with pytest.raises(ScheduleError, match="is parallel"):
+        Extend("s0.d0", 8).apply(Parallel("s0.d0").apply(nest))
+
+
+def test_a_shorter_loop_is_merged_with_a_longer_one() -> None:
+    workload = notation("S[i] = X[i] * 2; Y[j] = X[j] + X[j+3]", {"j": 9}, X="f32[12]")
+    first, second = (loop.var for loop in loops(plain_nest(workload).body))
+    nest = applied(workload, Extend(second, 12), Merge(first, second))
+    assert loop_names(nest) == [second]

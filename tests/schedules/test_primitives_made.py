@@ -28,6 +28,7 @@ from tilewright.schedules.primitives import (
     CacheWrite,
     CarryScan,
     ComputeAt,
+    Extend,
     Fuse,
     Inline,
     KeepElements,
@@ -78,6 +79,7 @@ SCAN = notation("S[i,k] = cumsum(X[i,k], k); Y[i,k] = S[i,k] * 2", X="f32[3,37]"
 CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (matmul(), (Split("s0.d0", 3),)),
     (matmul(), (Fuse("s0.d0", "s0.d1"),)),
+    (matmul(), (Extend("s0.d0", 9), Split("s0.d0", 3))),
     (matmul(), (Reorder(("s0.r0", "s0.d1")), Vectorize("s0.d1"))),
     (matmul(), (Partition("s0.d0", 4), Partition("s0.d0", 2), Partition("s0.r0", 3))),
     (matmul(), (CacheRead("i1", "s0.d0", "p"), Partition("s0.d0", 4))),

@@ -27,6 +27,7 @@ from tests.support.schedules.reference_cases import (
     stage,
     vector,
 )
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.narrow import narrowed
 from tilewright.schedules.algebra.scalar import (
@@ -287,6 +288,15 @@ def test_nothing_is_promised_where_f32_may_overflow_or_a_root_be_negative() -> N
     assert np.isinf(bound_of(root, 1.0, 2.0)).tolist() == [True, False]
     quotient = Binary(BinaryOp.DIV, X2, Binary(BinaryOp.SUB, SUMMED, Const(1.001, F32)))
     assert np.isinf(bound_of(quotient, 1.0, 2.0)).tolist() == [True, False]
+
+
+def test_nothing_is_promised_where_a_partial_sum_may_overflow() -> None:
+    """The sum itself is a number of the type."""
+    workload = notation("Y[i] = X[i] + X[i+1] + X[i+2] + X[i+3]", {"i": 2}, X="f32[5]")
+    inputs = [np.array([1e38, 2.5e38, 1e38, -2e38, 1.0], np.float32)]
+    ((values, bound),) = evaluate_with_bound(workload, inputs)
+    assert np.isfinite(values.astype(np.float32)).all()
+    assert np.isinf(bound).tolist() == [True, True]
 
 
 def test_an_infinite_mask_is_exact() -> None:

@@ -192,6 +192,18 @@ SHARED = {
         "S[i] += where(k >= 3, exp(A[i,k]), 0); Y[i,j] = where(j >= 3, exp(A[i,j]), 0) / S[i]",
         "A=f32[9,50]", 0,
     ),
+    "in a condition": (
+        "S[i] += where(exp(A[i,k]) > 2, A[i,k], 0); Y[i,j] = exp(A[i,j]) / (S[i] + 1)",
+        "A=f32[9,50]", 1,
+    ),
+    "in conditions only": (
+        "S[i] += where(exp(A[i,k]) * 3 > 2, 1.0, 0); Y[i,j] = where(exp(A[i,j]) * 3 > 2, S[i], 0)",
+        "A=f32[9,50]", 1,
+    ),
+    "in a condition under a condition": (
+        "S[i] += where(k >= 3, where(exp(A[i,k]) > 2, A[i,k], 0), 0); "
+        "Y[i,j] = exp(A[i,j]) / (S[i] + 1)", "A=f32[9,50]", 0,
+    ),
     "larger than all there is": (
         "S[0] += exp(A[i] - B[k]); Y[0] += exp(A[i] - B[k]) * A[i]", "A=f32[9] B=f32[50]", 0,
     ),

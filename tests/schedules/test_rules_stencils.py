@@ -15,12 +15,19 @@ from tests.support.schedules.spaces import SMALL, drawn, settings, target
 from tests.support.schedules.stencils import stencil_program
 from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.counts.counting import counts
-from tilewright.schedules.frontend.expr import compute, padded, placeholder, reduce_axis
+from tilewright.schedules.frontend.expr import (
+    compute,
+    maximum,
+    padded,
+    placeholder,
+    reduce_axis,
+)
 from tilewright.schedules.frontend.expr import sum as sum_over
 from tilewright.schedules.frontend.expr_core import Expr, Index
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, buffers_allocated, loops
 from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.rewrites import CopyOutput
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.stencils.sketch import StencilSketch
@@ -129,6 +136,28 @@ def test_random_programs_have_stencils_of_every_kind() -> None:
     assert any(view.is_reduction for part in found for view in part.stages)
     assert any(read.padded for part in found for view in part.stages for read in view.reads)
     assert {len(part.group.last.spatial) for part in found} == {1, 2, 3}
+    several = [part for part in found if part.group.more_results]
+    assert len(several) > 10
+    assert any(
+        view.shape != part.group.last.shape for part in several for view in part.group.results
+    )
+    assert any(
+        not index.is_linear_in(loop.name)
+        for part in found
+        if part.group.producers
+        for view in part.stages
+        for read in view.reads
+        for index in read.index
+        for loop in view.spatial
+    )
+    copies = [
+        sketch
+        for seed in range(60)
+        for sketch in space_for(stencil_program(random.Random(seed)), target()).sketches
+        if isinstance(sketch, ProgramSketch)
+        and any(isinstance(step, CopyOutput) for step in sketch.rewrites)
+    ]
+    assert copies
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 9, 13, 17, 41])
@@ -209,14 +238,119 @@ def test_other_programs_are_no_stencils(text: str) -> None:
     assert not any(part_of(sketch) for sketch in space_for(workload, target()).sketches)
 
 
-def test_a_stage_that_is_an_output_or_is_read_elsewhere_stays_outside() -> None:
+def images(rows: int, columns: int, *, crop: int = 0, copies: bool = False) -> Workload:
+    """Two outputs of one blurred image: differences along rows, and along columns or, with a
+    `crop`, of more distant elements. With `copies`, the blurred image is an output too."""
+    image = placeholder("X", (rows + 2, columns + 2))
+    blurred = compute(
+        "b",
+        (rows + 2, columns + 1),
+        lambda y, x: maximum(image[y, x], 0.0) * image[y, x] + image[y, x + 1] * image[y, x + 1],
+    )
+    down = compute("u", (rows, columns), lambda y, x: blurred[y + 1, x] - blurred[y, x])
+    right = compute(
+        "v",
+        (rows - crop, columns - crop),
+        lambda y, x: blurred[y + crop, x + 1] - blurred[y, x + crop],
+    )
+    outputs = (down, right, blurred) if copies else (down, right)
+    return Workload.of(*outputs, inputs=[image]).normalised()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("crop", [0, 1, 2])
+def test_outputs_of_common_stages_are_one_group(crop: int, copies: bool) -> None:
+    workload = images(19, 45, crop=crop, copies=copies)
+    for machine in (target(1), target(2, 512, 32)):
+        sketch = space_for(workload, machine).sketches[0]
+        part = part_of(sketch)
+        assert part is not None
+        assert len(sketch.parts) == 1
+        assert len(part.group.results) == len(workload.outputs)
+        for setting in settings(sketch, 12, crop):
+            check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+@pytest.mark.parametrize("columns", [8, 9, 15, 16, 17, 31, 33, 41])
+@pytest.mark.parametrize("rows", [3, 4, 9, 17])
+def test_outputs_of_every_extent_mean_the_same(rows: int, columns: int) -> None:
+    for crop in range(3):
+        workload = images(rows, columns, crop=crop)
+        for sketch in space_for(workload, target()).sketches:
+            for setting in settings(sketch, 3, rows):
+                check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+def test_two_outputs_in_tiles(golden: Golden) -> None:
+    workload = images(10, 37, crop=1)
+    nest = nest_with(workload, tile_rows=4, tile_vectors=2, rows_at_once=2)
+    assert to_text(nest) == golden
+    check_meaning(workload, nest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T[y,x] = X[y,x] * 2; U[y,x] = X[x,y] - X[y,x]",  # along the other axis
+        "T[y] = X[y,0] + X[y,1]; U[y,x] = X[y,x] * 2",  # another number of axes
+    ],
+)
+def test_other_outputs_are_computed_apart(text: str) -> None:
+    workload = notation(text, X="f32[64,64]").normalised()
+    for sketch in space_for(workload, target()).sketches:
+        part = part_of(sketch)
+        assert part is None or not part.group.more_results
+
+
+def details(rows: int, columns: int, *, shares: bool = True) -> Workload:
+    """An image less the image of half the size, or the same for two images."""
+    image = placeholder("X", (rows + 4, columns + 6))
+    other = image if shares else placeholder("Z", (rows + 4, columns + 6))
+    half = compute(
+        "h",
+        (rows // 2 + 2, columns // 2 + 3),
+        lambda y, x: maximum(image[2 * y, 2 * x], image[2 * y, 2 * x + 1]) * image[2 * y, 2 * x],
+    )
+
+    def doubled(y: Index, x: Index) -> Expr:
+        near, far = half[y // 2 + y % 2, x // 2 + 1], half[y // 2 + 1, x // 2 + 2 * (x % 2)]
+        return near * 0.75 + far * 0.25
+
+    out = compute("Y", (rows, columns), lambda y, x: other[y, x] - doubled(y, x))
+    return Workload.of(out).normalised()
+
+
+@pytest.mark.parametrize("columns", [18, 33, 64])
+@pytest.mark.parametrize("rows", [6, 7, 16])
+def test_stages_of_two_scales_that_read_one_image_are_a_group(rows: int, columns: int) -> None:
+    workload = details(rows, columns)
+    for machine in (target(1), target(2, 512, 32)):
+        joined, *others = space_for(workload, machine).sketches
+        part = part_of(joined)
+        assert part is not None
+        assert len(part.stages) == 2
+        assert len(joined.parts) == 1
+        for sketch in (joined, *others):
+            for setting in settings(sketch, 6, rows):
+                check_meaning(workload, lower(workload, sketch.trace(setting)))
+    if rows % 2 == 0:  # else the rows are no quotients, and the stages are stencils in any case
+        assert any(len(sketch.parts) == 2 for sketch in others)
+
+
+def test_stages_of_two_scales_without_common_data_are_computed_apart() -> None:
+    for sketch in space_for(details(16, 64, shares=False), target()).sketches:
+        assert len(sketch.parts) == 2
+
+
+def test_an_output_that_other_stages_read_is_a_copy_in_tiles() -> None:
     image = placeholder("X", (20, 35))
     a = compute("a", (20, 33), lambda y, x: image[y, x] + image[y, x + 2])
     b = compute("b", (18, 33), lambda y, x: a[y, x] + a[y + 2, x])
     workload = Workload.of(a, b, inputs=[image]).normalised()
-    for sketch in space_for(workload, target()).sketches:
-        part = part_of(sketch)
-        assert part is None or len(part.stages) == 1
+    first, *others = space_for(workload, target()).sketches
+    assert isinstance(first, ProgramSketch)
+    assert [type(step) for step in first.rewrites] == [CopyOutput]
+    for sketch in (first, *others):
         check_meaning(workload, lower(workload, sketch.trace(sketch.default())))
 
 
@@ -240,6 +374,33 @@ def test_tiles_stay_in_the_private_caches() -> None:
     for n in np.flatnonzero(sketch.feasible(some)):
         regions = part.tiles.regions(v.inline[n], v.tile_rows[n], v.tile_vectors[n])
         assert 2 * regions.buffer_bytes <= machine.own_cache_bytes
+
+
+def test_a_default_tile_repeats_few_operations() -> None:
+    """Halos along two axes multiply, so that tiles have more rows than those with one."""
+    image = placeholder("X", (100, 100, 16))
+
+    def smooth(at: Callable[[int], Expr]) -> Expr:
+        return at(0) + at(4) + (at(1) + at(3)) * 4.0 + at(2) * 6.0
+
+    across = compute("a", (100, 96, 16), lambda y, x, z: smooth(lambda n: image[y, x + n, z]))
+    down = compute("Y", (96, 96, 16), lambda y, x, z: smooth(lambda n: across[y + n, x, z]))
+    r, t = reduce_axis(4, "r"), reduce_axis(4, "t")
+    wide = placeholder("W", (400, 400, 16))
+    first = compute(
+        "f",
+        (100, 100, 16),
+        lambda y, x, z: sum_over(wide[4 * y + r, 4 * x + t, z], axis=(r, t)),
+    )
+    both = compute("b", (100, 96, 16), lambda y, x, z: smooth(lambda n: first[y, x + n, z]))
+    far = compute("Z", (96, 96, 16), lambda y, x, z: smooth(lambda n: both[y + n, x, z]))
+    for out, least in ((down, 8), (far, 16)):
+        sketch = stencils_of(Workload.of(out).normalised())
+        part = part_of(sketch)
+        assert part is not None
+        v = part.chosen(part.default())
+        assert v.tile_rows == least
+        assert part.tiles.regions(v.inline, v.tile_rows, v.tile_vectors).recomputed <= 1.5
 
 
 def test_a_group_beyond_the_caches_is_split() -> None:

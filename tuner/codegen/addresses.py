@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from tilewright.schedules.algebra.affine import Affine, affine, simplify
+from tilewright.schedules.algebra.affine import (
+    Affine,
+    Atom,
+    Var,
+    affine,
+    simplify,
+    vars_inside,
+)
 from tilewright.schedules.nest.loop_ir import Buffer, BufferScope
 
 from .indices import Indices, VectorAxis
@@ -33,6 +40,7 @@ class Addresses:
         self.text = text
         self.indices = indices
         self.module = module
+        self._distances: dict[tuple[Affine, VectorAxis], tuple[int, ...] | None] = {}
 
     def pointer(self, place: Array, offset: Affine) -> str:
         """Return the address of element `offset`."""
@@ -42,6 +50,22 @@ class Addresses:
         """Return the index of the element that lane `lane` of `axis` accesses."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
+
+    def distances(self, offset: Affine, axis: VectorAxis) -> tuple[int, ...] | None:
+        """Return how many elements behind that of lane 0 the element of each lane of `axis` is, or
+        None if a distance is not constant."""
+        moving = (term for term in offset.terms if _depends_on(term[0], axis.var))
+        key = Affine(tuple(moving), 0), axis
+        if key not in self._distances:
+            first = self.lane(key[0], axis, 0)
+            found = [self.lane(key[0], axis, lane) - first for lane in range(axis.lanes)]
+            is_known = all(one.is_const for one in found)
+            self._distances[key] = tuple(one.const for one in found) if is_known else None
+        return self._distances[key]
+
+
+def _depends_on(atom: Atom, name: str) -> bool:
+    return atom.name == name if isinstance(atom, Var) else name in vars_inside(atom)
 
 
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:

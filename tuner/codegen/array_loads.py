@@ -103,12 +103,11 @@ class ArrayLoads(Addresses):
         """
         if where is not None and where.lanes > 1:
             return None
-        first = self.lane(offset, axis, 0)
-        away = [self.lane(offset, axis, lane) - first for lane in range(axis.lanes)]
-        if not all(a.is_const for a in away):
+        first, away = self.lane(offset, axis, 0), self.distances(offset, axis)
+        if away is None:
             return None
-        low = min(a.const for a in away)
-        count = max(a.const for a in away) - low + 1
+        low = min(away)
+        count = max(away) - low + 1
         whole = 1 << (count - 1).bit_length()
         reach = interval(first + low, self.indices.ranges)
         ends = reach.hi + whole > place.buffer.elements
@@ -119,7 +118,7 @@ class ArrayLoads(Addresses):
         if whole == 1:
             return self.one(place, first, dtype, where)
         loaded = self._load_whole(place, first + low, dtype, whole, where)
-        return self._shuffled(loaded, [a.const - low for a in away])
+        return self._shuffled(loaded, [a - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
         """Return the vectors that loads of neighbouring elements use too. Return `spread` if these

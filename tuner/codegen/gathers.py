@@ -124,11 +124,11 @@ class Gathers(ArrayLoads):
         vary."""
         fixed = offset.substitute({name: affine(0) for name in lanes})
         first = self.lane(fixed, axis, 0)
-        away = [self.lane(fixed, axis, lane) - first for lane in range(axis.lanes)]
-        if not all(one.is_const for one in away):
+        away = self.distances(fixed, axis)
+        if away is None:
             return None
         added = sum(offset.coefficient(name) * self.indices.ranges[name].hi for name in lanes)
-        return _Reach(first, tuple(one.const for one in away), added)
+        return _Reach(first, away, added)
 
     def _start(self, place: Array, reach: _Reach, elements: int) -> Affine | None:
         """Return where so many elements around those of `reach` begin, all inside the array, or

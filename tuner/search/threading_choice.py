@@ -58,8 +58,8 @@ def best_with_other_threading(
     shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
     if shared and 2.0**usual > MAX_REGIONS * region:
         return None
-    elsewhere = prior.for_space(space)
     cost = PROHIBITIVE_SECS if shared else 0.0
+    elsewhere = Prior(space, prior.check, prior.correction)  # with tables for another machine
     elsewhere.machine = replace(prior.machine, region_secs=cost)
     found = [
         (float(prior.log2_secs(grid.index, best[None])[0]), grid.index, best)

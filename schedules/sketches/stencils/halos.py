@@ -7,24 +7,26 @@ of neighbouring tiles overlap, and the overlap is computed in both tiles.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from ...algebra.affine import Affine, Index, Interval, var
 from ...errors import ScheduleError
 from ...primitives.boxes import TensorRegion, region_of
 from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, Stages
+from .results import LEAST_SHARED, is_further_result
 
 TRIAL_TILE = 32
 """Side of the tile, in rows and in vectors, at which a group is judged: about the largest tile
 whose buffers stay in the second cache."""
 
-SMALL_TILE = 2
-"""Rows of the smallest tile that must be legal, if the image has more. A stage that reads each
-element of another one twice needs an even number of rows."""
+SMALL_TILES = (2, 4, 8)
+"""Rows of small tiles, of which one must be legal. A stage that reads each element of another one
+twice needs an even number of rows."""
 
 MOST_TAPS = 64
 """Most elements of a window whose reduction is written out for each vector."""
@@ -43,9 +45,11 @@ class RegionDim:
     mean: float
     """Average elements of a region, which are fewer in the last tile."""
     last: int
-    """Elements of the region of the last tile."""
+    """Most elements of the region of a tile that is not full: of the last one, or of one behind the
+    end of some result."""
     scale: int = 0
-    """Elements by which the region moves if the tile moves by one element along `axis`."""
+    """Elements by which the region moves if the tile moves by `per` elements along `axis`."""
+    per: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,21 @@ class TileRegions:
     def dims(self) -> dict[str, tuple[RegionDim, ...]]:
         """The dimensions of the region of each stage. Raise ScheduleError if the region of a stage
         is no box of a fixed size, as ComputeAt requires."""
-        last = self.group.last
         inner, outer = dict[str, Interval](), dict[str, Interval]()
-        own: list[Affine] = []
-        sizes = [loop.extent for loop in last.spatial]
-        for n, (loop, extent) in enumerate(zip(last.spatial, self.extents, strict=True)):
-            inner[loop.name] = Interval(0, extent - 1)
-            outer[_origin(n)] = Interval(0, -(-sizes[n] // extent) - 1)
-            own.append(
-                var(_origin(n)) * extent + var(loop.name) if extent < sizes[n] else var(loop.name)
+        places, found = dict[str, dict[str, Affine]](), dict[str, tuple[RegionDim, ...]]()
+        for n, count in enumerate(self.counts):
+            outer[_origin(n)] = Interval(0, count - 1)
+        for view in self.group.results:
+            names = [loop.name for loop in view.spatial]
+            inner |= {x: Interval(0, n - 1) for x, n in zip(names, self.extents, strict=True)}
+            own = tuple(
+                var(_origin(n)) * extent + var(name) if self.counts[n] > 1 else var(name)
+                for n, (name, extent) in enumerate(zip(names, self.extents, strict=True))
             )
-        places = {last.name: dict(zip((x.name for x in last.spatial), own, strict=True))}
-        own_region = region_of([tuple(own)], inner, outer, last.name)
-        found = {last.name: self._moved(own_region, sizes)}
-        for view in reversed(self.group.producers):
+            places[view.name] = dict(zip(names, own, strict=True))
+            own_region = region_of([own], inner, outer, view.name)
+            found[view.name] = self._moved(own_region, view.shape)
+        for view in reversed(self.group.intermediates):
             indices: list[Index] = []
             for reader in self.group.stages:
                 if reader.name in places:
@@ -104,16 +109,35 @@ class TileRegions:
         for span, size in zip(region.spans, shape, strict=True):
             moving = [n for n in range(len(self.extents)) if _origin(n) in span.base.vars()]
             if len(moving) != 1 or not span.base.is_linear_in(_origin(moving[0])):
-                made.append(RegionDim(span.extent, -1, span.extent, span.extent))
+                here = min(span.extent, size)
+                made.append(RegionDim(span.extent, -1, here, here))
                 continue
             axis, step = moving[0], max(span.step, 1)
             apart = span.base.coefficient(_origin(axis))
-            blocks = -(-self.group.last.spatial[axis].extent // self.extents[axis])
-            start = span.base.const + apart * (blocks - 1)
-            last = max(min(span.extent, -(-(size - start) // step)), 1)
-            mean = (span.extent * (blocks - 1) + last) / blocks
-            made.append(RegionDim(span.extent, axis, mean, last, apart // self.extents[axis]))
+            blocks = self.counts[axis]
+            # Results that end earlier than others may have several tiles that are not full.
+            rest = min(self._full(axis), blocks - 1)
+            elements = [
+                max(min(span.extent, -(-(size - span.base.const - apart * n) // step)), 0)
+                for n in range(rest, blocks)
+            ]
+            last = max(*elements, 1)
+            mean = max(span.extent * rest + sum(elements), 1) / blocks
+            common = gcd(apart, self.extents[axis])
+            scale, per = apart // common, self.extents[axis] // common
+            made.append(RegionDim(span.extent, axis, mean, last, scale, per))
         return tuple(made)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tiles along each axis, in which the longest result has elements."""
+        sizes = zip(extents_of(self.group), self.extents, strict=True)
+        return tuple(-(-size // extent) for size, extent in sizes)
+
+    def _full(self, axis: int) -> int:
+        """Return the number of tiles along `axis` that are full tiles of all results."""
+        least = min(view.spatial[axis].extent for view in self.group.results)
+        return least // self.extents[axis]
 
     def points(self, view: StageView) -> int:
         """Return the elements of a stage that one tile computes."""
@@ -127,24 +151,23 @@ class TileRegions:
         return self.dims[view.name][-1].extent
 
     def last_row(self, view: StageView) -> int:
-        """Return the elements along the last axis that the last tile of a strip computes, which
-        may be shorter."""
+        """Return the most elements along the last axis that a tile behind the full tiles of a strip
+        computes, which may be fewer."""
         return self.dims[view.name][-1].last
 
     @property
     def full_tiles(self) -> int:
         """The number of full tiles in a strip."""
-        return self.group.last.spatial[-1].extent // self.extents[-1]
+        return self._full(len(self.extents) - 1)
 
     @property
     def tiles(self) -> int:
-        sizes = zip(self.group.last.spatial, self.extents, strict=True)
-        return prod(-(-loop.extent // extent) for loop, extent in sizes)
+        return prod(self.counts)
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of the private buffers of all earlier stages."""
-        return sum(self.points(view) * view.dtype.bytes for view in self.group.producers)
+        """Bytes of the private buffers."""
+        return sum(self.points(view) * view.dtype.bytes for view in self.group.intermediates)
 
     @property
     def recomputed(self) -> float:
@@ -162,20 +185,33 @@ def _origin(axis: int) -> str:
     return f"#{axis}"
 
 
+def extents_of(group: FusionGroup) -> tuple[int, ...]:
+    """Return the extent of the longest result along each axis."""
+    sizes = zip(*((loop.extent for loop in view.spatial) for view in group.results), strict=True)
+    return tuple(map(max, sizes))
+
+
 def tiled_axes(group: FusionGroup) -> tuple[int, ...]:
     """Return the axes of the last stage, except the last one, along which some stage of the group
-    reads several neighbours. They are the axes of a tile, with the last axis."""
+    reads several neighbours, or neighbours read the same element. They are the axes of a tile, with
+    the last axis."""
     last = group.last
     found = set[int]()
     for view in group.stages:
         lead = len(last.spatial) - len(view.spatial)
         for dim, loop in enumerate(view.spatial[:-1]):
-            if lead + dim >= 0 and _reads_neighbours(view, loop.name):
+            is_tiled = reads_neighbours(view, loop.name) or _reads_quotients(view, loop.name)
+            if lead + dim >= 0 and is_tiled:
                 found.add(lead + dim)
     return tuple(sorted(found))
 
 
-def _reads_neighbours(view: StageView, loop: str) -> bool:
+def _reads_quotients(view: StageView, loop: str) -> bool:
+    """Return whether neighbours along `loop` read the same element of a tensor."""
+    return any(not index.is_linear_in(loop) for read in view.reads for index in read.index)
+
+
+def reads_neighbours(view: StageView, loop: str) -> bool:
     """Return whether one element of a stage reads several elements of a tensor along `loop`."""
     windows = {axis.name for axis in view.reduce}
     indices: dict[tuple[str, int], set[Affine]] = {}
@@ -196,14 +232,39 @@ def stencil_group(stages: Stages, view: StageView) -> FusionGroup | None:
     group, members = FusionGroup(view), {view.name}
     for name in reversed(stages.left):
         other = stages.views[name]
-        if not is_local(other) or not stages.only_needed_by(name, members):
+        if not is_local(other):
             continue
-        more = FusionGroup(view, (other, *group.producers))
+        if stages.only_needed_by(name, members):
+            results = group.more_results
+        elif is_further_result(other, group, stages):
+            results = (name, *group.more_results)
+        else:
+            continue
+        more = replace(group, producers=(other, *group.producers), more_results=results)
         if _fits(more, stages):
             group = more
             members.add(name)
-    reads = any(_reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
+    reads = any(reads_neighbours(x, loop.name) for x in group.stages for loop in x.spatial)
     return group if group.producers and reads else None
+
+
+def group_of_scales(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Return the group of `view` and earlier stages if stages of the group read others at quotients
+    of their axes, as an image of twice the size does.
+
+    Return None if no data are read by several of these stages. Tiles would then save only that
+    stages of small sizes are stored.
+    """
+    views = {name: stages.unsplit(stages.views[name]) for name in (*stages.left, view.name)}
+    whole = replace(stages, views={**stages.views, **views})
+    group = stencil_group(whole, views[view.name])
+    if group is None or not any(stages.views[x.name].axis_splits for x in group.stages):
+        return None
+    names = {x.name for x in group.stages}
+    least = LEAST_SHARED * max(x.outputs for x in group.results)
+    readers = Counter(name for x in group.stages for name in {r.tensor for r in x.reads} - names)
+    large = (prod(stages.workload.tensors[name].shape) for name, n in readers.items() if n > 1)
+    return group if any(size >= least for size in large) else None
 
 
 def is_local(view: StageView) -> bool:
@@ -230,19 +291,17 @@ def _is_window(view: StageView) -> bool:
 def _fits(group: FusionGroup, stages: Stages) -> bool:
     """Return whether tiles need boxes of all stages that stay in the caches of a core, and whether
     few elements are computed more than once."""
-    target, last = stages.target, group.last
-    lanes = target.lanes(last.dtype)
-    axes = {*tiled_axes(group), len(last.spatial) - 1}
+    target, sizes = stages.target, extents_of(group)
+    lanes = target.lanes(group.last.dtype)
+    axes = {*tiled_axes(group), len(sizes) - 1}
 
     def regions(rows: int, vectors: int) -> TileRegions:
-        wanted = [rows] * (len(last.spatial) - 1) + [vectors * lanes]
-        tile = (
-            min(wanted[n], loop.extent) if n in axes else 1 for n, loop in enumerate(last.spatial)
-        )
+        wanted = [rows] * (len(sizes) - 1) + [vectors * lanes]
+        tile = (min(wanted[n], size) if n in axes else 1 for n, size in enumerate(sizes))
         return TileRegions(group, tuple(tile))
 
     large = regions(TRIAL_TILE, TRIAL_TILE)
-    if not (regions(SMALL_TILE, 1).are_boxes and large.are_boxes):
+    if not (large.are_boxes and any(regions(rows, 1).are_boxes for rows in SMALL_TILES)):
         return False
     is_cheap = large.recomputed <= MOST_RECOMPUTED
     return is_cheap and 2 * large.buffer_bytes <= target.own_cache_bytes

@@ -7,6 +7,7 @@ element that its readers read. Reads of the same element in one expression count
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...algebra.affine import Index
 from ...errors import ScheduleError
@@ -45,15 +46,17 @@ def _chosen(group: FusionGroup, way: Chooses) -> tuple[str, ...] | None:
     found: list[str] = []
     repeated = sum(view.operations for view in group.stages)
     most = MOST_REPEATED * repeated
-    for view in reversed(group.producers):
+    for view in reversed(group.intermediates):
         uses = sum(tensor == view.name for other in left for tensor, _ in reads[other.name])
         if not view.is_reduction and way(view, uses):
             repeated += (uses - 1) * view.operations
+            if repeated > most:
+                return None
             left.remove(view)
             found.insert(0, view.name)
             for other in left:
                 reads[other.name] = _replaced(reads[other.name], view, reads[view.name])
-    return tuple(found) if repeated <= most else None
+    return tuple(found)
 
 
 def _is_used_once(view: StageView, uses: int) -> bool:
@@ -86,10 +89,12 @@ def _without(stages: Stages, group: FusionGroup, names: tuple[str, ...]) -> Fusi
     too large."""
     if not names:
         return group
-    outside = tuple(s.name for s in stages.workload.stages if s.name not in stages.views)
     try:
-        views = view_stages(stages.workload, (*outside, *names))
+        views = view_stages(stages.workload, (*stages.inlined, *names))
     except ScheduleError:
         return None
-    left = tuple(views[view.name] for view in group.producers if view.name not in names)
-    return FusionGroup(views[group.last.name], left)
+    rest = replace(stages, views=views)
+    last, *others = (
+        rest.unsplit(views[x.name]) for x in (group.last, *group.producers) if x.name in views
+    )
+    return replace(group, last=last, producers=tuple(others))

@@ -10,7 +10,7 @@ to load their common neighbours once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -27,7 +27,16 @@ from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, GroupSketch, Stages
 from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
-from .halos import SMALL_TILE, RegionDim, TileRegions, is_local, stencil_group, tiled_axes
+from .halos import (
+    MOST_RECOMPUTED,
+    SMALL_TILES,
+    RegionDim,
+    TileRegions,
+    group_of_scales,
+    is_local,
+    reads_neighbours,
+    stencil_group,
+)
 from .inlining import inlined_variants
 from .tiles import AT_ONCE, StencilChoices, Tiles
 from .trace import TileWriter
@@ -48,7 +57,7 @@ class StencilSettings(Generic[N]):
     tile_vectors: N = knob(lambda sketch: sketch.vector_values, usual=3)
     """Vectors in a row of a tile."""
     rows_at_once: N = knob(lambda sketch: AT_ONCE if sketch.row_values else (), usual=1, absent=1)
-    """Rows of the last stage that are computed at once."""
+    """Rows of a result that are computed at once."""
     vectors: N = knob(lambda sketch: AT_ONCE, usual=0)
     """Vectors per iteration."""
     inline: N = knob(lambda sketch: tuple(range(len(sketch.variants))))
@@ -63,11 +72,19 @@ def stencil_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
     return _sketch_of(stages, group) if group else None
 
 
+def scales_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
+    """Return the sketch of `view` and earlier stages, some of which are read at quotients, or None
+    if there are no such stages or if tiles would not save reads."""
+    group = group_of_scales(stages, view)
+    return _sketch_of(stages, group) if group else None
+
+
 def window_sketch(stages: Stages, view: StageView) -> StencilSketch | None:
     """Return the sketch of one elementwise stage that reads neighbours in several rows, or None."""
     alone = FusionGroup(view)
     fits = not view.is_reduction and is_local(view) and view.spatial[-1].extent >= SHORT_AXIS
-    return _sketch_of(stages, alone) if fits and tiled_axes(alone) else None
+    several_rows = any(reads_neighbours(view, loop.name) for loop in view.spatial[:-1])
+    return _sketch_of(stages, alone) if fits and several_rows else None
 
 
 def _sketch_of(stages: Stages, group: FusionGroup) -> StencilSketch:
@@ -112,6 +129,12 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
             else -(-self.tiles.sizes[0] // self.lanes)
         )
 
+    @cached_property
+    def _least_rows(self) -> int:
+        """The rows of the smallest tile for which the regions of all stages are boxes."""
+        found = (n for n in self.row_values if self.tiles.regions(0, n, 1).are_boxes)
+        return max(next(found, 1), min(SMALL_TILES))
+
     def feasible(self, settings: IntArray) -> BoolArray:
         """Return whether a setting is profitable, shape (P,): the buffers of a tile occupy at most
         half of a core's private caches, a tile has as many rows and vectors as are computed at
@@ -121,7 +144,7 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
         def fits(variant: int, rows: int, vectors: int) -> tuple[float, ...]:
             found = self.tiles.regions(variant, rows, vectors)
-            least = rows <= SMALL_TILE and vectors == 1
+            least = rows <= self._least_rows and vectors == 1
             return (found.are_boxes and (least or 2 * found.buffer_bytes <= most),)
 
         (ok,) = map_unique(fits, v.inline, v.tile_rows, v.tile_vectors)
@@ -129,12 +152,14 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         return good
 
     def default(self) -> tuple[int, ...]:
-        """Return the setting with the default of each knob, or with a smaller tile if its buffers
-        are too large or there are fewer tasks than threads."""
+        """Return the setting with the default of each knob, but with more rows if a tile would
+        repeat too many operations, and with a smaller tile if its buffers are too large or there
+        are fewer tasks than threads."""
         names = [knob.name for knob in self.knobs]
         usual = dict(zip(names, super().default(), strict=True))
         found = super().default()
-        for rows in range(usual.get("tile_rows", 0), -1, -1):
+        most = self._rows_with_small_halo(usual)
+        for rows in range(most, -1, -1):
             for vectors in range(usual["tile_vectors"], -1, -1):
                 smaller = {"tile_rows": rows, "tile_vectors": vectors}
                 once = min(usual.get("rows_at_once", 0), rows)
@@ -145,6 +170,17 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
                         return setting
         return found
 
+    def _rows_with_small_halo(self, usual: Mapping[str, int]) -> int:
+        """Return the index of the default value of `tile_rows`, or of the next value with which
+        tiles repeat few operations."""
+        first = usual.get("tile_rows", 0)
+        vectors = self.vector_values[usual["tile_vectors"]]
+        for place, rows in enumerate(self.row_values[first:], start=first):
+            regions = self.tiles.regions(0, rows, vectors)
+            if regions.are_boxes and regions.recomputed <= MOST_RECOMPUTED:
+                return place
+        return first
+
     def _tasks(self, v: StencilSettings[int]) -> int:
         *outer, columns = self.tiles.extents(v.tile_rows, v.tile_vectors)
         if not outer:
@@ -154,24 +190,26 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
     @cached_property
     def _outline(self) -> Outline:
         """The axes of the last stage, and the accesses of all stages in terms of them."""
-        group, last = self.variants[0], self.group.last
-        names = [loop.name for loop in last.spatial]
+        group, sizes = self.variants[0], self.tiles.sizes
+        names = [loop.name for loop in group.last.spatial]
         found: dict[str, Access] = {}
         regions = TileRegions(group, (1,) * len(names))
         if not regions.are_boxes:
-            regions = TileRegions(group, self.tiles.extents(SMALL_TILE, 1))
+            regions = TileRegions(group, self.tiles.extents(self._least_rows, 1))
+        private = {view.name for view in group.intermediates}
         for view in group.stages:
             at = _axes_of(view, regions.dims[view.name], names)
             for read in view.reads:
                 index = [i.substitute(at) for i in read.index]
                 one = access_of(read.tensor, read.dtype.bytes, index, names)
-                if read.tensor in group.producer_names:
+                if read.tensor in private:
                     one = replace(one, private_levels=len(names))
-                found.setdefault(read.tensor, one)
+                if read.tensor not in group.more_results:
+                    found.setdefault(read.tensor, one)
         own = [var(name) for name in names]
-        written = replace(access_of(last.name, last.dtype.bytes, own, names), is_output=True)
-        axes = axes_of((loop.name, loop.extent) for loop in last.spatial)
-        return Outline(axes, (*found.values(), written))
+        written = (access_of(view.name, view.dtype.bytes, own, names) for view in group.results)
+        outputs = tuple(replace(access, is_output=True) for access in written)
+        return Outline(axes_of(zip(names, sizes, strict=True)), (*found.values(), *outputs))
 
     def plan(self, settings: IntArray) -> Plan:
         """Return the plan with the loops of the module docstring."""
@@ -209,13 +247,13 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
         if v.parallel:
             writer.do(Parallel(strip or place))
         if v.nontemporal_stores:
-            writer.do(Stream(self.group.last.name))
+            writer.do(*(Stream(view.name) for view in self.group.results))
 
 
 def _axes_of(view: StageView, dims: Sequence[RegionDim], names: Sequence[str]) -> dict[str, Affine]:
     """Return the loops of a stage in terms of the axes of the last stage, which are `names`.
     Offsets are left out."""
     return {
-        loop.name: var(names[dim.axis]) * dim.scale if dim.axis >= 0 else affine(0)
+        loop.name: var(names[dim.axis]) * dim.scale // dim.per if dim.axis >= 0 else affine(0)
         for loop, dim in zip(view.spatial, dims, strict=True)
     }

@@ -13,7 +13,7 @@ from ..analysis.stages import StageView
 from ..groups import FusionGroup
 from ..statements import own_place, statement_of
 from ..vectors import parts_of
-from .halos import TileRegions, tiled_axes
+from .halos import TileRegions, extents_of, tiled_axes
 
 AT_ONCE = (1, 2, 4)
 """Numbers of rows, and of vectors of a row, that are computed in one iteration."""
@@ -49,8 +49,8 @@ class Tiles:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The extents of the axes of the last stage."""
-        return tuple(loop.extent for loop in self.group.last.spatial)
+        """The extent of the longest result along each axis."""
+        return extents_of(self.group)
 
     @property
     def divides_columns(self) -> bool:
@@ -65,6 +65,10 @@ class Tiles:
 
     @cached_property
     def _regions(self) -> dict[tuple[int, int, int], TileRegions]:
+        return {}
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[int, str], tuple[Statement, Statement]]:
         return {}
 
     def regions(self, variant: int, rows: int, vectors: int) -> TileRegions:
@@ -102,11 +106,12 @@ class Tiles:
                 for part in range(2):
                     trips, copies, width = walks[6 * place + 3 * part :][:3]
                     loop = LeafLoop(frozenset({last}), trips, row)
-                    for leaf in self._statements(view, v, loop, copies, width, filled):
+                    for leaf in self._statements(number, view, v, loop, copies, width, filled):
                         yield replace(leaf, is_remainder=part > 0)
 
     def _statements(
         self,
+        number: int,
         view: StageView,
         v: StencilChoices,
         loop: LeafLoop,
@@ -114,18 +119,15 @@ class Tiles:
         width: Number,
         filled: Number,
     ) -> Iterator[Leaf]:
-        """Yield the leaves of one stage in `loop`. Rows that are computed at once are separate
-        leaves, which share what they read."""
-        lead = len(self.sizes) - len(view.spatial)
-        names = {axis.name: str(lead + d) for d, axis in enumerate(view.spatial)}
+        """Yield the leaves of one stage of variant number `number` in `loop`. Rows that are
+        computed at once are separate leaves, which share what they read."""
         taps = {axis.name: axis.extent for axis in view.reduce}
-        does = statement_of(view, names | {name: name for name in taps})
-        result = Statement(writes=own_place(view, names))
+        does, result = self._evaluation(number, view)
         last = str(len(self.sizes) - 1)
-        several = bool(self.tiled) and view.name == self.group.last.name
+        several = bool(self.tiled) and self.group.is_result(view)
         for row in range(AT_ONCE[-1] if several else 1):
             there = v.rows_at_once > row if several else 1
-            tested = self._is_tested(v.rows_at_once) if several else 0
+            tested = self._is_tested(view, v.rows_at_once) if several else 0
             axis = str(self.tiled[-1]) if several else ""
             vectors: Mapping[str, Number] = {last: copies}
             yield Leaf(
@@ -136,37 +138,49 @@ class Tiles:
                 moved = _moved_down(result, axis, row)
                 yield Leaf(loop, moved, vectors, last, width, there, filled, tested)
 
-    def _is_tested(self, at_once: IntArray) -> BoolArray:
-        """Return whether rows that are computed at once are tested, because some of them are beyond
-        the last row in the last iteration, shape (P,)."""
-        found: BoolArray = self.sizes[self.tiled[-1]] % at_once > 0
+    def _evaluation(self, number: int, view: StageView) -> tuple[Statement, Statement]:
+        """Return the statement of one evaluation of a stage of variant number `number`, and the one
+        that stores the result of a reduction. They are computed once."""
+        key = (number, view.name)
+        if key not in self._evaluations:
+            lead = len(self.sizes) - len(view.spatial)
+            names = {axis.name: str(lead + d) for d, axis in enumerate(view.spatial)}
+            taps = {axis.name: axis.name for axis in view.reduce}
+            result = Statement(writes=own_place(view, names))
+            self._evaluations[key] = statement_of(view, names | taps), result
+        return self._evaluations[key]
+
+    def _is_tested(self, view: StageView, at_once: IntArray) -> BoolArray:
+        """Return whether rows of a result that are computed at once are tested, because some of
+        them are beyond its last row in an iteration, shape (P,)."""
+        axis = self.tiled[-1]
+        extent = view.spatial[axis].extent
+        found: BoolArray = (extent % at_once > 0) | (extent < self.sizes[axis])
         return found
 
     def _counts(
         self, variant: int, rows: int, vectors: int, at_once: int, most: int
     ) -> tuple[float, ...]:
         """Return the sizes of one setting: strips, strips if a shorter one counts as a fraction,
-        full tiles of a strip, and shorter ones. Then for each stage the turns of its rows (an
+        full tiles of a strip, and other ones. Then for each stage the turns of its rows (an
         average over all tiles) and the fraction of them that compute elements. Then for full tiles
         and for the last ones, and for the full vectors of a row and its remainder: the iterations,
         their vectors and the lanes."""
         regions = self.regions(variant, rows, vectors)
         tile = regions.extents
-        blocks = [-(-n // t) for n, t in zip(self.sizes, tile, strict=True)]
-        mean = [n / b for n, b in zip(self.sizes, blocks, strict=True)]
-        full, short = divmod(self.sizes[-1], tile[-1])
+        blocks, full = regions.counts, regions.full_tiles
         heaviest = max(regions.group.stages, key=regions.points)
         shares = {dim.axis: dim.mean / dim.extent for dim in regions.dims[heaviest.name]}
         tasks = prod(n * shares.get(axis, 1.0) for axis, n in enumerate(blocks[:-1]))
-        found: list[float] = [prod(blocks[:-1]), tasks, full, short > 0]
+        found: list[float] = [prod(blocks[:-1]), tasks, full, blocks[-1] - full]
         for view in regions.group.stages:
             turns = prod(dim.mean for dim in regions.dims[view.name][:-1])
             filled = 1.0
-            if view is regions.group.last and at_once > 1:
+            if self.group.is_result(view) and at_once > 1:
                 axis = self.tiled[-1]
-                whole, left = divmod(self.sizes[axis], tile[axis])
+                whole, left = divmod(view.spatial[axis].extent, tile[axis])
                 steps = whole * -(-tile[axis] // at_once) + -(-left // at_once)
-                once = turns / mean[axis] * steps / blocks[axis]
+                once = turns / regions.dims[view.name][axis].mean * steps / blocks[axis]
                 turns, filled = once, turns / (once * at_once)
             found += [turns, filled]
             for extent in (regions.row(view), regions.last_row(view)):

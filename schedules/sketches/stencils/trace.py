@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ...nest.finding import names_in
 from ...plan import LoopLevel
-from ...primitives import CacheWrite, ComputeAt, Unroll, Vectorize
+from ...primitives import CacheWrite, ComputeAt, Extend, Merge, Unroll, Vectorize
 from ..analysis.stages import StageView
 from ..vectors import parts_of
 from ..writer import BLOCKS, TraceWriter, called
-from .halos import TileRegions
+from .halos import TileRegions, extents_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TileWriter:
     vectors: int
     """Most vectors per iteration."""
     rows_at_once: int
-    """Rows of the last stage per iteration."""
+    """Rows of a result per iteration."""
 
     def write(self, *, is_cut: bool) -> tuple[str, str]:
         """Emit the loops. Return the loop over the tiles of a strip, and the loop over strips or
@@ -44,18 +44,34 @@ class TileWriter:
     def _tiles(self) -> tuple[str, str, dict[str, list[str]]]:
         """Emit the loops over tiles, and move all stages into them. Return the loop over the tiles
         of a strip, the loop over strips or "", and the loops of each stage inside a tile."""
-        w, group, tile = self.writer, self.regions.group, self.regions.extents
-        loops = w.spatial_loops(group.last.name)
-        outer = [LoopLevel(x, step, role=BLOCKS) for x, step in zip(loops, tile, strict=True)]
-        inner = [LoopLevel(x) for x, t in zip(loops[:-1], tile[:-1], strict=True) if t > 1]
-        made = w.arrange([*outer, *inner, LoopLevel(loops[-1])])
-        *strips, place = called(made, BLOCKS)
-        own = {group.last.name: called(made, "")}
+        w, group = self.writer, self.regions.group
+        blocks, own = dict[str, list[str]](), dict[str, list[str]]()
+        for view in group.results:
+            blocks[view.name], own[view.name] = self._divided(view)
+        *strips, place = blocks[group.last.name]
+        for name in reversed(group.more_results):
+            for one, other in zip(blocks[name], blocks[group.last.name], strict=True):
+                w.do(Merge(one, other))
         strip = w.fuse_all(strips)
-        for view in reversed(group.producers):
+        for view in reversed(group.intermediates):
             moved = w.remake(ComputeAt(view.name, place))
             own[view.name] = [new for found in moved.values() for new in found]
         return place, strip, own
+
+    def _divided(self, view: StageView) -> tuple[list[str], list[str]]:
+        """Emit the loops of a result. Return its loops over tiles, which are as many as those of
+        the longest result, and its loops inside a tile."""
+        w, tile = self.writer, self.regions.extents
+        loops = w.spatial_loops(view.name)
+        for loop, own, extent in zip(
+            loops, view.spatial, extents_of(self.regions.group), strict=True
+        ):
+            if own.extent < extent:
+                w.do(Extend(loop, extent))
+        outer = [LoopLevel(x, step, role=BLOCKS) for x, step in zip(loops, tile, strict=True)]
+        inner = [LoopLevel(x) for x, t in zip(loops[:-1], tile[:-1], strict=True) if t > 1]
+        made = w.arrange([*outer, *inner, LoopLevel(loops[-1])])
+        return called(made, BLOCKS), called(made, "")
 
     def _stage(self, view: StageView, loops: list[str], taps: list[str], extent: int) -> None:
         """Emit the loops of one stage inside a tile. `loops` are its spatial loops there and `taps`
@@ -66,7 +82,7 @@ class TileWriter:
             return
         *rows, column = loops
         inside = [*taps]
-        if view is self.regions.group.last and self.rows_at_once > 1 and rows:
+        if self.regions.group.is_result(view) and self.rows_at_once > 1 and rows:
             outer, row = w.split(rows[-1], self.rows_at_once)
             w.reorder(outer, column, row)
             inside.insert(0, row)

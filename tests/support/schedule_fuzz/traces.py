@@ -28,6 +28,7 @@ from tilewright.schedules.primitives import (
     CacheWrite,
     CarryScan,
     ComputeAt,
+    Extend,
     Fuse,
     Inline,
     KeepElements,
@@ -53,6 +54,7 @@ from tilewright.schedules.primitives import (
     Vectorize,
 )
 from tilewright.schedules.rewrites import (
+    CopyOutput,
     MaskResult,
     MergeAxes,
     ReduceAxisLast,
@@ -154,8 +156,9 @@ def _divisions(form: Workload) -> list[Rewrite]:
 
 
 def _conditions(form: Workload) -> list[Rewrite]:
-    """Conditions of results and of stored constants, moved to where work is skipped."""
-    kinds = (MaskResult, RepeatConditions)
+    """Conditions of results and of stored constants, moved to where work is skipped, and copies of
+    outputs that are read."""
+    kinds = (MaskResult, RepeatConditions, CopyOutput)
     return [kind(stage.name) for stage in form.stages for kind in kinds]
 
 
@@ -256,6 +259,8 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
     if kind < 0.60:
         return Parallel(loop)
     if kind < 0.62:
+        if rng.random() < 0.3:
+            return Extend(loop, rng.choice((extent, extent + 1, extent + 3, 2 * extent, 0)))
         same = [n for n in names if n in by_name and by_name[n].extent == extent]
         return Merge(loop, rng.choice(same or names))
     if kind < 0.63:

@@ -28,7 +28,8 @@ DTYPES = (DType.F32, DType.F32, DType.F64, DType.U8, DType.I32)
 
 def stencil_program(rng: random.Random) -> Workload:
     """Draw a program of 2 to 6 stages with 1 to 3 axes, whose reads have random offsets and strides
-    of 1 or 2, or are padded. Several stages may read one stage, and there may be two outputs."""
+    of 1 or 2, are at quotients of the axes, or are padded. Several stages may read one stage. There
+    may be several outputs, of different extents, and stages may read outputs."""
     while True:
         try:
             return _program(rng).normalised()
@@ -43,15 +44,18 @@ def _program(rng: random.Random) -> Workload:
     image = placeholder("X", shape, dtype)
     tensors: list[TensorExpr] = [image]
     unread: list[TensorExpr] = []
+    joining = rng.choice((0.2, 0.8, 0.8))  # the probability that a stage reads the one before
     for number in range(rng.randint(2, 6)):
         recent = tensors[-3:]
         sources = [rng.choice(recent) for _ in range(rng.choice((1, 1, 2)))]
-        if unread and unread[-1] not in sources and rng.random() < 0.8:
+        if unread and unread[-1] not in sources and rng.random() < joining:
             sources.append(unread[-1])
         made = _stage(f"t{number}", sources, rng)
         unread = [x for x in unread if all(x is not source for source in sources)] + [made]
         tensors.append(made)
-    outputs = unread if rng.random() < 0.9 else [*unread, rng.choice(tensors[1:])]
+    read = [x for x in tensors[1:] if all(x is not one for one in unread)]
+    kept = rng.sample(read, min(rng.choice((0, 0, 0, 1, 1, 2)), len(read)))
+    outputs = [*unread, *kept]
     return Workload.of(*dict.fromkeys(outputs), inputs=[image])
 
 
@@ -61,6 +65,8 @@ def _stage(name: str, sources: list[TensorExpr], rng: random.Random) -> TensorEx
         return _padded_stage(name, sources, rng)
     if rng.random() < 0.2:
         return _window_stage(name, sources[-1], rng)
+    if rng.random() < 0.15:
+        return _repeated_stage(name, sources[-1], rng)
     reads = [
         (x, tuple(rng.choice((0, 0, 1, 2)) for _ in range(rank)))
         for x in sources
@@ -100,6 +106,27 @@ def _window_stage(name: str, source: TensorExpr, rng: random.Random) -> TensorEx
         if has_fixed:
             terms.append(source[first])
         return reducer(_combined(terms, rng), axis=tuple(taps))
+
+    return compute(name, shape, value)
+
+
+def _repeated_stage(name: str, source: TensorExpr, rng: random.Random) -> TensorExpr:
+    """Draw a stage that reads each element of `source` for several of its own, along some axes."""
+    divisors = tuple(rng.choice((1, 2, 2, 3, 4)) for _ in source.shape)
+    swaps = tuple(rng.choice((0, 0, 1, 2)) for _ in source.shape)
+    reads = [tuple(rng.choice((0, 0, 1)) for _ in source.shape) for _ in range(rng.choice((1, 2)))]
+    shape = tuple(
+        (n - max(at[d] for at in reads) - swap * (by - 1)) * by - rng.choice((0, 0, 1))
+        for d, (n, by, swap) in enumerate(zip(source.shape, divisors, swaps, strict=True))
+    )
+    if min(shape) < 1:
+        raise WorkloadError("the image is smaller than the window")
+
+    def value(*axes: Index) -> Expr:
+        places = list(zip(axes, divisors, swaps, strict=True))
+        found = [i // by + swap * (i % by) for i, by, swap in places]
+        terms = [source[tuple(i + o for i, o in zip(found, at, strict=True))] for at in reads]
+        return _combined(terms, rng)
 
     return compute(name, shape, value)
 

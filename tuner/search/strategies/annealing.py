@@ -129,6 +129,7 @@ class AnnealingStrategy:
         self._grids = setting_grids(space)
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look: PriorRanking | None = None
+        self._last_prior: Prior | None = None
         self._opening: list[Scored] = []
         self._has_others = False
         self._chains: dict[int, IntArray] = {}
@@ -259,7 +260,9 @@ class AnnealingStrategy:
         return self._look
 
     def _prior(self) -> Prior:
-        return Prior(self.space, self.goal.check, self.goal.correction)
+        if self._last_prior is None or self._last_prior.space is not self.space:
+            self._last_prior = Prior(self.space, self.goal.check, self.goal.correction)
+        return self._last_prior
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
         """Return the trials `number` to `end` of the opening. The prior's choice is made at its
