@@ -10,7 +10,8 @@ from .canonical import canonical_bytes
 REWRITES = frozenset({
     "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps", "LocateExtreme",
     "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
-    "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitTuples", "Winograd",
+    "RepeatConditions", "RepeatElements", "ReverseAxis", "SearchBlocks", "SplitTuples",
+    "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -24,6 +24,7 @@ from .repeat_conditions import RepeatConditions
 from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
+from .search_blocks import SearchBlocks
 from .split_tuples import SplitTuples
 from .winograd import Winograd
 
@@ -31,12 +32,13 @@ REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
     MaskResult, RepeatConditions, SplitTuples, LocateExtreme,
+    SearchBlocks,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
     "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
-    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "SplitTuples",
-    "Winograd", "changing_operations", "check_order",
+    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite",
+    "SearchBlocks", "SplitTuples", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip
