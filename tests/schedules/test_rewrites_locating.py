@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.extremes import DTYPES, drawn
 from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
@@ -19,28 +17,10 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Reduction
 from tilewright.schedules.workload.workload import Workload
 
-Array = npt.NDArray[Any]
-
-DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
-
 
 def positions(function: str, dtype: str, rows: int = 60, columns: int = 7) -> Workload:
     text = f"P[i] = {function}(X[i,k], k)"
     return notation(text, X=f"{dtype}[{rows},{columns}]").normalised()
-
-
-def drawn(dtype: str, rows: int = 60, columns: int = 7) -> Array:
-    """Many equals, and of floats, rows of infinities and NaN."""
-    rng = np.random.default_rng(0)
-    values = rng.integers(-2, 3, (rows, columns)).astype(DTYPES[dtype])
-    if dtype.startswith("f"):
-        values[rng.random(values.shape) < 0.1] = np.nan
-        values[rng.random(values.shape) < 0.2] = -np.inf
-        values[:4] = np.asarray([[-np.inf], [np.inf], [np.nan], [0.0]])
-    else:
-        values[0] = np.iinfo(values.dtype).min
-        values[1] = np.iinfo(values.dtype).max
-    return values
 
 
 @pytest.mark.parametrize("parts", [0, 2, 3, 6])

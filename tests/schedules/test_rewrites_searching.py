@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schedules.test_rewrites_locating import DTYPES, drawn
 from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.extremes import DTYPES, Array, drawn
 from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
@@ -28,12 +28,12 @@ def searching(function: str, tensor: str, last: bool = False) -> Workload:
     return notation(f"P[i] = {call}", X=tensor).normalised()
 
 
-def expected(function: str, values: np.ndarray, last: bool) -> np.ndarray:
+def expected(function: str, values: Array, last: bool) -> Array:
     """Return the positions that NumPy finds."""
     if last:
-        found: np.ndarray = values.shape[1] - 1 - expected(function, values[:, ::-1], False)
+        found: Array = values.shape[1] - 1 - expected(function, values[:, ::-1], False)
         return found
-    positions: np.ndarray = getattr(np, function)(values, axis=1)
+    positions: Array = getattr(np, function)(values, axis=1)
     return positions
 
 
