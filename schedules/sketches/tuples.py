@@ -95,13 +95,17 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
     def _blocks(self, along: StageLoop) -> tuple[StageRead, ...]:
         """Return the reads that are transposed if lanes are along the axis `along`: all that are
         not contiguous along it, if they are contiguous along the reduction, else none."""
-        over, *others = self.view.reduce
+        if len(self.view.reduce) != 1 or self.lanes > self.target.most_transposed:
+            return ()
+        (over,) = self.view.reduce
         far = [read for read in self.view.reads if read.element_stride(along.name) not in (0, 1)]
+        tensors = {read.tensor for read in far}
         fits = (
-            not others and over.extent >= SHORT_AXIS and self.lanes <= self.target.most_transposed
+            over.extent >= SHORT_AXIS
+            and all(read.element_stride(along.name) and _is_row(read, over.name) for read in far)
+            and all(_is_box([r for r in far if r.tensor == x], along, over) for x in tensors)
         )
-        is_row = all(read.element_stride(along.name) and _is_row(read, over.name) for read in far)
-        return tuple(far) if fits and is_row and _are_boxes(far, along.name, over.name) else ()
+        return tuple(far) if fits else ()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -165,9 +169,11 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
 
     def _pattern(self, read: StageRead) -> AccessPattern:
         """Return how lanes read: adjacent elements, one element, or each from another line."""
-        step = read.element_stride(self.along.name) if self.along else 1
-        apart = self.target.line_bytes if step not in (0, 1) and read not in self.blocks else step
-        steps = {"points": 1 if read in self.blocks else apart or 0}
+        if self.along is None or read in self.blocks:
+            step: int | None = 1
+        else:
+            step = read.element_stride(self.along.name)
+        steps = {"points": step if step in (0, 1) else self.target.line_bytes}
         return AccessPattern(read.tensor, (read.tensor, read.index), steps)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
@@ -256,7 +262,7 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
             writer.do(Vectorize(lane), Unroll(vector))
 
     def _pieces(self, extent: int) -> list[tuple[int, int]]:
-        """Return (steps, side) of the pieces of the reduction: its number of steps, and the length
+        """Return (steps, side) of the pieces of the reduction: the number of steps, and the length
         of the blocks that are transposed, or 1 if elements are loaded one by one.
 
         The first step is a piece because later ones need no identity. If rows are whole lines, the
@@ -322,26 +328,16 @@ def _is_row(read: StageRead, loop: str) -> bool:
     return using == [len(long) - 1] and read.element_stride(loop) == 1
 
 
-def _are_boxes(reads: Sequence[StageRead], along: str, over: str) -> bool:
-    """Return whether the elements that several reads of one tensor need for a block of the axes
-    `along` and `over` are a box, of which each read takes its own part."""
-    for name in {read.tensor for read in reads}:
-        first, *others = (read for read in reads if read.tensor == name)
-        if not others:
-            continue
-        own = {first.own_dim(along), first.own_dim(over)}
-        if None in own or len(own) < 2:
-            return False
-        apart = [
-            tuple(i - j for i, j in zip(read.index, first.index, strict=True))
-            for read in (first, *others)
-        ]
-        if not all(i.is_const for index in apart for i in index):
-            return False
-        sizes = [
-            max(i.const for i in dim) - min(i.const for i in dim) + 1
-            for dim in zip(*apart, strict=True)
-        ]
-        if prod(sizes) != len(apart) or any(sizes[dim] > 1 for dim in own if dim is not None):
-            return False
-    return True
+def _is_box(reads: Sequence[StageRead], along: StageLoop, over: StageLoop) -> bool:
+    """Return whether the elements that `reads`, of one tensor, need for a block of both axes can be
+    loaded: there is a single read, or each has its own part of a box."""
+    first = reads[0]
+    if len(reads) == 1:
+        return True
+    own = first.own_dim(along.name), first.own_dim(over.name)
+    apart = [[i - j for i, j in zip(read.index, first.index, strict=True)] for read in reads]
+    if None in own or own[0] == own[1] or not all(i.is_const for index in apart for i in index):
+        return False
+    dims = [[i.const for i in dim] for dim in zip(*apart, strict=True)]
+    sizes = [max(dim) - min(dim) + 1 for dim in dims]
+    return prod(sizes) == len(reads) and all(sizes[dim] == 1 for dim in own if dim is not None)
