@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .algebra.affine import Affine
+from .algebra.gathers import unlimited
 from .arrays import BoolArray, FloatArray, IntArray
 from .leaves import LeafLoop
 from .nest.loop_ir import LoopKind
@@ -288,7 +289,9 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 def access_of(
     tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
 ) -> Access:
-    """Return the access of a read at `index`. The stride is 1 for an axis inside a division."""
+    """Return the access of a read at `index`. The stride is 1 for an axis inside a division or
+    data, except that the limits of an index value do not change its stride."""
+    index = [unlimited(i) for i in index]
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )

@@ -11,8 +11,8 @@ from .canonical import canonical_bytes
 REWRITES = frozenset({
     "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
     "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
-    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "SplitAxis",
-    "SplitTuples", "Winograd",
+    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "SearchBlocks",
+    "SplitAxis", "SplitTuples", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from ..dtypes import DType
 from ..errors import WorkloadError
 from . import values
-from .affine import Affine
+from .affine import Affine, Datum
 from .scalar import (
     Binary,
     BinaryOp,
@@ -23,6 +23,7 @@ from .scalar import (
     Compare,
     CompareOp,
     Const,
+    IndexValue,
     Load,
     Scalar,
     Select,
@@ -71,6 +72,17 @@ def gathered(
     for test in reversed(tests):
         found = Select(test, found, fill)
     return found
+
+
+def unlimited(index: Affine) -> Affine:
+    """Return `index` with each saturated index value replaced by the index itself. Other data are
+    kept."""
+
+    def change(datum: Datum) -> Affine:
+        value = datum.value if isinstance(datum, Clamped) else None
+        return value.index if isinstance(value, IndexValue) else Affine(((datum, 1),), 0)
+
+    return index.replace_data(change)
 
 
 def _integer(value: Scalar) -> Scalar:

@@ -10,7 +10,19 @@ from collections.abc import Mapping, Sequence
 
 from ..dtypes import DType
 from .operations import COMMUTATIVE, Reducer
-from .scalar import Binary, Cast, Components, Load, Scalar, Unary, UnaryOp, loads, rewrite, walk
+from .scalar import (
+    Binary,
+    Cast,
+    Components,
+    Load,
+    Scalar,
+    Unary,
+    UnaryOp,
+    children,
+    loads,
+    rewrite,
+    walk,
+)
 
 LEFT, RIGHT = "left", "right"
 
@@ -64,10 +76,24 @@ def restricted(combine: Sequence[Scalar], kept: Sequence[int]) -> tuple[Scalar, 
     def leaf(node: Scalar) -> Scalar | None:
         if not isinstance(node, Load):
             return None
-        side = LEFT if node.tensor.startswith(LEFT) else RIGHT
+        side = LEFT if _is_left(node) else RIGHT
         return component(side, new[int(node.tensor.removeprefix(side))], node.dtype)
 
     return tuple(rewrite(combine[n], leaf) for n in kept)
+
+
+def chain_length(node: Scalar) -> int:
+    """Return the number of dependent operations between the components of the left tuple and the
+    value of `node`."""
+    if isinstance(node, Load):
+        return 0
+    below = (child for child in children(node) if any(_is_left(load) for load in loads(child)))
+    lengths = [chain_length(child) for child in below]
+    return 1 + max(lengths) if lengths else 0
+
+
+def _is_left(load: Load) -> bool:
+    return load.tensor.startswith(LEFT)
 
 
 def reducer_of(node: Scalar, number: int) -> Reducer | None:
@@ -116,6 +142,6 @@ def only_selects(node: Scalar) -> bool:
 
 
 __all__ = [
-    "LEFT", "RIGHT", "combined", "component", "components_needed", "components_read", "may_round",
-    "only_selects", "reducer_of", "restricted",
+    "LEFT", "RIGHT", "chain_length", "combined", "component", "components_needed",
+    "components_read", "may_round", "only_selects", "reducer_of", "restricted",
 ]  # fmt: skip

@@ -37,7 +37,8 @@ class Merge(Primitive):
     new loop is named `second`. It is a reduction loop if one of the two was.
 
     Legal if both loops have the same kind, which is not parallel, and if `second` follows `first`
-    in the same body. `second` may also be inside allocations and unit-extent loops of that body.
+    in the same body. Both may be inside allocations of that body, and `second` inside unit-extent
+    loops of it. An allocation that ends between the loops is moved around both.
     Statements whose order changes must be independent. Iteration i of one loop and iteration j of
     the other may access a common element only for i == j.
     """
@@ -47,6 +48,7 @@ class Merge(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """Return the nest with the fused loop."""
+        nest = self._with_common_allocations(nest)
         first = find_loop(nest, self.first, self)
         second = find_loop(nest, self.second, self)
         self._check_alike(first.loop, second.loop)
@@ -70,6 +72,20 @@ class Merge(Primitive):
 
         return still_prepacked(replace(nest, body=transform(nest.body, change)), self)
 
+    def _with_common_allocations(self, nest: Nest) -> Nest:
+        """Return the nest in which no allocation of the body that contains both loops ends between
+        them."""
+        first, second = (find_loop(nest, name, self) for name in (self.first, self.second))
+        around = second.outer[: len(first.outer)]
+        if first.outer != around or _before(_behind(first), second.loop) is not None:
+            return nest
+        body = around[-1].body if around else nest.body
+        buffers, flat = flattened(body)
+        opened = allocated(buffers, tuple(flat))
+        if not around:
+            return replace(nest, body=opened)
+        return replace(first, loop=around[-1], outer=around[:-1]).with_body(*opened)
+
     def _check_alike(self, first: For, second: For) -> None:
         require(first.var != second.var, self, "a loop cannot be merged with itself")
         sizes = f"{first.var!r} has {first.extent} iterations, {second.var!r} {second.extent}"
@@ -82,12 +98,10 @@ class Merge(Primitive):
     def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
         """Return the statements between the loops that depend on `first` and therefore must follow
         the fused loop. Raise ScheduleError if `second` depends on one of them."""
-        depth, nest = len(first.outer), first.nest
+        depth = len(first.outer)
         inside = first.outer == second.outer[:depth]
         inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
-        blocks = [nest.body, *(s.body for s in walk(nest.body) if isinstance(s, For | Allocate))]
-        own = next(block for block in blocks if first.loop in block)
-        behind = own[own.index(first.loop) + 1 :]
+        behind = _behind(first)
         between = _before(behind, second.loop) if inside else None
         problem = f"{self.second!r} must follow {self.first!r} in the same body"
         require(between is not None, self, problem)
@@ -115,6 +129,14 @@ class Merge(Primitive):
                 within = within or meet_only_within(*accesses, second.var, ranges, around)
                 meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
                 require(within, self, f"{meeting} in {buffer!r}")
+
+
+def _behind(first: LoopPosition) -> tuple[Stmt, ...]:
+    """Return the statements after a loop in its body, or in its allocation."""
+    body = first.nest.body
+    blocks = [body, *(s.body for s in walk(body) if isinstance(s, For | Allocate))]
+    own = next(block for block in blocks if first.loop in block)
+    return own[own.index(first.loop) + 1 :]
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:

@@ -18,7 +18,7 @@ from ..algebra.scalar import (
     Reducer,
     Scalar,
     Unary,
-    children,
+    data_of,
     vars_of,
     walk,
 )
@@ -27,6 +27,7 @@ from ..workload.workload import Workload
 from .active import active_share
 from .contract import Contraction, recognise
 from .reads import full_box
+from .repeated import Expression, repetitions
 from .residues import class_count
 from .sample import Sample, grid_of, sampled_stage
 
@@ -164,11 +165,16 @@ def _node_secs(
 ) -> float:
     """Return the seconds for `node`. Each subexpression is evaluated once per point of the axes on
     which it depends."""
-    own = _own_secs(node, rates)
-    if isinstance(node, Load) and (node.tensor in sampled or not _is_view(node, placed)):
-        own = rates.gather
-    total = own * prod(extents[name] for name in vars_of(node))
-    return total + sum(_node_secs(c, extents, placed, sampled, rates) for c in children(node))
+    total = 0.0
+    for each in repetitions(Expression(node)).distinct:
+        own = _own_secs(each, rates)
+        if isinstance(each, Load):
+            if each.tensor in sampled or not _is_view(each, placed):
+                own = rates.gather
+            data = (datum.value for datum in data_of(each))
+            total += sum(_node_secs(x, extents, placed, sampled, rates) for x in data)
+        total += own * prod(extents[name] for name in vars_of(each))
+    return total
 
 
 def _is_view(read: Load, placed: Collection[str]) -> bool:

@@ -74,26 +74,42 @@ from .evaluate import data_over, value_of
 from .math import Array, binary, cast, compare, unary
 from .padding import without_padding
 from .reads import IterationBox, Stored, read
+from .repeated import Expression, Once
 
 
 class BoundedTensors:
     """The tensors computed so far and their errors. `signed` are the tensors whose zeros have the
-    same sign in every correct kernel."""
+    same sign in every correct kernel. `once` has the results of subexpressions while an expression
+    is evaluated."""
 
     def __init__(
         self,
         tensors: dict[str, Stored],
         errors: dict[str, Stored | None],
         signed: frozenset[str] = frozenset(),
+        once: Once[Bounded] | None = None,
     ) -> None:
         self.tensors = tensors
         self.errors = errors
         self.signed = signed
+        self.once = once
+
+    def evaluating(self, node: Scalar) -> BoundedTensors:
+        """Return the same tensors for one evaluation of the expression `node`."""
+        once: Once[Bounded] = Once(Expression(node))
+        return BoundedTensors(self.tensors, self.errors, self.signed, once)
 
 
 def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
     """Return the values of `node` and their errors at every point of `box`, in shapes that
-    broadcast to its extents."""
+    broadcast to its extents. Equal subexpressions are evaluated once."""
+    if env.once is None:
+        env = env.evaluating(node)
+    assert env.once is not None
+    return env.once.result(node, lambda x: _bounded(x, box, env))
+
+
+def _bounded(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
     match node:
         case Const() | All():
             return value_of(node, box, env.tensors), None

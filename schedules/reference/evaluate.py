@@ -7,6 +7,7 @@ them. Floats are computed in float64, integers exactly modulo 2**bits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -68,6 +69,7 @@ from .reads import (
     leading_tiles,
     read,
 )
+from .repeated import Expression, Once
 from .residues import residue_classes
 from .sample import Grid, Sample, grid_of, left_out, sampled_stage, taken, wanted_shape
 from .tuples import Parts, folded, over_points, point_box, shaped, sides
@@ -319,34 +321,50 @@ def data_over(load: Load, box: IterationBox, tensors: Mapping[str, Stored]) -> D
 
 
 def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
-    """Return `node` at every point of `box`, in a shape that broadcasts to the box's extents."""
-    match node:
-        case Const(value, dtype):
-            return constant(value, dtype)
-        case Load(tensor, index, dtype):
-            found = read(tensors[tensor], index, box, data_over(node, box, tensors))
-            return np.asarray(found, value_dtype(dtype), order="C")
-        case IndexValue(index, dtype):
-            return cast(index_values(index, box), dtype)
-        case All(conds):
-            return conditions_hold(conds, box)
-        case Unary(op, x):
-            return unary(op, value_of(x, box, tensors))
-        case Binary(op, a, b):
-            return binary(op, value_of(a, box, tensors), value_of(b, box, tensors))
-        case Compare(op, a, b):
-            return compare(op, value_of(a, box, tensors), value_of(b, box, tensors))
-        case Cast(x, dtype):
-            return cast(value_of(x, box, tensors), dtype)
-        case Select(cond, on_true, on_false):
-            chosen = value_of(cond, box, tensors)
-            if chosen.all():  # if an index selects the formula, most boxes need only one branch
-                return value_of(on_true, box, tensors)
-            if not chosen.any():
-                return value_of(on_false, box, tensors)
-            taken, other = value_of(on_true, box, tensors), value_of(on_false, box, tensors)
-            return np.where(chosen, taken, other)
-        case Components():
-            raise AssertionError("the components of a tuple are evaluated one by one")
-        case _:
-            assert_never(node)
+    """Return `node` at every point of `box`, in a shape that broadcasts to the box's extents. Equal
+    subexpressions are evaluated once."""
+    return _Values(box, tensors, Once(Expression(node))).of(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of the nodes of one expression over `box`."""
+
+    box: IterationBox
+    tensors: Mapping[str, Stored]
+    once: Once[Array]
+
+    def of(self, node: Scalar) -> Array:
+        return self.once.result(node, self._evaluated)
+
+    def _evaluated(self, node: Scalar) -> Array:
+        box = self.box
+        match node:
+            case Const(value, dtype):
+                return constant(value, dtype)
+            case Load(tensor, index, dtype):
+                found = read(self.tensors[tensor], index, box, data_over(node, box, self.tensors))
+                return np.asarray(found, value_dtype(dtype), order="C")
+            case IndexValue(index, dtype):
+                return cast(index_values(index, box), dtype)
+            case All(conds):
+                return conditions_hold(conds, box)
+            case Unary(op, x):
+                return unary(op, self.of(x))
+            case Binary(op, a, b):
+                return binary(op, self.of(a), self.of(b))
+            case Compare(op, a, b):
+                return compare(op, self.of(a), self.of(b))
+            case Cast(x, dtype):
+                return cast(self.of(x), dtype)
+            case Select(cond, on_true, on_false):
+                chosen = self.of(cond)
+                if chosen.all():  # if an index selects the formula, most boxes need one branch
+                    return self.of(on_true)
+                if not chosen.any():
+                    return self.of(on_false)
+                return np.where(chosen, self.of(on_true), self.of(on_false))
+            case Components():
+                raise AssertionError("the components of a tuple are evaluated one by one")
+            case _:
+                assert_never(node)

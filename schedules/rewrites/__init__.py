@@ -25,6 +25,7 @@ from .repeat_conditions import RepeatConditions
 from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
+from .search_blocks import SearchBlocks
 from .split_axis import SplitAxis
 from .split_tuples import SplitTuples
 from .winograd import Winograd
@@ -32,7 +33,7 @@ from .winograd import Winograd
 REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
-    MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput,
+    MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput, SearchBlocks,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
@@ -40,6 +41,6 @@ __all__ = [
     "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
     "GatherOverTaps", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
-    "ReverseAxis", "Rewrite", "SplitAxis", "SplitTuples", "Winograd", "changing_operations",
-    "check_order",
+    "ReverseAxis", "Rewrite", "SearchBlocks", "SplitAxis", "SplitTuples", "Winograd",
+    "changing_operations", "check_order",
 ]  # fmt: skip

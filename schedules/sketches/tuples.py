@@ -6,20 +6,29 @@ registers. Wide blocks read long runs of memory, and their components stay in th
 
     other axes | blocks (parallel) | reduction axes | vectors of a block | unrolled vectors | lanes
 
-If no output axis is contiguous, as in reductions along rows, there are no lanes. `SplitTuples`
-gives such a reduction an output axis of partial results.
+If no output axis is contiguous, as in reductions along rows, lanes are along an axis of rows, and
+blocks of what is read are transposed in registers:
+
+    other axes | lanes of rows (parallel) | blocks of the reduction axis | its steps (unrolled)
+
+`SplitTuples` gives a reduction of few rows an output axis of partial results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, log2, prod
 from typing import Generic
 
 import numpy as np
 
+from ..algebra.affine import Interval
+from ..algebra.comparisons import prove
+from ..algebra.scalar import conditional_loads
+from ..algebra.tuples import chain_length
 from ..arrays import IntArray
 from ..errors import ScheduleError
 from ..leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
@@ -28,7 +37,7 @@ from ..plan import Access, Level, LoopAxis, Outline, Plan
 from ..primitives import KeepElements, Parallel, Unroll, Vectorize
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis.stages import StageLoop, StageView, once
+from .analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from .knobs import Knobbed, N, knob, parallel_knob, settings
 from .vectors import vector_axis
 from .writer import TraceWriter
@@ -73,13 +82,38 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
     def along(self) -> StageLoop | None:
         """The axis of the lanes, or None if no axis is suitable."""
         found = vector_axis(self.view, self.view.spatial)
+        if found is None or not _has_lanes(self.view, found):
+            long = (loop for loop in reversed(self.view.spatial) if loop.extent >= self.lanes)
+            found = next((loop for loop in long if self._blocks(loop)), found)
         return found if found is not None and found.extent >= self.lanes > 1 else None
+
+    @cached_property
+    def blocks(self) -> tuple[StageRead, ...]:
+        """The reads that are transposed in registers."""
+        return self._blocks(self.along) if self.along else ()
+
+    def _blocks(self, along: StageLoop) -> tuple[StageRead, ...]:
+        """Return the reads that are transposed if lanes are along the axis `along`: all that are
+        not contiguous along it, if they are contiguous along the reduction, else none."""
+        if len(self.view.reduce) != 1 or self.lanes > self.target.most_transposed:
+            return ()
+        (over,) = self.view.reduce
+        far = [read for read in self.view.reads if read.element_stride(along.name) not in (0, 1)]
+        tensors = {read.tensor for read in far}
+        fits = (
+            over.extent >= SHORT_AXIS
+            and all(read.element_stride(along.name) and _is_row(read, over.name) for read in far)
+            and all(_is_box([r for r in far if r.tensor == x], along, over) for x in tensors)
+        )
+        return tuple(far) if fits else ()
 
     @property
     def widths(self) -> tuple[int, ...]:
         """The values of the knob `block_vectors`."""
         if self.along is None:
             return (0,)
+        if self.blocks:  # they fill the registers
+            return (0, 1)
         most = self.along.extent // self.lanes
         fitting = max(self.target.caches[0].bytes // (2 * self._vector_bytes), UNROLLED)
         return (0, *(n for n in BLOCK_VECTORS if n <= min(most, fitting)))
@@ -116,16 +150,31 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         shared = self.values(settings).parallel > 0
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
-    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Return one leaf that computes one vector per iteration. A block of few vectors waits for
-        the components of the iteration before."""
-        v, axes = self.values(settings), frozenset({"points"})
-        count = self.view.operations
-        pattern = AccessPattern("", ("",), {"points": 1})
-        does = Statement((Operations(axes, count, count),), (pattern,))
-        lanes = np.where(v.block_vectors > 0, self.lanes, 1)
-        loop = LeafLoop(axes, self.view.points / lanes, None, v.parallel > 0)
-        return [Leaf(loop, does, vector_axis="points", lanes=lanes)]
+    def leaves(self, settings: IntArray) -> Iterator[Leaf]:
+        """Yield the leaf of the settings with lanes, which computes one vector per iteration, and
+        of those without. The vectors of a block wait for their components of the iteration
+        before."""
+        vectors, shared = self.values(settings).block_vectors, self.values(settings).parallel > 0
+        axes, count = frozenset({"points"}), self.view.operations
+        chain = max(map(chain_length, self.group.kind.combine))
+        for lanes in dict.fromkeys((1, self.lanes)):
+            loop = LeafLoop(axes, self.view.points / lanes, None, shared)
+            turned = len(self.blocks) * ceil(log2(lanes))  # shuffles of a transposed vector
+            does = Statement(
+                (Operations(axes, count + turned, count),),
+                tuple(map(self._pattern, self.view.reads)),
+            )
+            used, waits = (vectors > 0) == (lanes > 1), chain / np.maximum(vectors, 1)
+            yield Leaf(loop, does, {}, "points", lanes, frequency=used, latency_chain=waits)
+
+    def _pattern(self, read: StageRead) -> AccessPattern:
+        """Return how lanes read: adjacent elements, one element, or each from another line."""
+        if self.along is None or read in self.blocks:
+            step: int | None = 1
+        else:
+            step = read.element_stride(self.along.name)
+        steps = {"points": step if step in (0, 1) else self.target.line_bytes}
+        return AccessPattern(read.tensor, (read.tensor, read.index), steps)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Emit the loops of a setting."""
@@ -141,12 +190,17 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         rest = ""
         if whole and whole < along.extent:
             rest = writer.partition(along.name, whole)[along.name]
-        task = self._block(writer, along.name, others, reduced, v.block_vectors)
+        axes = self.view.spatial
+        within = [loop.name for loop in axes[axes.index(along) + 1 :]]
+        task = self._block(writer, along.name, within, reduced, v.block_vectors)
         if rest:
             chain = writer.writer_of(self.group.first, rest)[1]
             around = {loop.var for loop in chain}
-            inside = [loop for loop in self._copies(writer, reduced) if loop in around]
-            self._block(writer, rest, [], inside, 1)
+            within, reduced = (
+                [loop for loop in self._copies(writer, loops) if loop in around]
+                for loops in (within, reduced)
+            )
+            self._block(writer, rest, within, reduced, 1)
         if v.parallel:
             self._parallelise(writer, [*others, task], True)
 
@@ -157,11 +211,12 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
         self,
         writer: TraceWriter,
         along: str,
-        others: Sequence[str],
+        within: Sequence[str],
         reduced: Sequence[str],
         vectors: int,
     ) -> str:
-        """Emit the loops of blocks of `vectors` vectors along a loop. Return the loop of blocks."""
+        """Emit the loops of blocks of `vectors` vectors along a loop, inside the loops `within`
+        that it contains. Return the loop of blocks."""
         unrolled = min(vectors, UNROLLED)
         outer, inner = writer.split(along, vectors * self.lanes)
         steps = list[str]()
@@ -169,17 +224,80 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
             step, inner = writer.split(inner, unrolled * self.lanes)
             steps.append(step)
         block, lanes = writer.split(inner, self.lanes)
-        writer.reorder(outer, *reduced, *steps, block, lanes)
-        writer.do(Vectorize(lanes), Unroll(block))
+        writer.reorder(*within, outer, *reduced, *steps, block, lanes)
+        if self.blocks:
+            (walk,) = reduced
+            self._transpose(writer, walk, block, lanes)
+        else:
+            writer.do(Vectorize(lanes), Unroll(block))
         if writer.loop(reduced[0]).extent > 1:
             rest = writer.partition(reduced[0], 1)[reduced[0]]  # later ones need no identity
             length = writer.loop(rest).extent
             if length > 1 and any(read.conditional for read in self.view.reads):
                 writer.partition(rest, length - 1)  # conditions often fail at the end only
-            for name in () if steps else self._kept():
+        if not steps:
+            for name in self._kept():
                 with suppress(ScheduleError):
                     writer.do(KeepElements(name, outer, f"{name}.{outer}"))
         return outer
+
+    def _transpose(self, writer: TraceWriter, walk: str, block: str, lanes: str) -> None:
+        """Divide the reduction loop `walk` around `block` and `lanes` into pieces, and load the
+        transposed reads in blocks."""
+        names = {name: name for name in (walk, block, lanes)}
+        for steps, side in self._pieces(writer.loop(walk).extent):
+            now = names
+            if steps < writer.loop(now[walk]).extent:
+                rest = writer.partition(now[walk], steps)
+                names = {name: rest[copy] for name, copy in now.items()}
+            vector, lane = now[block], now[lanes]
+            if side > 1:
+                outer, step = writer.split(now[walk], side)
+                writer.reorder(outer, vector, step, lane)
+                tensors = [read.tensor for read in self.blocks]
+                for name in dict.fromkeys(tensors):
+                    along = step if tensors.count(name) == 1 else ""
+                    writer.read_block(name, vector, f"{name}.{step}", along)
+                writer.do(Unroll(step))
+            writer.do(Vectorize(lane), Unroll(vector))
+
+    def _pieces(self, extent: int) -> list[tuple[int, int]]:
+        """Return (steps, side) of the pieces of the reduction: the number of steps, and the length
+        of the blocks that are transposed, or 1 if elements are loaded one by one.
+
+        The first step is a piece because later ones need no identity. If rows are whole lines, the
+        next piece ends at the end of a line, so that later blocks read each line once. At the end,
+        conditions may fail.
+        """
+        sure, side = self._sure_steps(extent), self.lanes
+        head = min(sure, side) - 1 if self._has_whole_lines or sure < side else 0
+        whole = (sure - 1 - head) // side * side
+        rest = sure - 1 - head - whole
+        pieces = ((1, 1), (head, head), (whole, side), (rest, rest), (extent - sure, 1))
+        return [piece for piece in pieces if piece[0] > 0]
+
+    @property
+    def _has_whole_lines(self) -> bool:
+        """Whether all rows of the transposed reads are at distances of whole lines."""
+        strides = (
+            (read.element_stride(loop.name) or 0) * read.dtype.bytes
+            for read in self.blocks
+            for loop in self.view.spatial
+        )
+        return all(stride % self.target.line_bytes == 0 for stride in strides)
+
+    def _sure_steps(self, extent: int) -> int:
+        """Return the number of first steps of the reduction in which no condition keeps from
+        reading."""
+        (over,), ranges = self.view.reduce, dict[str, Interval]()
+        for loop in self.view.spatial:
+            ranges[loop.name] = Interval(0, loop.extent - 1)
+        conds = [cond for _, around in conditional_loads(self.view.value) for cond in around]
+        for steps in range(extent, max(extent - 2 * self.lanes, 0), -1):
+            ranges[over.name] = Interval(0, steps - 1)
+            if all(prove(cond, ranges) for cond in conds):
+                return steps
+        return 1
 
     def _kept(self) -> tuple[str, ...]:
         """Return the buffers of the components."""
@@ -195,3 +313,31 @@ class TuplesSketch(Knobbed[TuplesSettings[IntArray], TuplesSettings[int]]):
             except ScheduleError:
                 continue
             return
+
+
+def _has_lanes(view: StageView, along: StageLoop) -> bool:
+    """Return whether all reads are contiguous or constant along an axis."""
+    return all(read.element_stride(along.name) in (0, 1) for read in view.reads)
+
+
+def _is_row(read: StageRead, loop: str) -> bool:
+    """Return whether `read` is contiguous along `loop`, and only its last long index depends on
+    it."""
+    long = [i for i, extent in zip(read.index, read.shape, strict=True) if extent > 1]
+    using = [n for n, i in enumerate(long) if loop in i.vars()]
+    return using == [len(long) - 1] and read.element_stride(loop) == 1
+
+
+def _is_box(reads: Sequence[StageRead], along: StageLoop, over: StageLoop) -> bool:
+    """Return whether the elements that `reads`, of one tensor, need for a block of both axes can be
+    loaded: there is a single read, or each has its own part of a box."""
+    first = reads[0]
+    if len(reads) == 1:
+        return True
+    own = first.own_dim(along.name), first.own_dim(over.name)
+    apart = [[i - j for i, j in zip(read.index, first.index, strict=True)] for read in reads]
+    if None in own or own[0] == own[1] or not all(i.is_const for index in apart for i in index):
+        return False
+    dims = [[i.const for i in dim] for dim in zip(*apart, strict=True)]
+    sizes = [max(dim) - min(dim) + 1 for dim in dims]
+    return prod(sizes) == len(reads) and all(sizes[dim] == 1 for dim in own if dim is not None)

@@ -101,6 +101,16 @@ def test_a_loop_goes_into_the_first_of_many_iterations(golden: Golden) -> None:
     assert to_text(merged) == golden
 
 
+def test_loops_in_allocations_of_one_body_merge() -> None:
+    """Accumulators that are allocated one after the other are then allocated around both sums."""
+    steps = (
+        ComputeAt("s1", "s2.d0"), ComputeAt("s0", "s2.d0"),
+        CacheWrite("s0", "s2.d0", "one"), CacheWrite("s1", "s2.d0", "other"),
+    )  # fmt: skip
+    nest = applied(two_sums(), *steps, Merge("s1.r0", "s0.r0"))
+    assert [loop.var for loop in loops(nest.body) if loop.reduce] == ["s0.r0"]
+
+
 def test_ranges_and_kinds_must_agree() -> None:
     nest = plain_nest(softmax(4, 8))
     with pytest.raises(ScheduleError, match=r"'s0.d0' has 4 iterations, 's1.d1' 8"):

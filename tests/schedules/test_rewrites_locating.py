@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.extremes import DTYPES, drawn
 from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
@@ -19,28 +17,10 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Reduction
 from tilewright.schedules.workload.workload import Workload
 
-Array = npt.NDArray[Any]
-
-DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
-
 
 def positions(function: str, dtype: str, rows: int = 60, columns: int = 7) -> Workload:
     text = f"P[i] = {function}(X[i,k], k)"
     return notation(text, X=f"{dtype}[{rows},{columns}]").normalised()
-
-
-def drawn(dtype: str, rows: int = 60, columns: int = 7) -> Array:
-    """Many equals, and of floats, rows of infinities and NaN."""
-    rng = np.random.default_rng(0)
-    values = rng.integers(-2, 3, (rows, columns)).astype(DTYPES[dtype])
-    if dtype.startswith("f"):
-        values[rng.random(values.shape) < 0.1] = np.nan
-        values[rng.random(values.shape) < 0.2] = -np.inf
-        values[:4] = np.asarray([[-np.inf], [np.inf], [np.nan], [0.0]])
-    else:
-        values[0] = np.iinfo(values.dtype).min
-        values[1] = np.iinfo(values.dtype).max
-    return values
 
 
 @pytest.mark.parametrize("parts", [0, 2, 3, 6])
@@ -55,6 +35,17 @@ def test_positions_are_those_of_numpy(function: str, dtype: str, parts: int) -> 
     np.testing.assert_array_equal(found, getattr(np, function)(values, axis=1))
 
 
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("function", ["argmax", "argmin"])
+def test_last_positions_are_found_in_order(function: str, dtype: str) -> None:
+    workload = notation(f"P[i] = {function}(X[i,k], k, last)", X=f"{dtype}[60,7]").normalised()
+    values = drawn(dtype)
+    (found,) = evaluate(LocateExtreme("s1").rewrite(workload), [values])
+    np.testing.assert_array_equal(found, 6 - getattr(np, function)(values[:, ::-1], axis=1))
+    with pytest.raises(ScheduleError, match="do not find the last position"):
+        LocateExtreme("s1", 3).rewrite(workload)
+
+
 @pytest.mark.parametrize("parts", [0, 4])
 @pytest.mark.parametrize("dtype", ["f32", "i64"])
 def test_nests_of_the_rewritten_form_are_right(dtype: str, parts: int) -> None:
@@ -66,7 +57,7 @@ def test_nests_of_the_rewritten_form_are_right(dtype: str, parts: int) -> None:
     ("text", "stage"),
     [
         ("P[i] = argmax(X[i,k], k)", "s0"),
-        ("P[i] = argmax(X[i,k], k, last)", "s1"),
+        ("M[i] max= X[i,k]; P[i] max= where(X[i,k] == M[i], k, 19)", "s1"),
         ("M[i] max= X[i,k]; P[i] min= where(X[i,k] == M[i], k, 18)", "s1"),
         ("M[i] max= X[i,k]; P[i] min= where(X[i,k] == M[i], k, 19)", "s1"),  # where is NaN?
         ("M[i] += X[i,k]; P[i] min= where(X[i,k] == M[i], k, 19)", "s1"),
@@ -92,7 +83,8 @@ USED = "M[j] max= X[k,j]; P[j] min= where(X[k,j] == M[j], k, 50); Y[j] = P[j] + 
     ("text", "tensor", "steps"),
     [
         ("P[j] = argmax(X[k,j], k)", "f32[50,64]", (LocateExtreme("s1"),)),
-        ("P[i] = argmax(X[i,k], k)", "f32[2,5000000]", (LocateExtreme("s1", 64),)),
+        ("P[j] = argmax(X[k,j], k, last)", "f32[50,64]", (LocateExtreme("s1"),)),
+        ("P[i] = argmax(X[i,k], k)", "f32[2,5000000]", ()),
         ("P[i] = argmax(X[i,k], k)", "f32[64,500]", ()),
         (USED, "i32[50,64]", ()),
     ],

@@ -221,11 +221,11 @@ def test_predicted_points_are_those_that_are_evaluated(
     extent = affordable([workload], share * predicted_secs(workload, bounded=False), bounded=False)
     (sample,) = extent.samples([workload], 0)
     counted = 0
-    value_of = reference.value_of
+    evaluated = reference._Values._evaluated
 
-    def counting(*arguments: Any) -> Array:
+    def counting(values: Any, node: Any) -> Array:
         nonlocal counted
-        found = value_of(*arguments)
+        found = evaluated(values, node)
         counted += found.size
         return found
 
@@ -234,7 +234,7 @@ def test_predicted_points_are_those_that_are_evaluated(
         counted += values.size
         return numpy_reduce(reducer, values, dims)
 
-    monkeypatch.setattr(reference, "value_of", counting)
+    monkeypatch.setattr(reference._Values, "_evaluated", counting)
     monkeypatch.setattr(reference, "reduce", counting_reduce)
     inputs = [np.ones(t.shape, np.float32) for t in workload.inputs]
     evaluate(workload, inputs, sample)

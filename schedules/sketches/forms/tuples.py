@@ -1,14 +1,16 @@
-"""Divide reductions of tuples along contiguous axes and of few results into partial results."""
+"""Divide reductions of tuples along contiguous axes and of few results into partial results, and
+find positions of extremes without a second pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from math import isqrt
 
 from ...dtypes import DType
 from ...form import Form
-from ...rewrites import LocateExtreme, SplitTuples
-from ...rewrites.locate_extreme import search_of
+from ...rewrites import LocateExtreme, Rewrite, SearchBlocks, SplitTuples
+from ...rewrites.searches import search_of
 from ...target import Target
 from ...workload.tensors import TupleReduction
 from ...workload.workload import Workload
@@ -50,27 +52,42 @@ def _divisions(target: Target, workload: Workload) -> Iterator[SplitTuples]:
             yield SplitTuples(stage.name, lanes)
 
 
+BLOCKED_VECTORS = 128
+"""Vectors of a row from which the position of an extreme is searched in one block. In shorter rows,
+to combine the lanes of each block takes as long as a second pass over the whole row."""
+
+COMBINED = 36
+"""Positions that are searched in the time in which the lanes of one block are combined."""
+
+
 def locate_extremes(form: Form, target: Target) -> Form:
-    """Return `form` with positions of extremes found in one pass where that saves reading data
-    again from beyond the private caches, or `form` itself."""
+    """Return `form` with positions of extremes found in about one pass, or `form` itself."""
     return form.apply_until_fixpoint(partial(_searches, target))
 
 
-def _searches(target: Target, workload: Workload) -> Iterator[LocateExtreme]:
-    """Yield the steps for positions that are the only reason to compute the extreme: in order, if
-    lanes lie across the axis, else for rows that do not fit a private cache."""
+def _searches(target: Target, workload: Workload) -> Iterator[Rewrite]:
+    """Yield the steps that find positions: in order, if lanes lie across the axis and the positions
+    are the only reason to compute the extreme, else in one block of a long row."""
     for stage in workload.stages:
         found = search_of(stage, workload)
-        if found is None or found.extreme in workload.outputs:
+        if found is None:
             continue
-        if [reader.name for reader in workload.consumers(found.extreme)] != [stage.name]:
-            continue
+        extreme, extent = found.best.tensor, found.axis.extent
+        readers = [reader.name for reader in workload.consumers(extreme)]
         lanes = min(target.lanes(found.value.dtype), target.lanes(DType.I32))
-        view = view_stage(workload, found.extreme)
-        if has_lanes(view, lanes):
-            yield LocateExtreme(stage.name)
-        elif 2 * found.axis.extent * found.value.dtype.bytes > target.own_cache_bytes:
-            yield LocateExtreme(stage.name, VECTORS[0] * lanes)
+        if has_lanes(view_stage(workload, extreme), lanes):
+            if extreme not in workload.outputs and readers == [stage.name]:
+                yield LocateExtreme(stage.name)
+        elif extent >= BLOCKED_VECTORS * lanes > BLOCKED_VECTORS:
+            yield SearchBlocks(
+                stage.name, _block_length(extent, VECTORS[1] * target.lanes(DType.I32))
+            )
+
+
+def _block_length(extent: int, unit: int) -> int:
+    """Return the number of positions of a block, a multiple of `unit`, for which all blocks are
+    combined in the time in which one is searched."""
+    return -(-isqrt(COMBINED * extent) // unit) * unit
 
 
 def has_lanes(view: StageView, lanes: int) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from ...algebra.gathers import unlimited
 from ..analysis.stages import StageLoop, StageRead, StageView
 
 Walk: TypeAlias = Mapping[str, StageLoop]
@@ -85,9 +86,10 @@ def _along(
     stage: str, read: StageRead, loops: Sequence[StageLoop]
 ) -> Iterator[tuple[str, str, _Place]]:
     """Yield the loops that move along each dimension of a read, those with the longest steps
-    first."""
-    for dim, index in enumerate(read.index):
+    first. Data that select a part of a dimension take longer steps than loops within the part."""
+    for dim, index in enumerate(map(unlimited, read.index)):
         steps = {x.name: abs(index.coefficient(x.name) or 1) for x in loops}
         moving = [x.name for x in loops if x.name in index.vars()]
         for rank, loop in enumerate(sorted(moving, key=lambda name: -steps[name])):
-            yield stage, loop, (read.tensor, dim, rank)
+            is_within = index.has_data and index.is_linear_in(loop)
+            yield stage, loop, (read.tensor, dim, rank + is_within)

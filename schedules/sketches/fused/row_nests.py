@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import ceil, log2
 from typing import Generic, NamedTuple
 
 import numpy as np
 
+from ...algebra.affine import var
 from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
+from ...nest.loop_ir import loops
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import StageLoop, StageView
@@ -107,6 +109,27 @@ class Rows:
         return merged(self.group, _along_row)
 
     @cached_property
+    def joined(self) -> frozenset[str]:
+        """The reductions that share the pass of the reduction directly before them."""
+        pairs = pairwise(self.group.stages)
+        return frozenset(view.name for before, view in pairs if self._share_pass(before, view))
+
+    def _share_pass(self, before: StageView, view: StageView) -> bool:
+        """Return whether two reductions combine functions of the same elements in one pass."""
+        shared = self.group.shared_axes
+        lengths = [
+            [loop.extent for loop in (*one.spatial[shared:], *one.reduce)] for one in (before, view)
+        ]
+        names = dict(zip(_loops_of(view), map(var, _loops_of(before)), strict=False))
+        read = {(r.tensor, tuple(i.substitute(names) for i in r.index)) for r in view.reads}
+        return (
+            all(one in self.sums and len(one.reduce) == 1 for one in (before, view))
+            and not {before.name, view.name} & self.merged.keys()
+            and lengths[0] == lengths[1]
+            and read == {(r.tensor, r.index) for r in before.reads}
+        )
+
+    @cached_property
     def steps(self) -> Steps:
         return staggered_steps(self.group, self.lanes)
 
@@ -173,7 +196,8 @@ class Rows:
             is_joined = number > 0
             for view in (x for x in step if x.name not in self.merged.values()):
                 walks, also = self.walks_along(view), views.get(self.merged.get(view.name, ""))
-                found.append(Visit(view, also, number, is_joined and walks))
+                joins = view.name in self.joined
+                found.append(Visit(view, also, number, (is_joined and walks) or joins))
                 is_joined = is_joined and not walks
         return found
 
@@ -214,6 +238,7 @@ class Rows:
                 elif view in sums:
                     whole = s.parts == 1 if view is group.stages[0] else 1
                     does = replace(stage, view=also).does if also else None
+                    loops = loops or stage.sum_loops({})
                     yield from stage.sum_along(does, loops, times=whole)
                 elif view.is_reduction:
                     yield from stage.along_columns(v.reduction_chunk, s.threads)
@@ -260,6 +285,10 @@ class Rows:
         yield Leaf(around, Statement(writes=own_place(view, names)), frequency=parts > 1)
 
 
+def _loops_of(view: StageView) -> list[str]:
+    return [loop.name for loop in (*view.spatial, *view.reduce)]
+
+
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
     """Return the axes of a reduction that iterates over each row once, or None if `view` is another
     kind of stage."""
@@ -304,7 +333,9 @@ class RowWriter:
             if view.name in partials:
                 places[view.name] = steps.place(view.name, row)
                 steps.keep_in_registers(partials[view.name], places[view.name])
-        for visit in sorted(self.visits, key=lambda visit: -visit.step):
+        visits = sorted(self.visits, key=lambda visit: -visit.step)
+        kept = ""
+        for visit, after in zip_longest(visits, visits[1:]):
             name = visit.view.name
             if name not in partials:
                 task = self._stage(visit, row) or task
@@ -313,15 +344,26 @@ class RowWriter:
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
             if visit.also:  # split this stage like the reduction, then merge both
-                loops = self._walk(visit.also.name, row, partials[name].width)
-                w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
+                also = self._walk(visit.also.name, row, partials[name].width)
+                w.do(*(Merge(one, other) for one, other in zip(also, walk, strict=True)))
+            self.walks[name] = walk
             if self.v.software_pipelining:
-                self.walks[name] = walk
-            else:
-                steps.cut(partials[name])
+                continue
+            kept = self._merge(kept, name) if visit.is_joined else name
+            if after is None or not after.is_joined:
+                steps.cut(partials[kept])
         if self.v.software_pipelining:
             self._stagger(row)
         return "" if is_divided else task
+
+    def _merge(self, one: str, other: str) -> str:
+        """Merge the loops of the passes of two stages. Return the stage whose loops are left, which
+        is the later one in the nest."""
+        order = [loop.var for loop in loops(self.w.nest.body)]
+        first, second = sorted((one, other), key=lambda name: order.index(self.walks[name][0]))
+        pairs = zip(self.walks[first], self.walks[second], strict=True)
+        self.w.do(*(Merge(before, after) for before, after in pairs))
+        return second
 
     def _compute_in(self, view: StageView, row: str, *, is_split: bool) -> None:
         """Compute an earlier stage inside loop `row`. If `is_split`, its remaining axes are split
@@ -359,15 +401,13 @@ class RowWriter:
         The pass is partitioned after its last full iteration."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
-        walk = list[str]()
+        kept = ""
         for before, after in pairwise(visits):
             if after.is_joined:
-                walk = self.walks[after.view.name]
-                pairs = zip(self.walks[before.view.name], walk, strict=True)
-                self.w.do(*(Merge(one, other) for one, other in pairs))
+                kept = self._merge(kept if before.is_joined else before.view.name, after.view.name)
         length, width = row_length(self.rows.steps), self.steps.width
         if length % width:
-            self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
+            self.w.do(Partition(self.walks[kept][int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
         """Split the last loop of a stage in a row into steps of `width` elements and vectorise it.

@@ -116,6 +116,27 @@ class RowStage:
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
                        piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
 
+    @property
+    def _contiguous(self) -> StageLoop:
+        """The axis of a reduction along contiguous data."""
+        along = contiguous_reduction(self.view)
+        return next(axis for axis in self.view.reduce if axis.name == along)
+
+    def _sum_walk(self, parts: Mapping[str, Number]) -> Walk:
+        axis = self._contiguous
+        extent = parts.get(axis.name, axis.extent)
+        return in_steps(extent, fitting(self.lanes, axis.extent), self.vectors)
+
+    def sum_loops(self, parts: Mapping[str, Number]) -> list[LeafLoop]:
+        """Return the loops of the pass of a reduction along contiguous data. `parts` is as in
+        `sum_along`."""
+        view, axis = self.view, self._contiguous
+        around = self.around(self.row, view.spatial[self.shared :])
+        for other in (x for x in view.reduce if x is not axis):
+            around = LeafLoop(self.along(other), parts.get(other.name, other.extent), around)
+        walk = self._sum_walk(parts)
+        return [LeafLoop(self.along(axis), piece.trips, around) for piece in walk]
+
     def sum_along(
         self,
         merged: Statement | None = None,
@@ -130,18 +151,16 @@ class RowStage:
         the existing loops of the pass if other stages share them. `parts` has the extent of one
         part of each divided axis.
         """
-        view, there = self.view, parts or {}
-        axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
-        row = self.around(self.row, view.spatial[self.shared :])
-        around = row
-        for other in (x for x in view.reduce if x is not axis):
-            around = LeafLoop(self.along(other), there.get(other.name, other.extent), around)
-        lanes = fitting(self.lanes, axis.extent)
-        walk = in_steps(there.get(axis.name, axis.extent), lanes, self.vectors)
-        loops = loops or [LeafLoop(self.along(axis), piece.trips, around) for piece in walk]
+        view, there, axis = self.view, parts or {}, self._contiguous
+        walk = self._sum_walk(there)
+        loops = loops or self.sum_loops(there)
+        row = loops[0]
+        for _ in view.reduce:
+            assert row.parent is not None, "the pass is inside the row"
+            row = row.parent
         cut = [x.extent % there[x.name] > 0 for x in view.reduce if x.name in there]
         is_tested = np.any(np.asarray(cut), axis=0)
-        lane = self.names[axis.name]
+        lane, lanes = self.names[axis.name], walk[0].lanes
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             for some in (merged, self.does) if merged else (self.does,):
                 yield Leaf(
