@@ -96,8 +96,8 @@ class LocateExtreme(Rewrite):
             return (*before, position)
         first, second = _of_both(position, taken)
         best, at_best = (Load(s.name, _at(stage.axes), s.tensor.dtype) for s in (first, second))
-        shift = Const(found.nan_shift(found.axis.extent), DType.I32)
-        shifted = Binary(BinaryOp.ADD, at_best, shift)
+        shift = Const(-found.nan_shift(found.axis.extent), DType.I32)
+        shifted = Binary(BinaryOp.SUB, at_best, shift)
         chosen = Select(Compare(CompareOp.NE, best, best), shifted, at_best)
         return *before, first, second, Stage(stage.tensor, stage.axes, chosen)
 
