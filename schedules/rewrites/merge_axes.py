@@ -59,7 +59,7 @@ class MergeAxes(Rewrite):
         return any(
             len(index[dim].terms) != 1 or index[dim].const
             for stage in workload.stages
-            for tensor, index in accesses_of_stage(stage)
+            for tensor, index in _accesses(stage)
             for dim in range(len(index))
             if (tensor, dim) in dims
         )
@@ -107,7 +107,7 @@ class _Merge:
         stages = {stage.name: stage for stage in self.workload.stages}
         users: dict[str, list[tuple[str, Index]]] = {}
         for stage in self.workload.stages:
-            for tensor, index in accesses_of_stage(stage):
+            for tensor, index in _accesses(stage):
                 users.setdefault(tensor, []).append((stage.name, index))
         pairs: dict[str, dict[str, str]] = {}
         dims = set[tuple[str, int]]()
@@ -166,7 +166,7 @@ class _Merge:
         for cond in index_conds(stage.body):
             require(_merged_cond(cond, outer, inner, 1) is not None, self.step, problem)
         found = list[tuple[str, int]]()
-        for tensor, index in accesses_of_stage(stage):
+        for tensor, index in _accesses(stage):
             shape = self.workload.tensors[tensor].shape
             for dim, entry in enumerate(index):
                 second = dim > 0 and _is_pair(index[dim - 1 : dim + 1], outer, inner)
@@ -232,13 +232,12 @@ class _Merge:
                 return replace(node, conds=conds)
             if not isinstance(node, Load):
                 return None
-            index = list[Affine]()
-            for dim, entry in enumerate(node.index):
+            plain, index = _without(units, node.index), list[Affine]()
+            for dim, entry in enumerate(plain):
                 if (node.tensor, dim - 1) in self.dims:
                     continue
-                index.append(entry)
-                if (node.tensor, dim) in self.dims:
-                    index[-1] = _merged_index(_without(units, node.index[dim : dim + 2]), pairs)
+                merged = (node.tensor, dim) in self.dims
+                index.append(_merged_index(plain[dim : dim + 2], pairs) if merged else entry)
             return replace(node, index=tuple(index))
 
         return rewrite_scalar(body, leaf)
@@ -285,15 +284,18 @@ def _merged_cond(cond: Cond, outer: str, inner: str, extent: int) -> Cond | None
 
 
 def accesses_of_stage(stage: Stage) -> Iterator[tuple[str, Index]]:
-    """Yield the tensor and the index of the element that `stage` computes, and of each read.
-
-    In sums of several axes, those of extent 1 are left out, such as the taps of a window of width
-    1.
-    """
+    """Yield the tensor and the index of the element that `stage` computes, and of each read."""
     yield stage.name, tuple(var(axis.name) for axis in stage.axes)
-    units = _unit_axes(stage)
     for load in loads(stage.body):
-        yield load.tensor, _without(units, load.index)
+        yield load.tensor, load.index
+
+
+def _accesses(stage: Stage) -> Iterator[tuple[str, Index]]:
+    """Yield the `accesses_of_stage`. In sums of several axes, those of extent 1 are left out, such
+    as the taps of a window of width 1."""
+    units = _unit_axes(stage)
+    for tensor, index in accesses_of_stage(stage):
+        yield tensor, _without(units, index)
 
 
 def _unit_axes(stage: Stage) -> dict[str, Affine]:

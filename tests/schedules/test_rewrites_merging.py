@@ -65,6 +65,14 @@ def test_windows_slide_along_merged_axes(name: str) -> None:
         check_meaning(workload, lower(workload, sketch.trace(sketch.default())))
 
 
+def test_axes_of_one_element_are_left_out_of_sums() -> None:
+    workload = expression(
+        "T[h,w] += X[2*h+r,2*w+s]; Y[h,w] = T[h,w] * 2.0", "X=f32[3,5]", h=1, w=1, r=3, s=5
+    )
+    merged = MergeAxes("s1", "d0", "d1")
+    check_meaning(workload, lower(workload, Trace((merged,))))
+
+
 def test_long_rows_stay_rows_of_windows() -> None:
     lanes = MACHINE.lanes(DType.F32)
     for width, shape in (
