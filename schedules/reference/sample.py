@@ -33,10 +33,15 @@ _WHOLE = 0.75
 reads are then views."""
 
 
+_NOTHING = np.zeros(0, np.int64)
+
+
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
     """Return the `coordinates` within `0..extent-1`. Return None, which means all coordinates, if
     they are at least the fraction `_WHOLE` of the extent."""
-    found = distinct(np.asarray(list(coordinates), np.int64))
+    if not isinstance(coordinates, np.ndarray):
+        coordinates = list(coordinates)
+    found = distinct(np.asarray(coordinates, np.int64))
     found = found[(found >= 0) & (found < extent)]
     if not found.size:  # all reads are out of bounds: any element suffices
         found = np.zeros(1, np.int64)
@@ -46,15 +51,15 @@ def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinate
 def demanded(workload: Workload, outputs: Sample) -> Sample:
     """Return, for every stage, the elements on which the elements `outputs` of the workload's
     outputs depend."""
-    wanted: dict[str, list[set[int] | None]] = {}
+    wanted: dict[str, list[Array | None]] = {}
     for name in workload.outputs:
         shape = workload.stage(name).tensor.shape
         grid = outputs.get(name, (None,) * len(shape))
-        wanted[name] = [None if p is None else set(p.values.tolist()) for p in grid]
+        wanted[name] = [None if p is None else p.values for p in grid]
     grids: dict[str, Grid] = {}
     stages = {s.name: s for s in workload.stages}
     for stage in reversed(workload.stages):
-        asked = wanted.get(stage.name, [set[int]() for _ in stage.axes])
+        asked = wanted.get(stage.name, [_NOTHING for _ in stage.axes])
         grid = tuple(
             None if some is None else places_of(some, axis.extent)
             for some, axis in zip(asked, stage.axes, strict=True)
@@ -64,17 +69,21 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
         for read in loads(stage.body):
             if read.tensor not in stages:
                 continue
-            into = wanted.setdefault(read.tensor, [set() for _ in read.index])
+            into = wanted.setdefault(read.tensor, [_NOTHING for _ in read.index])
             for dim, index in enumerate(read.index):
                 some = _values_of(index, compact.all_axes, places)
                 known = into[dim]
-                into[dim] = None if some is None or known is None else known | some
+                into[dim] = (
+                    None
+                    if some is None or known is None
+                    else distinct(np.concatenate([known, some]))
+                )
     return grids
 
 
 def _values_of(
     index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
-) -> set[int] | None:
+) -> Array | None:
     """Return all values of `index` over `axes`, or None if there are too many points to enumerate
     or the values depend on data."""
     if index.has_data:
@@ -84,7 +93,7 @@ def _values_of(
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:
         return None
     values = index_values(index, full_box(own, places))
-    return set(distinct(values).tolist())
+    return distinct(values)
 
 
 def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:

@@ -21,6 +21,7 @@ from tilewright.schedules.reference.cost import ReferenceCosts, predicted_secs
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.reference.math import reduce as numpy_reduce
 from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.judge import sampling
 from tilewright.tuner.judge.cases import WorkloadCases, open_cases, refuse_unaffordable
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.judge.oracle import Oracle
@@ -128,14 +129,32 @@ def test_a_message_names_the_element_in_the_whole_output() -> None:
 
 def test_samples_of_cases_differ_and_have_ends_and_parts() -> None:
     rng = np.random.default_rng(0)
-    first, second = (coordinates(1000, 100, rng) for _ in range(2))
+    first, second = (coordinates(1000, 100, rng).tolist() for _ in range(2))
     assert first != second
     for found in (first, second):
         assert {0, 1, 2, 997, 998, 999} <= set(found)
         assert len(found) <= 110
         assert all(any(p <= c < p + 40 for c in found) for p in range(0, 1000, 40))
         assert {c % 16 for c in found} == set(range(16))
-    assert coordinates(5, 100, rng) == [0, 1, 2, 3, 4]
+    assert coordinates(5, 100, rng).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_size_of_a_sample_is_found_with_few_coordinates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scan is evaluated completely, whatever is compared. Each attempt lists its coordinates,
+    which took a minute and a half for 64 million elements."""
+    listed: list[int] = []
+
+    def counted(extent: int, count: int, rng: np.random.Generator) -> Any:
+        listed.append(count)
+        return coordinates(extent, count, rng)
+
+    monkeypatch.setattr(sampling, "coordinates", counted)
+    elements = 1 << 26
+    scan = _notation("S[k] = cumsum(X[k], k)", X=f"f32[{elements}]")
+    assert affordable([scan], 0.1, bounded=True).count is None
+    assert sum(listed) < elements // 2
 
 
 def _long_sum(terms: int) -> Workload:

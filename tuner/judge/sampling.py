@@ -20,12 +20,14 @@ from tilewright.schedules.reference.cost import predicted_secs
 from tilewright.schedules.reference.sample import Grid, Sample, demanded, places_of
 from tilewright.schedules.workload.workload import Workload
 
+from ..arrays import Array
 from .discriminating_inputs import discriminating_places
 
 _SHRINK = 0.7  # ratio of the coordinates per dimension in one attempt and in the attempt before
 # A sample may cost this much more than the smallest one, even if that already exceeds the limit: a
 # reduction that every element needs is evaluated once, however many elements are compared.
 _LITTLE_MORE = 1.25
+_MANY_COORDINATES = 1 << 18  # smaller samples shrink in steps of `_SHRINK`
 _WIDER = 2  # factor for the last dimension, which is contiguous in memory
 
 
@@ -72,9 +74,13 @@ def affordable(
     tried = [Extent(None, predicted([None] * len(forms)))]
     shapes = [t.shape for t in forms[0].output_tensors]
     count = max((max(shape, default=1) for shape in shapes), default=1)
+    rank = max((len(shape) for shape in shapes), default=1)
     while tried[-1].secs > secs and count >= 1:
         tried.append(Extent(count, predicted(_samples(forms, count, 0))))
-        count = int(count * _SHRINK)
+        needed = (secs / tried[-1].secs) ** (1 / max(rank, 1))
+        # Millions of coordinates take seconds to list, so large samples shrink to about the right
+        # size at once.
+        count = min(int(count * _SHRINK), max(int(count * needed), _MANY_COORDINATES))
     least_secs = min(extent.secs for extent in tried)
     limit_secs = max(secs, least_secs, min(_LITTLE_MORE * least_secs, most_secs))
     return next(extent for extent in tried if extent.secs <= limit_secs)
@@ -87,7 +93,7 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
         counts = [count] * len(shape)
         counts[-1:] = [count * _WIDER] * len(counts[-1:])
         return tuple(
-            places_of(coordinates(extent, wanted, rng), extent)
+            None if wanted >= extent else places_of(coordinates(extent, wanted, rng), extent)
             for extent, wanted in zip(shape, counts, strict=True)
         )
 
@@ -95,12 +101,12 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
     return [demanded(form, dict(zip(form.outputs, grids, strict=True))) for form in forms]
 
 
-def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return about `count` coordinates of a dimension of `extent` elements, or all coordinates if
-    there are fewer."""
+def coordinates(extent: int, count: int, rng: np.random.Generator) -> Array:
+    """Return about `count` coordinates of a dimension of `extent` elements, in any order, or all
+    coordinates if there are fewer."""
     if count >= extent:
-        return list(range(extent))
+        return np.arange(extent)
     chosen = discriminating_places(extent)[: -(-count // 2)]
     parts = np.linspace(0, extent, count - len(chosen) + 1)
     chance = (parts[:-1] + rng.random(len(parts) - 1) * np.diff(parts)).astype(np.int64)
-    return sorted({*chosen, *(int(c) for c in chance)})
+    return np.concatenate([np.asarray(chosen, np.int64), chance])
