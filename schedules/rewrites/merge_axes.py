@@ -217,6 +217,16 @@ class _Merge:
         made = Stage(self.tensor(stage.tensor), merged(stage.axes), body, kind)
         return made.reducing_over(merged(stage.reduce_axes))
 
+    def _cond(self, cond: Cond, pairs: Sequence[tuple[str, str, int]]) -> Cond:
+        """Return `cond` on the merged axes. Raise ScheduleError if it compares two of them."""
+        found = cond
+        for outer, inner, extent in pairs:
+            merged = _merged_cond(found, outer, inner, extent)
+            require(merged is not None, self.step, f"the condition {cond} uses two pairs of axes")
+            assert merged is not None
+            found = merged
+        return found
+
     def _body(
         self, body: Scalar, pairs: Sequence[tuple[str, str, int]], units: Mapping[str, Affine]
     ) -> Scalar:
@@ -225,11 +235,7 @@ class _Merge:
 
         def leaf(node: Scalar) -> Scalar | None:
             if isinstance(node, All):
-                conds = node.conds
-                for outer, inner, extent in pairs:
-                    found = (_merged_cond(cond, outer, inner, extent) for cond in conds)
-                    conds = tuple(cond for cond in found if cond is not None)
-                return replace(node, conds=conds)
+                return replace(node, conds=tuple(self._cond(cond, pairs) for cond in node.conds))
             if not isinstance(node, Load):
                 return None
             plain, index = _without(units, node.index), list[Affine]()

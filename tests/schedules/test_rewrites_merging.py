@@ -73,6 +73,13 @@ def test_axes_of_one_element_are_left_out_of_sums() -> None:
     check_meaning(workload, lower(workload, Trace((merged,))))
 
 
+def test_a_condition_on_two_pairs_is_not_left_out() -> None:
+    workload = expression("Y[i,j,k,l] = where(i <= k, X[i,j] * X[k,l], 0.0)", "X=f32[3,5]")
+    for outer, inner in (("d0", "d1"), ("d2", "d3")):
+        with pytest.raises(ScheduleError, match="two pairs"):
+            MergeAxes("s0", outer, inner).rewrite(workload)
+
+
 def test_long_rows_stay_rows_of_windows() -> None:
     lanes = MACHINE.lanes(DType.F32)
     for width, shape in (
