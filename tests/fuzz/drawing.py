@@ -50,7 +50,7 @@ REDUCED_POINTS = 2400
 
 DTYPES = ("f32", "f32", "f32", "f64", "i32", "i32", "i64", "bf16", "f16", "i8", "u8")
 _FUNCTIONS = tuple(op.value for op in UnaryOp)
-_RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
+RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 _SPECIAL = (math.inf, -math.inf, -0.0, 0.0, 0.0, 1.0, -1.0, 0.1, 1e-5, 3.5)
 EXTREMES = (3e38, -3e38, 65504.0, 65519.0, 65520.0, 1e-40, 6e-8, 2.0**31, -(2.0**31), 2.0**63,
             2.0**24 + 2, 127.5, -128.5, 255.5, -0.5)  # fmt: skip
@@ -206,10 +206,10 @@ class Drawing:
             b: Ix = self._index(1) if rng.random() < 0.4 else IxConst(rng.choice(edges))
             if not names_in(a) and not names_in(b):  # two numbers: nothing Python can compare
                 a = IxVar(rng.choice(self._names))
-            return IxTest(rng.choice(_RELATIONS), a, b)
+            return IxTest(rng.choice(RELATIONS), a, b)
         dtype = rng.choice(("f32", "f64", "i32", "i64", "i8", "u8"))
         a_value, b_value = self._value(dtype, depth - 1), self._leaf(dtype)
-        return ValueTest(rng.choice(_RELATIONS), a_value, b_value)
+        return ValueTest(rng.choice(RELATIONS), a_value, b_value)
 
     def _never(self) -> Test:
         """A condition that holds nowhere, more or less plainly."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import reduce
 from itertools import pairwise
 from math import prod
 
 from .computation import (
     NARROW,
+    And,
     Bin,
     Cast,
     Computation,
@@ -21,12 +23,15 @@ from .computation import (
     IxConst,
     IxMul,
     IxSub,
+    IxTest,
     IxValue,
     IxVar,
     Num,
+    Or,
     Read,
     Stage,
     Tensor,
+    Test,
     Un,
     Value,
     ValueTest,
@@ -35,7 +40,14 @@ from .computation import (
     names_in,
     wide,
 )
-from .drawing import DTYPES, EXTENTS, SPATIAL_POINTS, Drawing
+from .drawing import (
+    DTYPES,
+    EXTENTS,
+    REDUCED_POINTS,
+    RELATIONS,
+    SPATIAL_POINTS,
+    Drawing,
+)
 
 _LONGER = (1, 2, 3, 4, 5, 7, 8, 9, 16)
 """Extents of several axes, of which some are to be long enough for vectors."""
@@ -58,9 +70,11 @@ class _Patterns(Drawing):
             super()._draw()
         elif kind < 0.65:
             self._permuted()
-        elif kind < 0.80:
+        elif kind < 0.72:
+            self._grouped()
+        elif kind < 0.82:
             self._window()
-        elif kind < 0.92:
+        elif kind < 0.93:
             self._of_rows()
         else:
             self._converted()
@@ -136,6 +150,66 @@ class _Patterns(Drawing):
             left.remove(name)
             found.append(name)
         return found
+
+    # Axes that lie together -------------------------------------------------------------------
+
+    def _grouped(self) -> None:
+        """A stage whose axes lie together in groups, in every tensor, where a condition may compare
+        axes of one group or of two: a form with merged axes keeps the condition, or is refused."""
+        rng = self._rng
+        shapes = [rng.choices((1, 2, 2, 3, 4, 5), k=rng.choice((1, 2, 2, 3))) for _ in range(2)]
+        count = rng.choice((2, 2, 3))
+        extents = [shapes[0], *(rng.choice(shapes) for _ in range(count - 1))]
+        reduced = rng.choice((0, 0, 1)) if count > 1 else 0
+        kept = [e for shape in extents[: count - reduced] for e in shape]
+        names = self._walked(kept, SPATIAL_POINTS)
+        self._spatial = list(names)
+        space = prod(self._extents[n] for n in names)
+        over = extents[-1] if reduced else []
+        self._reduced = self._walked(over, max(REDUCED_POINTS // space, 1), "k")
+        left, groups = [*names, *self._reduced], []
+        for shape in extents:
+            groups.append(left[: len(shape)])
+            left = left[len(shape) :]
+
+        def read(dtype: str) -> Read:
+            """A tensor of some groups, or the one there is of their extents."""
+            chosen = rng.sample(groups, rng.choice((1, 1, 2)))
+            axes = [n for group in chosen for n in group]
+            shape = tuple(self._extents[n] for n in axes)
+            same = [t.name for t in self._tensors if (t.dtype, t.shape) == (dtype, shape)]
+            if same and rng.random() < 0.8:
+                return Read(rng.choice(same), tuple(map(IxVar, axes)), dtype)
+            return self._plain_read(dtype, axes)
+
+        self._own_read = read
+        dtype = wide(rng.choice(DTYPES))
+        body: Value = self._joined(dtype, read(dtype), read(dtype))
+        if rng.random() < 0.8:
+            a, b = (rng.choice(groups) for _ in range(2))
+            places = (
+                [(rng.choice(a), rng.choice(b))]
+                if rng.random() < 0.5
+                else list(zip(a, b, strict=False))
+            )
+            tests: list[Test] = [
+                IxTest(rng.choice(RELATIONS), IxVar(x), IxVar(y))
+                if rng.random() < 0.8
+                else IxTest(rng.choice(RELATIONS), self._place_in(a), self._place_in(b))
+                for x, y in places
+            ]
+            cond = reduce(rng.choice((And, Or)), tests)
+            body = Where(cond, body, self._number(dtype), dtype)
+        reducer = rng.choice(("sum", "sum", "max", "min")) if self._reduced else ""
+        self._add(dtype, self._missing(dtype, body) if self._reduced else body, reducer)
+        self._own_read = None
+
+    def _place_in(self, group: list[str]) -> Ix:
+        """The position of the elements of a group in its tensor, row by row."""
+        place: Ix = IxVar(group[0])
+        for name in group[1:]:
+            place = IxAdd(IxMul(self._extents[name], place), IxVar(name))
+        return place
 
     # Windows --------------------------------------------------------------------------------
 
