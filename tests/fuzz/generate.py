@@ -158,7 +158,7 @@ class _Patterns(Drawing):
         axes of one group or of two: a form with merged axes keeps the condition, or is refused."""
         rng = self._rng
         shapes = [rng.choices((1, 2, 2, 3, 4, 5), k=rng.choice((1, 2, 2, 3))) for _ in range(2)]
-        count = rng.choice((2, 2, 3))
+        count = 2 if max(map(len, shapes)) > 2 else rng.choice((2, 2, 3))
         extents = [shapes[0], *(rng.choice(shapes) for _ in range(count - 1))]
         reduced = rng.choice((0, 0, 1)) if count > 1 else 0
         kept = [e for shape in extents[: count - reduced] for e in shape]
