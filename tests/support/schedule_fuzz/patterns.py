@@ -5,7 +5,7 @@ that are read with another zero, several searches of one tensor."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.workload.workload import Workload
@@ -40,7 +40,7 @@ def _stored_zeros(rng: random.Random) -> Workload:
     text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}); Y[i,j] += {terms}"
     tensors = {"A": ("f32", (n, m)), "B": ("f32", (m, size))}
     indices = {"R": ("i32", (n,)), "Q": ("i32", (m,))}
-    return _made(text, tensors | indices, {"i": n, "k": m, "j": size})
+    return _made(text, {**tensors, **indices}, {"i": n, "k": m, "j": size})
 
 
 def _masked_results(rng: random.Random) -> Workload:
@@ -129,7 +129,7 @@ def _scans(rng: random.Random) -> Workload:
 
 
 def _made(
-    text: str, tensors: dict[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
+    text: str, tensors: Mapping[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
 ) -> Workload:
     used = {name: spec for name, spec in tensors.items() if f"{name}[" in text}
     return from_notation(text, used, ranges)
