@@ -19,7 +19,7 @@ from tests.support.schedules.array_programs import (
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.reference.evaluate import evaluate
 
-SEEDS, ROW_SEEDS = 60, 25
+SEEDS, ROW_SEEDS = 60, 15
 
 
 def drawn(
