@@ -114,6 +114,8 @@ def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator
 def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[BoundedAccess]:
     match node:
         case Load(name, index, _):
+            for value in children(node):
+                yield from _in_scalar(value, facts, shapes)
             yield from _in_access(name, index, facts, shapes)
         case Select(cond, on_true, on_false):
             conds = cond.conds if isinstance(cond, All) else ()

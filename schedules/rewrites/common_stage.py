@@ -15,6 +15,7 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     children,
+    index_conds,
     rewrite,
     substitute,
 )
@@ -127,7 +128,8 @@ def _formula(node: Scalar, every: Mapping[str, Axis]) -> Formula:
 
 
 def _names(node: Scalar) -> list[str]:
-    """Return the names of the axes in `node`, in the order of their occurrence."""
+    """Return the names of the axes in `node`: those of its reads and index values in the order of
+    their occurrence, then those that occur in conditions only."""
     found: dict[str, None] = {}
 
     def visit(part: Scalar) -> None:
@@ -140,6 +142,8 @@ def _names(node: Scalar) -> list[str]:
             visit(child)
 
     visit(node)
+    for cond in index_conds(node):
+        found.update(dict.fromkeys(sorted(cond.index.vars())))
     return list(found)
 
 

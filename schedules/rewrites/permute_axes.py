@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Load
 from ..errors import ScheduleError
-from ..workload.tensors import Stage, Tensor
+from ..workload.tensors import Scan, Stage, Tensor
 from ..workload.workload import Workload
 from .rewrite import Rewrite
 
@@ -43,12 +43,15 @@ class PermuteAxes(Rewrite):
         if not 0 <= self.dim < len(stage.axes) - 1:
             raise ScheduleError(self, f"dimension {self.dim} is the last one or does not exist")
         self.require_room(workload)
-        axes = [axis for d, axis in enumerate(stage.axes) if d != self.dim]
-        axes.append(stage.axes[self.dim])
+        order = [*(d for d in range(len(stage.axes)) if d != self.dim), self.dim]
+        axes = [stage.axes[d] for d in order]
+        kind = stage.kind
+        if isinstance(kind, Scan):
+            kind = replace(kind, dim=order.index(kind.dim))
         name = fresh("permuted", set(workload.tensors))
         tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
         index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
-        first = replace(stage, tensor=tensor, axes=tuple(axes))
+        first = replace(stage, tensor=tensor, axes=tuple(axes), kind=kind)
         second = Stage(stage.tensor, stage.axes, Load(name, index, tensor.dtype))
         pairs = ((first, second) if old is stage else (old,) for old in workload.stages)
         return replace(workload, stages=tuple(s for pair in pairs for s in pair)).normalised()

@@ -73,7 +73,9 @@ def _reading_through(body: Scalar, copy: Stage) -> Scalar:
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:
-            case Select(All(conds), Load(copy.name) as load, Const(0) as other):
+            case Select(All(conds), Load(copy.name) as load, Const() as other) if (
+                other.is_plus_zero
+            ):
                 inner = _element(copy, load)
                 return _guarded((*conds, *_conditions(inner)), inner, other)
             case Load(copy.name):

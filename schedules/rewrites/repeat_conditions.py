@@ -63,7 +63,8 @@ def repeated_conditions(workload: Workload, stage: Stage) -> Mapping[Load, Selec
                 pairs = zip(stored.axes, load.index, strict=True)
                 at = {axis.name: index for axis, index in pairs}
                 here: list[Cond] = [substitute_cond(cond, at) for cond in conds]
-                left = needed(here, ranges, given)
+                # Conditions on data are none; the others repeat a part of what chose the element.
+                left = needed((c for c in here if not c.index.has_data), ranges, given)
                 if left:
                     found[load] = Select(All(left), load, otherwise)
     return found

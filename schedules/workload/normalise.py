@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice, permutations, product
 from typing import Generic, assert_never
 
-from ..algebra.affine import Interval, var
+from ..algebra.affine import Interval, interval, var
 from ..algebra.conditions import normal_cond
 from ..algebra.scalar import (
     COMMUTATIVE,
@@ -89,14 +89,15 @@ def normal_form(computation: C) -> NormalForm[C]:
     names = {t.name: f"i{n}" for n, t in enumerate(computation.inputs)}
     axes: dict[tuple[str, str], str] = {}
     canonical: dict[str, Stage] = {}
+    shapes = {f"i{n}": t.shape for n, t in enumerate(computation.inputs)}
     needed = _needed(computation)
     for stage in computation.stages:
         if stage.name not in needed:
             continue
         found = _canonical_stage(stage, names)
         axes |= {(stage.name, old): new for old, new in found.axes.items()}
-        digest = _digest(found, computation, stage.name)
-        names[stage.name] = digest
+        digest = _digest(found, computation, stage.name, shapes)
+        names[stage.name], shapes[digest] = digest, stage.tensor.shape
         canonical[digest] = replace(found.stage, tensor=replace(stage.tensor, name=digest))
     order = _from_outputs([names[n] for n in computation.outputs], canonical)
     final = {digest: f"s{n}" for n, digest in enumerate(order)}
@@ -174,14 +175,32 @@ def _ordered_combination(stage: Stage) -> Stage:
     return replace(stage, kind=replace(stage.kind, combine=combine))
 
 
-def _digest(found: _Canonical, computation: Computation, name: str) -> str:
+def _digest(
+    found: _Canonical, computation: Computation, name: str, shapes: Mapping[str, tuple[int, ...]]
+) -> str:
     """Return a name derived from the content of a stage. The content of an output includes its
-    position, so that two outputs are never merged."""
+    position, so that two outputs are never merged. `shapes` are those of the tensors it reads."""
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
     text = f"{position}|{stage.tensor.dtype}|{_kind_text(stage.kind)}|{extents}|{found.text}"
+    limits = _limits_of_data(stage, shapes)
+    text += f"|{limits}" if limits else ""
     return "s" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _limits_of_data(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[int]:
+    """Return the extents of data in the indices of `stage`, which the text of its body does not
+    state. They are omitted if the index takes all positions of its dimension, which then determines
+    the extent; so does every index that is one integer."""
+    ranges = stage_ranges(stage)
+    found = list[int]()
+    for load in loads(stage.body):
+        for index, extent in zip(load.index, shapes[load.tensor], strict=True):
+            data = index.data()
+            if data and (len(data) > 1 or interval(index, ranges) != Interval(0, extent - 1)):
+                found += [datum.extent for datum in data]
+    return found
 
 
 def _kind_text(kind: StageKind) -> str:

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.support.schedule_fuzz.check import CACHES, random_setting, this_machine
-from tests.support.schedules.array_programs import OPERATIONS, ArrayProgram, array_program
+from tests.support.schedules.array_programs import (
+    OPERATIONS,
+    ArrayProgram,
+    array_program,
+    row_program,
+)
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.reference.evaluate import evaluate
 
-SEEDS = 60
+SEEDS, ROW_SEEDS = 60, 15
 
 
-def drawn(seed: int) -> ArrayProgram:
+def drawn(
+    seed: int, program: Callable[[random.Random], ArrayProgram] = array_program
+) -> ArrayProgram:
     rng = random.Random(seed)
     while True:
         try:
-            return array_program(rng)
+            return program(rng)
         except WorkloadError:  # an operation that is refused, such as a gather from a gather
             continue
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_program_computes_what_numpy_does(seed: int) -> None:
-    program = drawn(seed)
+    check(drawn(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(ROW_SEEDS))
+def test_a_program_of_long_rows_computes_what_numpy_does(seed: int) -> None:
+    check(drawn(seed, row_program), seed)
+
+
+def check(program: ArrayProgram, seed: int) -> None:
     arrays = [np.asarray(x) for x in program.inputs]
     for found, expected in zip(evaluate(program.workload, arrays), program.outputs, strict=True):
         # An array without dimensions is stored as one element.

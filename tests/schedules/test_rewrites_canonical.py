@@ -117,6 +117,18 @@ def test_sums_read_through_copies_with_zeros(
     assert len(same_meaning(workload, form.steps).stages) == len(workload.stages) - 1
 
 
+def test_a_zero_of_a_copy_keeps_its_sign_beside_another_zero() -> None:
+    """A sum that reads a copy under its own condition gives -0 only where that condition fails."""
+    text = "U[u] = where(u >= 1, X[u-1], 0.0); Y[y] += 1.0 / where(y + r <= 5, U[y+r], -0.0) + V[r]"
+    workload = expression(text, "X=f32[7] V=f32[3]", u=8, y=6)
+    form = canonical(workload)
+    assert ReadThrough("s0") in form.steps
+    inputs = [np.arange(7, dtype=np.float32), np.zeros(3, np.float32)]
+    with np.errstate(all="ignore"):
+        (before,), (after,) = evaluate(workload, inputs), evaluate(form.workload, inputs)
+    np.testing.assert_array_equal(before, after)
+
+
 def test_limits_of_an_exact_quotient_are_written_as_limits_of_the_quotient() -> None:
     """Rows u <= 8 and u <= 9 with u even: the same rows, whatever the extent of the copy."""
     keys = set()

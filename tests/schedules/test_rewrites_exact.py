@@ -207,6 +207,14 @@ def test_another_axis_last_means_the_same_and_gives_tiles(name: str) -> None:
         np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("along", ["a", "b", "c"])
+@pytest.mark.parametrize("words", ["", ", reverse", ", exclusive"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scans_with_another_axis_last_go_along_their_axis(along: str, words: str, dim: int) -> None:
+    text = f"S[a,b,c] = cumsum(X[a,b,c], {along}{words}); Y[a,b,c] = S[a,b,c] * 2"
+    same_meaning(expression(text, "X=i32[4,6,5]"), (PermuteAxes("s0", dim),))
+
+
 @pytest.mark.parametrize(
     ("text", "tensors"),
     [

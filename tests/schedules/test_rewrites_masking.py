@@ -84,6 +84,12 @@ def test_conditions_move_to_where_work_is_skipped(name: str) -> None:
 
 
 KEPT = {
+    "stored zeros of rows at data": (
+        STORED.replace("P[i,k] *", "P[clamp(R[i]),k] *"), f"{SQUARES} R=i32[24]",
+    ),
+    "stored zeros at data": (
+        STORED.replace("P[i,k] *", "P[i,wrap(R[k])] *"), f"{SQUARES} R=i32[24]",
+    ),
     "whole product": (SCORES, PRODUCT),
     "few zeros": ("Y[i,j] += where(j <= i + 20, A[i,k] * B[k,j], 0.0)", PRODUCT),
     "an output": (f"{SCORES}; Y[i,j] = where(j <= i, S[i,j], 0.0)", PRODUCT),
@@ -131,6 +137,18 @@ def test_what_has_no_conditions_is_refused() -> None:
     repeated = RepeatConditions("s1").rewrite(workload)
     with pytest.raises(ScheduleError, match="no read of 's1' has conditions"):
         RepeatConditions("s1").rewrite(repeated)
+
+
+def test_conditions_that_would_be_on_data_are_not_repeated() -> None:
+    stored = (
+        "P[i,k] = where(k <= i && k >= 2, exp(A[i,k]), 0.0); Y[i,j] += P[wrap(R[i]),k] * B[k,j]"
+    )
+    workload = expression(stored, f"{SQUARES} R=i32[24]")
+    form = same_meaning(workload, (RepeatConditions("s1"),))
+    (kept,) = (
+        conds for load, conds in conditional_loads(form.stage("s1").body) if load.tensor == "s0"
+    )
+    assert list(map(str, kept)) == ["r0 >= 2"]
 
 
 def test_conditions_that_keep_reads_in_bounds_stay() -> None:

@@ -94,6 +94,40 @@ def test_other_readers_of_the_extreme_keep_it() -> None:
         np.testing.assert_array_equal(found, values.argmax(axis=1) + 100 * values.max(axis=1))
 
 
+@pytest.mark.parametrize("words", ["", ", last"])
+def test_searches_of_parts_of_nearly_the_same_length_are_apart(words: str) -> None:
+    """Their blocks have equal axes, and differ in where the last one ends."""
+    text = f"P[i] = argmax(X[i,k], k{words}); Q[i] = argmax(X[i,j], j{words})"
+    workload = notation(text, {"k": 3001, "j": 3005}, X="f32[8,3005]")
+    sketch = space_for(workload, this_machine()).sketches[0]
+    trace = sketch.trace(sketch.default())
+    lengths = [step.length for step in trace.rewrites if isinstance(step, SearchBlocks)]
+    assert len(lengths) == 2
+    assert len(set(lengths)) == 1
+    values = np.random.default_rng(0).random((8, 3005), np.float32)
+    for row, place in enumerate((3004, 3002, 3000, 2656, 2650, 2652)):
+        values[row, place] = 9
+    found = compile(workload, trace)(values)
+    for positions, part in zip(found, (values[:, :3001], values), strict=True):
+        np.testing.assert_array_equal(positions, expected("argmax", part, bool(words)))
+
+
+@pytest.mark.parametrize("read", ["X[i,3000-k]", "X[0,3000-k] * Y[2*i]"])
+def test_default_kernels_of_rows_read_from_the_end_are_right(read: str) -> None:
+    tensors = {"X": "f32[16,3001]", "Y": "f32[33]"}
+    used = {name: spec for name, spec in tensors.items() if name in read}
+    workload = notation(f"P[i] = argmax({read}, k)", {"i": 16, "k": 3001}, **used)
+    sketch = space_for(workload, this_machine()).sketches[0]
+    trace = sketch.trace(sketch.default())
+    assert any(isinstance(step, SearchBlocks) for step in trace.rewrites)
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(-99, 99, (16, 3001)), rng.integers(-3, 4, 33)
+    given = [a.astype(np.float32) for a in (x, y)][: len(used)]
+    found = compile(workload, trace)(*given)
+    numbers = x[:, ::-1] if "Y" not in read else x[:1, ::-1] * y[:32:2, None]
+    np.testing.assert_array_equal(found, expected("argmax", numbers, False))
+
+
 @pytest.mark.parametrize(
     ("text", "steps", "reason"),
     [

@@ -265,6 +265,16 @@ def test_a_formula_named_by_a_later_stage_is_computed_before_the_first(part: int
     assert len(form.stages) == len(workload.stages) + 1
 
 
+@pytest.mark.parametrize("inner", ["A[i]", "A[j]", "A[i] + A[j]"])
+def test_axes_that_occur_in_conditions_only_are_axes_of_a_formula(inner: str) -> None:
+    formula = f"exp(where(j <= i + k, {inner}, 0.0))"
+    text = f"Y[i,j,k] = {formula} * B[i,j,k]; Z[i,j,k] = {formula} + B[i,j,k]"
+    workload = expression(text, "A=f32[9] B=f32[9,9,4]")
+    form = Form(workload).apply_until_fixpoint(common_formulas)
+    assert len(form.steps) == 1
+    same_meaning(workload, form.steps)
+
+
 def test_special_values_come_through_a_shared_formula() -> None:
     workload = expression(TWICE, "A=f32[4,6]")
     rng = np.random.default_rng(1)

@@ -21,7 +21,7 @@ from tests.support.schedules.hand_nests import (
 )
 from tilewright.schedules.algebra.affine import Affine, affine, floor_div, modulo, var
 from tilewright.schedules.algebra.comparisons import Cond, at_least, equal, less
-from tilewright.schedules.algebra.scalar import All, Select
+from tilewright.schedules.algebra.scalar import All, Clamped, Load, Select
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
@@ -33,6 +33,7 @@ from tilewright.schedules.nest.loop_ir import (
     Stmt,
 )
 from tilewright.schedules.nest.verify_nest import unproven_accesses, verify
+from tilewright.schedules.workload.tensors import Tensor
 
 I, J, K = var("i"), var("j"), var("k")
 
@@ -141,6 +142,18 @@ def test_the_condition_of_a_select_is_looked_at_too() -> None:
     assert unproven(over(4, store("C", (I,), value))) == [
         "A[i + 9]: index 0, i + 9, may leave 0..3"
     ]
+
+
+def test_a_read_inside_an_index_is_looked_at_too() -> None:
+    def gathered(place: Affine) -> list[str]:
+        datum = Clamped(Load("P", (place,), DType.I32), 4)
+        value = Load("A", (Affine(((datum, 1),), 0),), DType.F32)
+        tables = (tensor("A", 4), Tensor("P", (6,), DType.I32))
+        leaf = store("C", (I,), value)
+        return unproven(Nest(tables, (tensor("C", 6),), (loop("i", 6, leaf),)))
+
+    assert gathered(I) == []
+    assert gathered(I + 1) == ["P[i + 1]: index 0, i + 1, may leave 0..5"]
 
 
 def test_prefetches_may_be_anywhere_and_allocations_have_bounds() -> None:

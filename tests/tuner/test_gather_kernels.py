@@ -20,7 +20,7 @@ from tests.support.schedules.workloads import notation
 from tilewright.schedules import Workload
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.printer import to_text
-from tilewright.schedules.primitives import Split, Unroll, Vectorize
+from tilewright.schedules.primitives import CacheRead, Split, TransformLayout, Unroll, Vectorize
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -161,6 +161,23 @@ def test_small_tables_are_looked_up_in_registers(name: str) -> None:
     text = text_of_vectors(name)
     assert "@llvm.x86.avx512.vpermi2var.ps.512(" in text
     assert "extractelement <16 x" not in text
+
+
+@pytest.mark.parametrize("quotient_last", [False, True])
+@pytest.mark.parametrize("extent", [8, 16, 32])
+def test_tables_in_another_layout_are_read_at_the_documented_elements(
+    extent: int, quotient_last: bool
+) -> None:
+    dims = ((0, 2), (0, 1)) if quotient_last else ((0, 1), (0, 2))
+    workload = notation("Y[i] = T[clamp(I[i])] * 2.0", T=f"f32[{extent}]", I="i32[64]")
+    for bits in (128, 256, 512):
+        steps = (
+            CacheRead("i0", "", "P"),
+            TransformLayout("P", ((0, 4),), dims),
+            Split("s0.d0", bits // 32),
+            Vectorize("s0.d0i"),
+        )
+        check(workload, Trace(steps), this_machine(vector_bits=bits))
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ class Gathers(ArrayLoads):
         count = axis.lanes
         if dtype.bytes != 4 or count not in x86.PERMUTE:
             return None
+        if not all(offset.is_linear_in(name) and offset.coefficient(name) > 0 for name in lanes):
+            return None  # a table with another layout, or read from its end
         reach = self._reach(offset, axis, lanes)
         if count > self.module.instructions.table_floats or reach is None:
             return None

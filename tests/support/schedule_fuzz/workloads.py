@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from tests.support.schedule_fuzz.patterns import random_pattern
 from tests.support.schedule_fuzz.tuples import random_tuples
 from tests.support.schedules.stencils import stencil_program
 from tilewright.schedules.errors import WorkloadError
@@ -45,6 +46,8 @@ def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
         return stencil_program
     if kind >= 0.85:
         return random_masked
+    if kind >= 0.8:
+        return random_pattern
     return random_operator if kind < 0.5 else random_expression
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,13 @@ from tilewright.schedules.frontend.array.arrays import LazyArray, TensorArray, i
 from tilewright.schedules.frontend.array.node import Node
 
 Array = npt.NDArray[Any]
+Operation: TypeAlias = "Callable[[random.Random, list[Twin]], Twin | None]"
 
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 40)
 MAX_ELEMENTS = 1 << 12
+LONG = (1031, 1300, 2050, 3001)
+"""Extents of rows that are so long that rules for long rows apply to them."""
+LONG_ELEMENTS = 1 << 16
 MAX_VALUE = 2.0**20
 """The largest magnitude of a value: sums of halves below are exact in f32."""
 
@@ -59,18 +63,41 @@ def array_program(rng: random.Random) -> ArrayProgram:
     inputs = list(made)
     steps: list[str] = []
     while len(steps) < rng.randint(1, 7) or len(made) == len(inputs):
-        operation = rng.choice(OPERATIONS)
-        found = operation(rng, made[-4:])
-        if found is None or not 0 < found.theirs.size <= MAX_ELEMENTS:
-            continue
-        if not found.is_bool and np.abs(found.theirs.astype(np.float64)).max() > MAX_VALUE:
-            continue
-        made.append(found)
-        steps.append(operation.__name__)
+        steps += _tried(rng, rng.choice(OPERATIONS), made, MAX_ELEMENTS)
     outputs = [made[-1]]
     if rng.random() < 0.3:
         other = rng.choice(made[len(inputs) :])
         outputs += [other] if other is not made[-1] else []
+    return _program(inputs, outputs, steps)
+
+
+def row_program(rng: random.Random) -> ArrayProgram:
+    """Draw a program of up to two views of long rows, and up to two operations along them."""
+    made = [_long_rows(rng)]
+    steps: list[str] = []
+    for operations, most in ((VIEWS, 2), (ALONG_ROWS, 2)):
+        for _ in range(rng.randint(0, most)):
+            steps += _tried(rng, rng.choice(operations), made, LONG_ELEMENTS)
+    while not steps:
+        steps += _tried(rng, rng.choice(ALONG_ROWS), made, LONG_ELEMENTS)
+    return _program(made[:1], made[-2:] if len(made) > 2 else made[1:], steps)
+
+
+def _tried(
+    rng: random.Random, operation: Operation, made: list[Twin], most_elements: int
+) -> list[str]:
+    """Add the result of `operation` on some of the last arrays to `made`, if there is one of a size
+    and of numbers that suit. Return the name of the operation then."""
+    found = operation(rng, made[-4:])
+    if found is None or not 0 < found.theirs.size <= most_elements:
+        return []
+    if not found.is_bool and np.abs(found.theirs.astype(np.float64)).max() > MAX_VALUE:
+        return []
+    made.append(found)
+    return [operation.__name__]
+
+
+def _program(inputs: list[Twin], outputs: list[Twin], steps: list[str]) -> ArrayProgram:
     read = {id(node) for twin in outputs for node in _nodes(twin.ours.node)}
     inputs = [twin for twin in inputs if id(twin.ours.node) in read]
     tensors = [twin.ours for twin in inputs if isinstance(twin.ours, TensorArray)]
@@ -80,6 +107,16 @@ def array_program(rng: random.Random) -> ArrayProgram:
         tuple(twin.theirs for twin in outputs),
         tuple(steps),
     )
+
+
+def _long_rows(rng: random.Random) -> Twin:
+    shape = [rng.choice(LONG)]
+    if rng.random() < 0.8:
+        shape.insert(rng.choice((0, 0, 0, 1)), rng.choice((1, 4, 9, 16, 17)))
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    dtype = rng.choice(("f32", "f32", "i32"))
+    values = numbers.integers(-30, 31, shape).astype({"f32": np.float32, "i32": np.int32}[dtype])
+    return Twin(tw.placeholder("x0", tuple(shape), dtype), np.asarray(values))
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -331,6 +368,25 @@ def _slice(rng: random.Random, extent: int) -> slice | int:
     return slice(first, rng.randint(first + 1, extent), rng.choice((1, 1, 2, 3)))
 
 
+def turned(rng: random.Random, known: list[Twin]) -> Twin | None:
+    """The last array from the end, along its longest axis."""
+    x = known[-1]
+    axis = int(np.argmax(x.theirs.shape)) if x.theirs.ndim else None
+    return None if axis is None else Twin(tw.flip(x.ours, axis), np.flip(x.theirs, axis))
+
+
+def found_in_rows(rng: random.Random, known: list[Twin]) -> Twin | None:
+    """Positions of extremes of the last array along its longest axis."""
+    x = known[-1]
+    if x.is_bool or not x.theirs.ndim:
+        return None
+    axis, last = int(np.argmax(x.theirs.shape)), rng.random() < 0.3
+    kind = rng.choice(("argmax", "argmin"))
+    at = getattr(np, kind)(np.flip(x.theirs, axis) if last else x.theirs, axis=axis)
+    at = x.theirs.shape[axis] - 1 - at if last else at
+    return Twin(getattr(x.ours, kind)(axis, last=last), np.asarray(at, np.int32))
+
+
 def joined(rng: random.Random, known: list[Twin]) -> Twin | None:
     x = rng.choice(known)
     alike = [
@@ -431,7 +487,7 @@ def pooled(rng: random.Random, known: list[Twin]) -> Twin | None:
     return Twin(getattr(taps, kind)(-1), theirs)
 
 
-OPERATIONS: tuple[Callable[[random.Random, list[Twin]], Twin | None], ...] = (
+OPERATIONS: tuple[Operation, ...] = (
     arithmetic,
     arithmetic,
     with_number,
@@ -453,3 +509,6 @@ OPERATIONS: tuple[Callable[[random.Random, list[Twin]], Twin | None], ...] = (
     multiplied,
     pooled,
 )
+
+VIEWS: tuple[Operation, ...] = (turned, turned, viewed, with_number, cast_to_other)
+ALONG_ROWS: tuple[Operation, ...] = (found_in_rows, found_in_rows, positioned, scanned, row_values)

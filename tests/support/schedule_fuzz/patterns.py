@@ -1,0 +1,140 @@
+"""Programs of two or three stages of the structures that rewrites look for, written as nobody would
+for their sake: stored zeros that are read at data, formulas in which an axis chooses only, copies
+that are read with another zero, several searches of one tensor."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.workload import Workload
+
+_SIZES = (2, 5, 9, 17, 33)
+
+
+def random_pattern(rng: random.Random) -> Workload:
+    """A program of any of these structures."""
+    return rng.choice(_PATTERNS)(rng)
+
+
+def _condition(rng: random.Random, a: str, b: str) -> str:
+    """A condition that holds at a part of the points of two axes."""
+    off = rng.randint(-2, 3)
+    return rng.choice(
+        (f"{b} <= {a} + {off}", f"{b} >= {a} - {off}", f"{a} + {b} >= {off + 3}",
+         f"({a} + {b}) % 2 == 0", f"2*{b} <= {a} + {off}", f"{b} == {a}", f"{b} >= 1 && {b} <= {a}")
+    )  # fmt: skip
+
+
+def _stored_zeros(rng: random.Random) -> Workload:
+    """A product with a tensor that stores a constant unless a condition holds, read at its axes or
+    at data, once or twice."""
+    n, m, size = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice(_SIZES)
+    other = rng.choice(("0.0", "0.0", "0.0", "1.0"))
+    rows = rng.choice(("i", "i", f"{n - 1}-i", "R[i]", "clamp(R[i])", "wrap(R[i])"))
+    columns = rng.choice(("k", "k", f"{m - 1}-k", "wrap(Q[k])"))
+    read, cond = f"P[{rows},{columns}]", _condition(rng, "i", "k")
+    first = read if rng.random() < 0.6 else f"where({_condition(rng, 'i', 'k')}, {read}, 0.0)"
+    terms = f"{first} * B[k,j]" + (f" + {read} * B[k,j]" if rng.random() < 0.3 else "")
+    text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}); Y[i,j] += {terms}"
+    tensors = {"A": ("f32", (n, m)), "B": ("f32", (m, size))}
+    indices = {"R": ("i32", (n,)), "Q": ("i32", (m,))}
+    return _made(text, {**tensors, **indices}, {"i": n, "k": m, "j": size})
+
+
+def _masked_results(rng: random.Random) -> Workload:
+    """A product of which readers use a part, at its own positions, mirrored, or at data."""
+    n, m, depth = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice((1, 3, 9))
+    conds = [_condition(rng, "i", "j") for _ in range(rng.choice((1, 1, 2)))]
+    at = [rng.choice(("i,j", "i,j", f"{n - 1}-i,j", "wrap(R[i]),j")) for _ in range(2)]
+    own = f"where({rng.choice(conds)}, A[i,k] * B[k,j], 0.0)"
+    value = own if rng.random() < 0.5 else "A[i,k] * B[k,j]"
+    other = rng.choice(("0.0", "2.0"))
+    text = f"S[i,j] += {value}; Y[i,j] = where({conds[0]}, S[{at[0]}], {other})"
+    if rng.random() < 0.5:
+        text += f"; M[i] max= where({conds[-1]}, S[{at[1]}], -inf)"
+    tensors = {"A": ("f32", (n, depth)), "B": ("f32", (depth, m)), "R": ("i32", (n,))}
+    return _made(text, tensors, {"i": n, "j": m, "k": depth})
+
+
+def _formulas(rng: random.Random) -> Workload:
+    """A formula with a function that two stages share, in which an axis may only choose."""
+    n, m = rng.choice(_SIZES), rng.choice(_SIZES)
+    inner = rng.choice(("A[i]", "A[i]", "B[i,j]", "C[j]", "A[wrap(R[i])]"))
+    formula = f"exp(where({_condition(rng, 'i', 'j')}, {inner}, {rng.choice(('0.0', 'C[j]'))}))"
+    first = rng.choice((f"S[i] += {formula}", f"S[i] max= {formula} * B[i,j]",
+                        f"S[i,j] = {formula} * B[i,j]"))  # fmt: skip
+    second = f"Y[i,j] = {formula} + {'S[i,j]' if 'S[i,j]' in first else 'S[i]'}"
+    tensors = {"A": ("f32", (n,)), "B": ("f32", (n, m)), "C": ("f32", (m,)), "R": ("i32", (n,))}
+    return _made(f"{first}; {second}", tensors, {"i": n, "j": m})
+
+
+def _copies(rng: random.Random) -> Workload:
+    """Sums that read a copy with zeros around or between its elements, also under conditions of
+    their own with a zero of either sign, divided by it, or through a function."""
+    size, taps = rng.choice(_SIZES), rng.randint(1, 4)
+    pad, step = rng.randint(0, 2), rng.randint(1, 3)
+    extent = size * step + 2 * pad
+    copied = f"X[(u-{pad})//{step}]"
+    inside = f"u >= {pad} && u < {extent - pad}"
+    inside += f" && (u-{pad}) % {step} == 0" if step > 1 else ""
+    outputs = max((extent - taps) // 2, 1)
+    place = rng.choice(("y+r", "2*y+r", f"{extent - 1}-y-r", "(y+r)//2"))
+    read = f"U[{place}]"
+    if rng.random() < 0.5:
+        read = f"where(y+r >= {rng.randint(0, 3)}, {read}, {rng.choice(('0.0', '-0.0', '1.0'))})"
+    term = rng.choice((f"{read} * W[r]", f"W[r] / {read}", f"max({read}, W[r])", f"{read} + W[r]"))
+    text = f"U[u] = where({inside}, {copied}, 0.0); Y[y] += {term}"
+    tensors = {"X": ("f32", (size,)), "W": ("f32", (taps,))}
+    return _made(text, tensors, {"u": extent, "y": outputs, "r": taps})
+
+
+def _spaced(rng: random.Random) -> Workload:
+    """A sum over terms that a congruence chooses, of which whole outputs may have none."""
+    size, taps = rng.choice(_SIZES), rng.randint(1, 5)
+    step, modulus = rng.choice((1, 2, 3, 4)), rng.choice((2, 3, 4, 6))
+    offset, own = rng.randint(0, 3), rng.choice(("y", "y", "3*y", "y + 2*x"))
+    at = f"{own} + {offset} - {step}*r"
+    text = f"O[y,x] += where(({at}) % {modulus} == 0, X[({at})//{modulus}], 0.0) * W[r]"
+    tensors = {"X": ("f32", (size,)), "W": ("f32", (taps,))}
+    return _made(text, tensors, {"y": rng.choice(_SIZES), "x": rng.choice((1, 3)), "r": taps})
+
+
+def _searches(rng: random.Random) -> Workload:
+    """Positions of extremes of two parts of one tensor, of nearly the same length."""
+    rows, length = rng.choice((1, 3, 9)), rng.choice((6, 9, 17, 33))
+    dtype = rng.choice(("f32", "f32", "i32", "i8", "u8", "f64"))
+    along = rng.choice((True, False))
+    lengths = [length - rng.choice((0, 0, 1, 2)) for _ in range(2)]
+    parts = []
+    for name, k, extent in zip("PQ", "kl", lengths, strict=True):
+        place = rng.choice((k, k, f"{k}+{length - extent}", f"{extent - 1}-{k}"))
+        read = f"X[i,{place}]" if along else f"X[{place},i]"
+        function, words = rng.choice(("argmax", "argmax", "argmin")), rng.choice(("", ", last"))
+        parts.append(f"{name}[i] = {function}({read}, {k}{words})")
+    shape = (rows, length) if along else (length, rows)
+    ranges = {"i": rows, "k": lengths[0], "l": lengths[1]}
+    return _made("; ".join(parts), {"X": (dtype, shape)}, ranges)
+
+
+def _scans(rng: random.Random) -> Workload:
+    """A scan along any axis of three, and a stage after it that reads it in its own order."""
+    shape = [rng.choice((1, 2, 3, 7)) for _ in "abc"]
+    along, words = rng.choice("abc"), rng.choice(("", ", reverse", ", exclusive"))
+    function = rng.choice(("cumsum", "cummax", "cummin"))
+    text = f"S[a,b,c] = {function}(X[a,b,c], {along}{words})"
+    text += rng.choice(("", "; Y[a,b,c] = S[a,b,c] * 2", "; Y[a,c] += S[a,b,c]"))
+    return _made(text, {"X": (rng.choice(("f32", "i32", "u8")), tuple(shape))}, {})
+
+
+def _made(
+    text: str, tensors: Mapping[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
+) -> Workload:
+    used = {name: spec for name, spec in tensors.items() if f"{name}[" in text}
+    return from_notation(text, used, ranges)
+
+
+_PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
+    _stored_zeros, _masked_results, _formulas, _copies, _spaced, _searches, _scans,
+)  # fmt: skip
