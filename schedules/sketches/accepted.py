@@ -1,5 +1,5 @@
-"""Choose the default setting of a program: the default of each part, or a nearby setting if
-primitives reject it. A part is the sketch of one fusion group.
+"""Choose the default setting of a program: the default of each part, or a nearby setting if it is
+not feasible or primitives reject it. A part is the sketch of one fusion group.
 
 Feasibility predicts most rejections, but primitives make the final decision on legality. A rejected
 default must not remove a whole sketch from the space. Therefore further settings are tried, in
@@ -36,20 +36,24 @@ def accepted_settings(
     parts: Sequence[PartSketch],
     check: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return one setting per part: its default, or the nearest setting that primitives accept in a
-    trace with the earlier parts. `check` is called before each step. Raise the ScheduleError of the
-    default if no setting of a part is accepted."""
+    """Return one setting per part: its default if that is feasible and primitives accept it in a
+    trace with the earlier parts, otherwise the nearest such setting.
+
+    `check` is called before each step. Raise the ScheduleError of the default if no setting of a
+    part is accepted.
+    """
     refusal = partial(_refusal, workload, inlined, parts, check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
         default = part.default()
+        is_feasible = bool(np.all(part.feasible(np.asarray([default]))))
         reason = refusal([*chosen, default])
-        if reason is not None:
+        if reason is not None or not is_feasible:
             others = islice(nearby(part, default), MOST_TRIED)
-            tried = (x for x in others if not refusal([*chosen, x]))
-            default = next(tried, ())
-            if not default:
+            nearest = next((x for x in others if not refusal([*chosen, x])), None)
+            if nearest is None and reason is not None:
                 raise reason
+            default = nearest or default
         chosen.append(default)
     return tuple(chosen)
 

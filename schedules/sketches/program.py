@@ -53,8 +53,8 @@ class ProgramSketch:
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
-    """Settings that replace the defaults of all parts, because primitives reject a default. Empty
-    if they accept the defaults."""
+    """Settings that replace the defaults of all parts, because a default is not feasible or
+    primitives reject it. Empty if all defaults are used."""
     check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
     """Called repeatedly while a trace is emitted. It may raise an exception to stop."""
 
@@ -255,12 +255,14 @@ def sketches_of(
 
 
 def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:
-    """Return the sketch, with other default settings if primitives reject its default."""
+    """Return the sketch, with other default settings if its default is not feasible or primitives
+    reject it."""
     try:
         sketch.lowered(sketch.default())
     except ScheduleError:
         return _with_accepted(sketch)
-    return sketch
+    is_feasible = bool(np.all(sketch.feasible(np.asarray([sketch.default()]))))
+    return sketch if is_feasible else _with_accepted(sketch)
 
 
 def _with_accepted(sketch: ProgramSketch) -> Sketch | DroppedSketch:

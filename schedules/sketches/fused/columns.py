@@ -16,7 +16,7 @@ from typing import Generic
 
 import numpy as np
 
-from ...arrays import IntArray
+from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf, LeafLoop, Statement
 from ...plan import Level, LoopLevel, Plan
 from ...primitives import CacheWrite, ComputeAt, Merge
@@ -32,7 +32,16 @@ from ..groups import (
     merged,
     reads_boxes,
 )
-from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
+from ..knobs import (
+    POWERS,
+    N,
+    knob,
+    nontemporal_knob,
+    parallel_knob,
+    settings,
+    stores_whole_lines,
+    switch,
+)
 from ..statements import own_place, statement_of
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter, called
 from .common_axes import Walk
@@ -138,6 +147,12 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return -(-self.most // blocks)
 
     block_levels = 1
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """Return whether non-temporal stores of a row of a block fill whole lines, shape (P,)."""
+        v = self.values(settings)
+        run = self.block_vectors(v) * self.lanes * self.group.last.dtype.bytes
+        return stores_whole_lines(v.nontemporal_stores, run, self.target.line_bytes)
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
         *others, column = view.spatial[self.group.shared_axes :]

@@ -49,6 +49,7 @@ from ..knobs import (
     nontemporal_values,
     parallel_knob,
     settings,
+    stores_whole_lines,
 )
 from ..statements import own_names, own_place, stage_outline, statement_of
 from ..writer import BLOCKS, BODY, STEPS, TraceWriter
@@ -199,14 +200,19 @@ class ScanSketch(Knobbed[ScanSettings[IntArray], ScanSettings[int]]):
         return nontemporal_values(self.workload, name, self.target, flat=self.others == 1)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """Return whether a block has as many vectors as an iteration, and threads do not divide
-        both rows and parts of rows, shape (P,)."""
+        """Return whether a block has as many vectors as an iteration, threads do not divide both
+        rows and parts of rows, and non-temporal stores fill whole lines, shape (P,)."""
         v = self.values(settings)
         ok: BoolArray = np.full(len(v.interleave), self.is_contiguous)
         ok |= v.block_vectors >= v.interleave
         many = int(self.target.threads > 1 and self.others > 1)
         ok &= (v.row_share == 0) | (v.parallel == many)
-        return ok
+        vector = self.lanes * self.view.dtype.bytes
+        run = vector if self.is_contiguous else v.interleave * vector
+        whole = stores_whole_lines(v.nontemporal_stores, run, self.target.line_bytes)
+        if self.is_contiguous:
+            whole |= v.interleave == 1  # one row is stored in order
+        return ok & whole
 
     @cached_property
     def _outline(self) -> Outline:

@@ -25,7 +25,7 @@ from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Inline, Parallel, Stream
 from ..analysis.stages import SHORT_AXIS, StageView
 from ..groups import FusionGroup, GroupSketch, Stages
-from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings
+from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings, stores_whole_lines
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
 from .halos import (
     MOST_RECOMPUTED,
@@ -138,7 +138,8 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
     def feasible(self, settings: IntArray) -> BoolArray:
         """Return whether a setting is profitable, shape (P,): the buffers of a tile occupy at most
         half of a core's private caches, a tile has as many rows and vectors as are computed at
-        once, and no smaller value of a knob gives the same tile."""
+        once, no smaller value of a knob gives the same tile, and non-temporal stores fill whole
+        lines."""
         v = self.values(settings)
         most = self.target.own_cache_bytes
 
@@ -149,7 +150,8 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
         (ok,) = map_unique(fits, v.inline, v.tile_rows, v.tile_vectors)
         good: BoolArray = (ok > 0) & (v.rows_at_once <= v.tile_rows) & (v.vectors <= v.tile_vectors)
-        return good
+        run = v.vectors * self.lanes * self.group.last.dtype.bytes
+        return good & stores_whole_lines(v.nontemporal_stores, run, self.target.line_bytes)
 
     def default(self) -> tuple[int, ...]:
         """Return the setting with the default of each knob, but with more rows if a tile would

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arrays import BoolArray, IntArray
 from ...primitives.prefetching import MOST_PREFETCHES, MOST_STORE_PREFETCHES
+from ..knobs import stores_whole_lines
 from .prefetch import columns_per_iteration, runs_per_iteration, windows_per_iteration
 from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
@@ -129,15 +130,17 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
 def _reduction_is_compatible(t: TileSettings[IntArray]) -> BoolArray:
     """Return whether the division of the reduction is compatible with the other knobs, shape (P,).
 
-    Sums that are read again have no non-temporal stores. If threads divide the reduction, the
-    setting is parallel, and prepacking and skipped padding are excluded. If steps that are not
-    adjacent are unrolled together, the reduction is not divided.
+    Sums that are read again have no non-temporal stores, which fill whole lines. If threads divide
+    the reduction, the setting is parallel, and prepacking and skipped padding are excluded. If
+    steps that are not adjacent are unrolled together, the reduction is not divided.
     """
     stage = t.stage
     alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
     ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
     if not stage.epilogue:
         ok &= (t.nontemporal_stores == 0) | (t.reduction_blocks == 1)
+    run = t.stored_runs[1] * stage.stored.dtype.bytes
+    ok &= stores_whole_lines(t.nontemporal_stores, run, stage.target.line_bytes)
     if stage.step_distance > 1:
         ok &= (t.unroll_reduction == 1) | ((t.reduction_blocks == 1) & ~t.splits)
     return ok
