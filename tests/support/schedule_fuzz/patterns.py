@@ -1,6 +1,7 @@
 """Programs of two or three stages of the structures that rewrites look for, written as nobody would
 for their sake: stored zeros that are read at data, formulas in which an axis chooses only, copies
-that are read with another zero, several searches of one tensor."""
+that are read with another zero, several searches of one tensor, conditions that compare axes which
+could be merged."""
 
 from __future__ import annotations
 
@@ -128,6 +129,25 @@ def _scans(rng: random.Random) -> Workload:
     return _made(text, {"X": (rng.choice(("f32", "i32", "u8")), tuple(shape))}, {})
 
 
+def _pairs(rng: random.Random) -> Workload:
+    """Elementwise or summed values of one or two tensors of two axes that lie together in pairs,
+    under conditions that compare axes of a pair or of both."""
+    n, m = rng.choice((1, 2, 3, 5)), rng.choice((2, 3, 5, 9))
+    reads = "X[i,j]", rng.choice(("X[k,l]", "X[k,l]", "X[k,l]", "Z[k,l]"))
+    places = rng.choices(("i", "j", "k", "l", f"{m}*i + j", f"{m}*k + l"), k=4)
+    conds = [
+        f"{a} {rng.choice(('<=', '>', '=='))} {b}"
+        for a, b in zip(places[::2], places[1::2], strict=True)
+    ]
+    cond = conds[0] if rng.random() < 0.6 else f"{conds[0]} {rng.choice(('&&', '||'))} {conds[1]}"
+    value = f"where({cond}, {reads[0]} * {reads[1]}, {rng.choice(('0.0', '0.0', '2.0'))})"
+    axes, sign = rng.choice(
+        (("i,j,k,l", "="), ("i,j,k,l", "="), ("k,l,i,j", "="), ("i,j", "+="), ("k,l", "max="))
+    )
+    sizes = {"i": n, "j": m, "k": n, "l": m}
+    return _made(f"Y[{axes}] {sign} {value}", dict.fromkeys("XZ", ("f32", (n, m))), sizes)
+
+
 def _made(
     text: str, tensors: Mapping[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
 ) -> Workload:
@@ -137,4 +157,5 @@ def _made(
 
 _PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
     _stored_zeros, _masked_results, _formulas, _copies, _spaced, _searches, _scans,
+    _pairs,
 )  # fmt: skip
