@@ -27,10 +27,11 @@ from ..algebra.scalar import (
     UnaryOp,
     chain_terms,
     depth_of,
+    walk,
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..limits import MAX_BODY_DEPTH, MAX_JSON_NODES
+from ..limits import MAX_BODY_DEPTH, MAX_CONDITION_NODES, MAX_JSON_NODES
 from .references import LoopVar, NamedTensor, NestedReduction, Vars
 
 
@@ -523,7 +524,7 @@ class Condition:
         if isinstance(other, ArrayValue):
             return NotImplemented  # type: ignore[no-any-return]  # the array's method combines
         condition = as_condition(other)
-        return Condition(lambda x, y: choose(condition, x, y))
+        return _compact(Condition(lambda x, y: choose(condition, x, y)))
 
     def __bool__(self) -> bool:
         raise WorkloadError(
@@ -531,6 +532,15 @@ class Condition:
             " use it in select",
             code="bad_node",
         )
+
+
+def _compact(condition: Condition) -> Condition:
+    """Return `condition`, or one that tests its value if it would repeat its alternatives often: a
+    conjunction of n disjunctions has 2**n paths. Tests of indices stay, since they guard reads."""
+    value = condition.value()
+    if value.size <= MAX_CONDITION_NODES or any(isinstance(n, All) for n in walk(value.node)):
+        return condition
+    return as_condition(value)
 
 
 _BOOLS = (number(0, DType.BOOL), number(1, DType.BOOL))
