@@ -326,7 +326,10 @@ def number(value: Plain, dtype: DType) -> Expr:
         # As a number, an index has a wide type. For a narrow type, this number is cast.
         direct = IndexValue(value.affine, dtype.wide)
         return Expr(values.cast(direct, dtype), value.vars, {}, {})
-    assert not isinstance(value, Expr)
+    if isinstance(value, Expr):
+        raise WorkloadError(
+            f"a constant is a number, got a {value.dtype} value", code="bad_constant"
+        )
     return Expr(values.const(value, dtype), {}, {}, {})
 
 
@@ -535,8 +538,8 @@ class Condition:
 
 
 def _compact(condition: Condition) -> Condition:
-    """Return `condition`, or one that tests its value if it would repeat its alternatives often: a
-    conjunction of n disjunctions has 2**n paths. Tests of indices stay, since they guard reads."""
+    """Return `condition`, or a test of its value if it would repeat alternatives often: n pairs
+    joined by | and then by & have 2**n paths. Tests of indices stay, since they guard reads."""
     value = condition.value()
     if value.size <= MAX_CONDITION_NODES or any(isinstance(n, All) for n in walk(value.node)):
         return condition

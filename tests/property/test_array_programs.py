@@ -28,6 +28,8 @@ def drawn(seed: int) -> ArrayProgram:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_program_computes_what_numpy_does(seed: int) -> None:
     program = drawn(seed)
+    document = tw.Workload.from_json(program.workload.to_json())
+    assert document.key == program.workload.key, program.steps
     arrays = [np.asarray(x) for x in program.inputs]
     for found, expected in zip(evaluate(program.workload, arrays), program.outputs, strict=True):
         # An array without dimensions is stored as one element.
