@@ -27,6 +27,10 @@ MAX_INLINED_DEPTH = 128
 stages were inlined. Each use of a stage is a copy. A chain of n stages that each use the previous
 stage twice would have 2**n operations."""
 
+MAX_CONDITION_NODES = 512
+"""Most operations of a condition of values that is written as nested choices, each of which has a
+copy of what it chooses."""
+
 MAX_COPIED_NODES = 64
 """Most operations of an array expression that are copied into each expression that uses it. A
 larger one that is used twice becomes a stage. A chain of operations that each use the previous

@@ -176,14 +176,10 @@ def all_of(*conditions: Condition | Expr) -> Condition:
     """Return the condition that every one of `conditions` holds."""
     if not conditions:
         raise WorkloadError("all_of needs at least one condition", code="bad_node")
-    given = [as_condition(c) for c in conditions]
-
-    def choose(a: Expr, b: Expr) -> Expr:
-        for condition in reversed(given):
-            a = condition.choose(a, b)
-        return a
-
-    return Condition(choose)
+    found, *others = (as_condition(c) for c in conditions)
+    for condition in others:
+        found = found & condition
+    return found
 
 
 def any_of(*conditions: Condition | Expr) -> Condition:

@@ -27,10 +27,11 @@ from ..algebra.scalar import (
     UnaryOp,
     chain_terms,
     depth_of,
+    walk,
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..limits import MAX_BODY_DEPTH, MAX_JSON_NODES
+from ..limits import MAX_BODY_DEPTH, MAX_CONDITION_NODES, MAX_JSON_NODES
 from .references import LoopVar, NamedTensor, NestedReduction, Vars
 
 
@@ -325,7 +326,10 @@ def number(value: Plain, dtype: DType) -> Expr:
         # As a number, an index has a wide type. For a narrow type, this number is cast.
         direct = IndexValue(value.affine, dtype.wide)
         return Expr(values.cast(direct, dtype), value.vars, {}, {})
-    assert not isinstance(value, Expr)
+    if isinstance(value, Expr):
+        raise WorkloadError(
+            f"a constant is a number, got a {value.dtype} value", code="bad_constant"
+        )
     return Expr(values.const(value, dtype), {}, {}, {})
 
 
@@ -523,7 +527,7 @@ class Condition:
         if isinstance(other, ArrayValue):
             return NotImplemented  # type: ignore[no-any-return]  # the array's method combines
         condition = as_condition(other)
-        return Condition(lambda x, y: choose(condition, x, y))
+        return _compact(Condition(lambda x, y: choose(condition, x, y)))
 
     def __bool__(self) -> bool:
         raise WorkloadError(
@@ -531,6 +535,15 @@ class Condition:
             " use it in select",
             code="bad_node",
         )
+
+
+def _compact(condition: Condition) -> Condition:
+    """Return `condition`, or a test of its value if it would repeat alternatives often: n pairs
+    joined by | and then by & have 2**n paths. Tests of indices stay, since they guard reads."""
+    value = condition.value()
+    if value.size <= MAX_CONDITION_NODES or any(isinstance(n, All) for n in walk(value.node)):
+        return condition
+    return as_condition(value)
 
 
 _BOOLS = (number(0, DType.BOOL), number(1, DType.BOOL))

@@ -249,6 +249,8 @@ def _ordered(node: Scalar) -> tuple[Scalar, str]:
     text of the result."""
     match node:
         case Const():
+            if node.dtype.is_float:  # 1 as 1.0, as in a document that is read back
+                node = Const(float(node.value), node.dtype)
             return node, f"{node.value!r}:{node.dtype}"
         case Load():
             ordered = with_data(node, lambda value: _ordered(value)[0])

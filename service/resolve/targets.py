@@ -22,7 +22,7 @@ def read_target(
     from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
-        return native_target(threads or 1, probe=probe, fresh=True)
+        return native_target(1 if threads is None else threads, probe=probe, fresh=True)
     return load_target(spec, threads, probe=probe)
 
 
@@ -44,8 +44,8 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
     if isinstance(spec, str):
         if is_level(spec):
-            return level_target(spec, threads or 1)
-        return this_machine(threads or 1)
+            return level_target(spec, 1 if threads is None else threads)
+        return this_machine(1 if threads is None else threads)
     target = Target.from_json(spec)
     _check_known(target)
     return target if threads is None else target.with_threads(threads)

@@ -44,6 +44,8 @@ def test_a_program_of_long_rows_computes_what_numpy_does(seed: int) -> None:
 
 
 def check(program: ArrayProgram, seed: int) -> None:
+    document = tw.Workload.from_json(program.workload.to_json())
+    assert document.key == program.workload.key, program.steps
     arrays = [np.asarray(x) for x in program.inputs]
     for found, expected in zip(evaluate(program.workload, arrays), program.outputs, strict=True):
         # An array without dimensions is stored as one element.

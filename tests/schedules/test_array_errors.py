@@ -85,6 +85,8 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: tw.split(X, [2, 2], 1), "bad_extent", "selects nothing"),
     (lambda: tw.pad(X, -1), "bad_shape", "a width >= 0"),
     (lambda: tw.pad(X, ((1, 1),) * 3), "bad_shape", "each of 2 dimensions"),
+    (lambda: tw.pad(X, 1, value=X[0, 0]), "bad_constant", "a number, got a f32 value"),
+    (lambda: tw.const(X[0, 0]), "bad_constant", "a number, got a f32 value"),
     (lambda: tw.pad(X, 1, mode="wrap"), "bad_node", '"constant", "edge" and "reflect"'),
     (lambda: tw.roll(X, (1, 2), 0), "bad_shape", "1 axes, 2 shifts"),
     (lambda: tw.tile(X, 0), "bad_extent", ">= 1"),

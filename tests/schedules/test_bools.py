@@ -144,3 +144,21 @@ def test_a_condition_is_needed_in_python_too() -> None:
         compute("Y", (6,), lambda i: select(X[i, 0], 1.0, 2.0))
     with pytest.raises(WorkloadError, match="bools, such as x > 0"):
         where(X, 1.0, X)
+
+
+def test_a_conjunction_of_many_disjunctions_does_not_repeat_what_it_chooses() -> None:
+    """Written as choices between choices, n disjunctions have 2**n paths."""
+    mask: Any = X > -9.0
+    expected = VALUES > -9.0
+    for n in range(20):
+        mask &= (n / 10 > X) | (n / 20 < X)
+        expected &= (n / 10 > VALUES) | (n / 20 < VALUES)
+    np.testing.assert_array_equal(
+        value_of(where(mask, X, 0), VALUES), np.where(expected, VALUES, 0)
+    )
+    text = " && ".join(f"(X[i] < {n / 10} || X[i] > {n / 20})" for n in range(12))
+    workload = notation(f"Y[i] = where(1 <= i && ({text}), X[i-1], -1)", X="f32[9]")
+    (found,) = evaluate(workload, [VALUES[0]])
+    holds = np.all([(VALUES[0] < n / 10) | (VALUES[0] > n / 20) for n in range(12)], axis=0)
+    expected = np.where(holds[1:], VALUES[0, :-1], -1)
+    np.testing.assert_array_equal(found, [-1, *expected])

@@ -110,6 +110,13 @@ def test_every_notation_of_a_scan_has_the_same_key() -> None:
     assert len({ALONG_ROWS.key, *(other.key for other in others)}) == 6
 
 
+@pytest.mark.parametrize("function", sorted(UFUNCS))
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+def test_an_exclusive_scan_has_the_key_of_its_document(function: str, dtype: str) -> None:
+    workload = notation(f"S[i,k] = {function}(X[i,k], k, exclusive)", X=f"{dtype}[5,37]")
+    assert Workload.from_json(workload.to_json()).key == workload.key
+
+
 def test_a_scan_of_one_position_is_elementwise() -> None:
     plain = notation("S[i,k] = X[i,k]", X="f32[5,1]")
     scan = notation("S[i,k] = cumsum(X[i,k], k)", X="f32[5,1]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.support.schedule_fuzz.check import random_setting, this_machine
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "bias and relu": (
@@ -67,6 +69,33 @@ def test_array_programs_run_as_kernels(name: str) -> None:
     kernel = tw.build(workload, database=":memory:")
     found: Any = kernel(*data)
     np.testing.assert_allclose(found, theirs(*data), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_position_of_the_greatest_quotient_is_found(seed: int) -> None:
+    """Vectors divide by the same number more quickly, with another rounding, but not where the
+    quotient is compared with the greatest one."""
+    draw = np.random.default_rng(seed)
+    x0 = draw.normal(size=(40, 133)).astype(np.float32)
+    s0 = (draw.random(40) + 0.5).astype(np.float32)
+    x, s = tw.placeholder("x", x0.shape), tw.placeholder("s", s0.shape)
+    share = tw.exp(x) / tw.exp(x).sum(1, keepdims=True)
+    workload = tw.Workload.of(
+        (x / s[:, None]).argmax(1), (x / 7.3).argmin(0), share.argmax(1), inputs=[x, s]
+    )
+    target = this_machine(1 + seed % 2)
+    trace = random_setting(random.Random(seed), workload, target) if seed else None
+    found: Any = tw.build(workload, target, trace=trace, database=":memory:")(x0, s0)
+    for positions, values, axis in zip(
+        found, (x0 / s0[:, None], -x0 / np.float32(7.3), x0), (1, 0, 1), strict=True
+    ):
+        # The softmax may round neighbours to one value.
+        at = np.expand_dims(np.clip(positions, 0, values.shape[axis] - 1), axis)
+        assert positions.max() < values.shape[axis]
+        greatest = values.max(axis)
+        np.testing.assert_allclose(
+            np.take_along_axis(values, at, axis).squeeze(axis), greatest, rtol=1e-6
+        )
 
 
 def test_an_array_is_built_and_tuned_without_a_workload(tmp_path: Path) -> None:

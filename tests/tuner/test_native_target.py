@@ -266,6 +266,12 @@ def test_more_threads_than_cores_is_refused(tmp_path: Path) -> None:
     assert native_target(cores, cache_dir=tmp_path, probe=False).threads == cores
 
 
+@pytest.mark.parametrize("spec", ["native", "x86-64-v3"])
+def test_no_threads_are_refused(spec: str) -> None:
+    with pytest.raises(TargetError, match=r"threads=0: .* allows 1\.\."):
+        load_target(spec, 0, probe=False)
+
+
 @pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)
 def test_the_example_targets_load(path: Path) -> None:
     target = load_target(str(path))

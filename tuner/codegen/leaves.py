@@ -138,6 +138,12 @@ class LeafWriter:
             streamed = leaf.buffer in self.streamed
             self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
             return
+        # A search for the position of the extreme compares the same value with it.
+        with self.scalars.before_jump(leaf.reducer in (Reducer.MAX, Reducer.MIN)):
+            self._update(leaf, mask)
+
+    def _update(self, leaf: Update, mask: Val | None) -> None:
+        axis, index = self.scalars.axis, leaf.index
         if axis is not None and not any(i.mentions(axis.var) for i in index):
             value = self._across_lanes(leaf, mask)
             self.scalars.axis = None

@@ -74,7 +74,7 @@ class Scalars(Arithmetic):
             case Unary(op, x):
                 if op in _SLOW and (not self._is_moving(x) or self._is_invariant(x)):
                     return self._once(node, where)
-                with self._before_jump(op.function.rounds_to_integer):
+                with self.before_jump(op.function.rounds_to_integer):
                     return self.unary(op, self.value(x, where))
             case Binary(BinaryOp.DIV):
                 return self._quotient(node, where)
@@ -85,10 +85,10 @@ class Scalars(Arithmetic):
             case Binary(op, a, b):
                 return self.binary(op, self.value(a, where), self.value(b, where))
             case Compare(op, a, b):
-                with self._before_jump(True):
+                with self.before_jump(True):
                     return self.compare(op, self.value(a, where), self.value(b, where))
             case Cast(x, dtype):
-                with self._before_jump(not dtype.is_float):
+                with self.before_jump(not dtype.is_float):
                     return self.cast(self.value(x, where), dtype)
             case All():
                 mask = self.all_of(node)
@@ -138,9 +138,10 @@ class Scalars(Arithmetic):
         return tuple(found)
 
     @contextmanager
-    def _before_jump(self, jumps: bool) -> Iterator[None]:
+    def before_jump(self, jumps: bool) -> Iterator[None]:
         """In this context, quotients are correctly rounded if `jumps` is set. Before a
-        discontinuous function such as floor, 3/3 must not be below 1."""
+        discontinuous function such as floor, 3/3 must not be below 1, and a quotient must be equal
+        to the maximum of equal quotients."""
         before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
         yield
         self._is_before_jump = before

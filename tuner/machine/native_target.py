@@ -110,9 +110,11 @@ def load_target(
     """
     if spec == "native":
         prober = partial(probe_target, within_secs=within_secs, control=control)
-        return native_target(threads or 1, cache_dir=cache_dir, probe=probe, prober=prober)
+        return native_target(
+            1 if threads is None else threads, cache_dir=cache_dir, probe=probe, prober=prober
+        )
     if is_level(spec):
-        return level_target(spec, threads or 1)
+        return level_target(spec, 1 if threads is None else threads)
     target = _read_target_file(Path(spec))
     return target if threads is None else target.with_threads(threads)
 

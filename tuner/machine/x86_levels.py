@@ -39,7 +39,8 @@ _TRIPLE = f"{X86_64}-unknown-linux-gnu"
 
 
 def level_target(name: str, threads: int = 1) -> Target:
-    """Return the target of one of `LEVELS`, for kernels of up to `threads` threads."""
+    """Return the target of one of `LEVELS`, for kernels of up to `threads` threads. Raise
+    TargetError if `threads` is less than 1."""
     features = _LEVELS[name]
     bits, registers = vector_shape(X86_64, features)
     return Target(
@@ -50,8 +51,8 @@ def level_target(name: str, threads: int = 1) -> Target:
         vector_registers=registers,
         caches=_CACHES_V4 if bits == 512 else _CACHES,
         cores=max(threads, 4),
-        threads=threads,
-    )
+        threads=1,
+    ).with_threads(threads)
 
 
 def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:

@@ -58,7 +58,7 @@ def measured_target(
     if measurer == "local":
         return _probed_in_time(spec, threads, control or Control())
     if spec == "native":
-        return unprobed_target(threads or 1)
+        return unprobed_target(1 if threads is None else threads)
     return load_target(spec, threads, probe=False)
 
 

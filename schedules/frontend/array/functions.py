@@ -26,8 +26,9 @@ def einsum(subscripts: str, *operands: ArrayExpr) -> LazyArray:
     """Return the sum of products of NumPy's einsum: `einsum("ik,kj->ij", a, b)`.
 
     Subscripts may be repeated (diagonals) and have `...`; without `->`, the result has the
-    subscripts that occur once, in alphabetical order. All operands are multiplied in one stage.
-    Raise WorkloadError if the subscripts are wrong or do not fit the shapes.
+    subscripts that occur once, in alphabetical order. Three and more operands are multiplied pair
+    by pair, if that takes fewer multiplications than one sum. Raise WorkloadError if the subscripts
+    are wrong or do not fit the shapes.
     """
     return LazyArray(products.einsum(subscripts, array_nodes(operands, "einsum")))
 

@@ -135,6 +135,8 @@ def _pairs(rng: random.Random) -> Workload:
     n, m = rng.choice((1, 2, 3, 5)), rng.choice((2, 3, 5, 9))
     reads = "X[i,j]", rng.choice(("X[k,l]", "X[k,l]", "X[k,l]", "Z[k,l]"))
     places = rng.choices(("i", "j", "k", "l", f"{m}*i + j", f"{m}*k + l"), k=4)
+    if rng.random() < 0.5:
+        places[:2] = rng.choice("ij"), rng.choice("kl")
     conds = [
         f"{a} {rng.choice(('<=', '>', '=='))} {b}"
         for a, b in zip(places[::2], places[1::2], strict=True)

@@ -19,6 +19,8 @@ import tilewright as tw
 from tilewright.schedules.frontend.array.arrays import LazyArray, TensorArray, is_array
 from tilewright.schedules.frontend.array.node import Node
 
+from .array_axis_operations import AXIS_OPERATIONS
+
 Array = npt.NDArray[Any]
 Operation: TypeAlias = "Callable[[random.Random, list[Twin]], Twin | None]"
 
@@ -328,6 +330,35 @@ def scanned(rng: random.Random, known: list[Twin]) -> Twin | None:
     return Twin(x.ours.cumsum(axis, reverse=reverse, exclusive=exclusive), theirs)
 
 
+def along_an_axis(rng: random.Random, known: list[Twin]) -> Twin | None:
+    x = _numbers(rng, known)
+    axis = None if x is None else _axis(rng, x)
+    if x is None or axis is None:
+        return None
+    found = rng.choice(AXIS_OPERATIONS)(rng, x.ours, x.theirs, axis % x.theirs.ndim)
+    return None if found is None else Twin(*found)
+
+
+def bitwise(rng: random.Random, known: list[Twin]) -> Twin | None:
+    found = [twin for twin in known if twin.is_integer]
+    pair = _pair(rng, found) if found else None
+    if pair is None:
+        return None
+    a, b = pair
+    match rng.randrange(5):
+        case 0:
+            return Twin(a.ours & b.ours, a.theirs & b.theirs)
+        case 1:
+            return Twin(a.ours | ~b.ours, a.theirs | ~b.theirs)
+        case 2:
+            return Twin(a.ours ^ b.ours, a.theirs ^ b.theirs)
+        case 3:
+            return Twin(a.ours >> 1, a.theirs >> 1)
+        case _:
+            by = rng.choice((-3, 2, 5))
+            return Twin(a.ours // by + b.ours % by, a.theirs // by + b.theirs % by)
+
+
 def viewed(rng: random.Random, known: list[Twin]) -> Twin | None:
     x = rng.choice(known)
     rank = x.theirs.ndim
@@ -434,8 +465,14 @@ def taken(rng: random.Random, known: list[Twin]) -> Twin | None:
     axis = None if x is None else _axis(rng, x)
     if x is None or axis is None or not indices:
         return None
-    at, mode = rng.choice(indices), rng.choice(("clamp", "wrap"))
-    theirs = np.take(x.theirs, at.theirs, axis, mode="clip" if mode == "clamp" else "wrap")
+    at, mode = rng.choice(indices), rng.choice(("clamp", "wrap", "zero"))
+    extent = x.theirs.shape[axis]
+    theirs = np.take(x.theirs, at.theirs, axis, mode="wrap" if mode == "wrap" else "clip")
+    if mode == "zero":
+        inside = (at.theirs >= 0) & (at.theirs < extent)
+        after = x.theirs.ndim - 1 - axis % x.theirs.ndim
+        theirs = np.where(inside.reshape((*inside.shape, *(1,) * after)), theirs, 0)
+        theirs = theirs.astype(x.theirs.dtype)
     return Twin(tw.take(x.ours, at.ours, axis, mode), theirs)
 
 
@@ -500,6 +537,9 @@ OPERATIONS: tuple[Operation, ...] = (
     decided,
     positioned,
     scanned,
+    along_an_axis,
+    along_an_axis,
+    bitwise,
     viewed,
     viewed,
     joined,

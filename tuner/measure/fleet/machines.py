@@ -200,7 +200,7 @@ def fleet_target(
     machines. If `spec` does not name exactly one kind, raise TargetError with a list of all kinds.
     """
     if spec == "native" and native is not None and not machines:
-        return native.with_threads(threads or 1)
+        return native.with_threads(1 if threads is None else threads)
     kinds = {m.key: m for m in machines}
     chosen = _chosen(machines, spec, native)
     if len(chosen) != 1:
@@ -212,7 +212,7 @@ def fleet_target(
         )
     (key,) = chosen
     group = largest_group([m for m in machines if m.key == key])
-    return group[0].target.with_threads(threads or 1)
+    return group[0].target.with_threads(1 if threads is None else threads)
 
 
 def target_at(address: str, spec: str, threads: int | None) -> Target:
