@@ -88,8 +88,8 @@ def tune(
     called between trials, and the search ends if it returns True.
 
     Raise WorkloadError or TargetError for invalid arguments, StrategyError or MeasurerError for an
-    unknown name. The report counts candidates that failed; its `best` is None if no candidate
-    passed.
+    unknown name, TypeError or ValueError for another budget or seed. The report counts candidates
+    that failed; its `best` is None if no candidate passed.
     """
     from tilewright.schedules.trace import Trace
     from tilewright.service.answers.publish import publish
@@ -97,11 +97,10 @@ def tune(
     from tilewright.service.resolve import targets
     from tilewright.tuner.measure.measurer_spec import measured_target
     from tilewright.tuner.process.control import Control
-    from tilewright.tuner.session.report import Budget
     from tilewright.tuner.tuning import tune as tune_into
 
     workload = _workload(workload)
-    budget = budget or Budget()
+    budget = _checked(budget, seed)
     control = Control()
     control.allow(budget.seconds)
     named = measurer if isinstance(measurer, str) else ""
@@ -132,6 +131,28 @@ def tune(
             trace = Trace.from_json(list(report.best.trace))
             publish(store, workload, target, report.best.record_key, trace)
     return report
+
+
+def _checked(budget: Budget | None, seed: int) -> Budget:
+    """Return `budget`, or the default one. Raise TypeError or ValueError if it or the seed is
+    something else."""
+    from tilewright.tuner.session.report import Budget
+
+    found = Budget() if budget is None else budget
+    wanted = "Budget(trials=64, seconds=30)"
+    if not isinstance(found, Budget):
+        raise TypeError(f"budget must be a tilewright.Budget, such as {wanted}; got {found!r}")
+    if not _is_whole(found.trials) or not isinstance(found.seconds, int | float | None):
+        raise TypeError(f"a budget has whole trials and a number of seconds; got {found}")
+    if found.trials < 1 or (found.seconds is not None and not found.seconds > 0):
+        raise ValueError(f"a budget has at least one trial and more than 0 seconds; got {found}")
+    if not _is_whole(seed):
+        raise TypeError(f"seed must be an integer; got {seed!r}")
+    return found
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def tune_many(
@@ -168,11 +189,10 @@ def tune_many(
     from tilewright.service.resolve.entries import read_entries
     from tilewright.tuner.measure.measurer_spec import measured_target
     from tilewright.tuner.process.control import Control
-    from tilewright.tuner.session.report import Budget
     from tilewright.tuner.tuning import tune_many as tune_into
 
     entries = read_entries(list(workloads), _entry_workload)
-    budget = budget or Budget()
+    budget = _checked(budget, seed)
     control = Control()
     control.allow(budget.seconds)
     named = measurer if isinstance(measurer, str) else ""

@@ -64,6 +64,7 @@ from .expr_core import (
     shown,
     value_condition,
 )
+from .numbers import as_number
 from .reading import DataIndex, TensorExpr
 from .references import LoopVar, Running
 from .running import SCANS, position_over, scanned_over
@@ -250,7 +251,7 @@ def placeholder(*arguments: Any, **named: Any) -> TensorArray:
     name, shape = given.get("name"), given["shape"]
     if name is not None:
         check_name(name, "a tensor")
-    shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    shape = tuple(map(as_number, shape if isinstance(shape, Sequence) else (shape,)))
     check_shape(name or "x", shape)
     dtype = values.dtype_named(given.get("dtype", "f32"))
     tensor = Tensor(name or made_up_name("x"), shape, dtype, given.get("constant", False))

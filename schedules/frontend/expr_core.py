@@ -32,6 +32,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_CONDITION_NODES, MAX_JSON_NODES
+from .numbers import as_number
 from .references import LoopVar, NamedTensor, NestedReduction, Vars
 
 
@@ -45,6 +46,7 @@ class Index:
         self.vars = variables
 
     def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
+        other = as_number(other)
         if isinstance(other, bool) or not isinstance(other, Index | int):
             # Python then calls the reflected method of `other`. An Expr uses the index as a
             # number.
@@ -118,6 +120,7 @@ class ReduceAxis(Index):
 
 def as_index(value: object) -> Index:
     """Convert `value` to an index. Raise WorkloadError if it is neither an index nor an integer."""
+    value = as_number(value)
     if isinstance(value, Index):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -154,6 +157,7 @@ def _constant_factor(a: Index, other: object) -> tuple[int, Index]:
 
 
 def _divisor(value: object, what: str) -> int:
+    value = as_number(value)
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -336,6 +340,7 @@ def number(value: Plain, dtype: DType) -> Expr:
 def operand(value: object) -> Plain:
     """Return `value`, a condition as a value of type bool. Raise WorkloadError if it is not an
     operand."""
+    value = as_number(value)
     if isinstance(value, Condition):
         return value.value()
     if isinstance(value, Expr | Index) or (
@@ -429,6 +434,7 @@ def general_power(x: object, exponent: object) -> Expr:
     Raise WorkloadError if integers have another exponent than a constant from 0 to 64."""
     if isinstance(x, ArrayValue) or isinstance(exponent, ArrayValue):
         return NotImplemented  # type: ignore[no-any-return]  # the array's method combines them
+    exponent = as_number(exponent)
     number_given = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not isinstance(x, Expr) or not number_given:
         return arithmetic(BinaryOp.POW, x, exponent)

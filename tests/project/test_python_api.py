@@ -104,3 +104,21 @@ def test_a_kernel_is_built_from_the_stored_best_and_says_what_it_is(tmp_path: Pa
     a[:] = 1.0
     assert np.all(kernel(a, a) == 8.0)
     assert not (tmp_path / "none.sqlite").exists(), "building a kernel makes no database"
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "wrong"),
+    [
+        (TypeError, "budget must be", {"budget": 8}),
+        (TypeError, "whole trials", {"budget": tw.Budget(trials=1.5)}),  # type: ignore[arg-type]
+        (ValueError, "at least one trial", {"budget": tw.Budget(trials=-1)}),
+        (ValueError, "more than 0 seconds", {"budget": tw.Budget(seconds=0)}),
+        (TypeError, "seed must be", {"seed": "a"}),
+    ],
+)
+def test_budgets_and_seeds_are_checked_before_anything_runs(
+    error: type[Exception], words: str, wrong: dict[str, object]
+) -> None:
+    for call, given in ((tw.tune, MATMUL), (tw.tune_many, [MATMUL])):
+        with pytest.raises(error, match=words):
+            call(given, database=":memory:", **wrong)  # type: ignore[operator]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import SMALL_CACHES, Pair, check_pair, this_machine
 from tests.support.schedules.workloads import notation
 from tilewright.schedules.primitives import (
     Parallel,
@@ -131,3 +131,35 @@ def test_masked_ends_are_written_in_the_plain_way() -> None:
     )
     assert "!nontemporal" not in written
     assert "llvm.masked.store" in written
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize(
+    ("text", "name", "vectors"),
+    [
+        ("Y[i,j] = cumsum(X[i,j], j)", "scan", "interleave"),
+        ("Y[i,j] = cumsum(X[i,j], i)", "scan", "interleave"),
+        ("Y[i,j] += X[i,k] * X[k,j]", "tile", "tile_vectors"),
+        ("Y[i,j] = X[i-1,j] + X[i,j-1] + X[i,j+1] + X[i+1,j]", "stencils", "vectors"),
+    ],
+)
+def test_tiles_stream_whole_lines(text: str, name: str, vectors: str, bits: int) -> None:
+    """A line that is stored in two parts may be written to memory twice."""
+    workload = notation(text, X="f32[192,192]")
+    target = this_machine(1, bits, caches=SMALL_CACHES)
+    streamed = 0
+    for sketch in space_for(workload, target).sketches:
+        names = [knob.name for knob in sketch.knobs]
+        if sketch.name != name or "nontemporal_stores" not in names:
+            continue
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        drawn = np.random.default_rng(1).integers(0, sizes, (4000, len(sizes)))
+        assert sketch.feasible(np.asarray([sketch.default()])).all()
+        for row in drawn[sketch.feasible(drawn)]:
+            value = {n: k.values[i] for n, k, i in zip(names, sketch.knobs, row, strict=True)}
+            if value["nontemporal_stores"]:
+                streamed += 1
+                in_order = text.endswith(", j)") and value[vectors] == 1
+                along_rows = 1 if text.endswith(", j)") else value[vectors]
+                assert in_order or along_rows * bits % (64 * 8) == 0, value
+    assert streamed

@@ -40,6 +40,7 @@ from ..expr_core import (
     power,
     value_condition,
 )
+from ..numbers import as_number
 from ..reading import DataIndex, TensorExpr, as_position
 from ..tuples import Combine
 from . import einsum as products
@@ -362,9 +363,9 @@ class TensorArray(ArrayExpr, TensorExpr):
         """Return the element at one index variable, integer or integer value per dimension, or the
         array that NumPy's indexing selects: by integers, slices, `...`, None, or by one integer
         array beside slices (see `take`)."""
-        entries = index if isinstance(index, tuple) else (index,)
-        whole = len(entries) == len(self.shape) and all(isinstance(i, int) for i in entries)
-        if _has_variables(index) or (whole and all(i >= 0 for i in entries)):
+        entries = tuple(map(as_number, index if isinstance(index, tuple) else (index,)))
+        plain = len(entries) == len(self.shape)
+        if _has_variables(index) or (plain and all(isinstance(i, int) and i >= 0 for i in entries)):
             return self.element(index)
         return self._sliced(index)
 
@@ -525,7 +526,8 @@ def _operands(*given: object) -> tuple[list[Node], Callable[[Sequence[Expr]], li
     """Return the arrays among `given`, and a function of one element of each array that returns all
     operands. Numbers remain numbers, because they take the type of the other operand."""
     nodes: list[Node] = []
-    for value in given:
+    operands = [as_number(value) for value in given]
+    for value in operands:
         if isinstance(value, ArrayExpr):
             nodes.append(value.node)
         elif isinstance(value, Expr) and not value.vars:
@@ -535,7 +537,7 @@ def _operands(*given: object) -> tuple[list[Node], Callable[[Sequence[Expr]], li
 
     def call(values: Sequence[Expr]) -> list[object]:
         elements = iter(values)
-        return [v if isinstance(v, int | float) else next(elements) for v in given]
+        return [v if isinstance(v, int | float) else next(elements) for v in operands]
 
     return nodes, call
 

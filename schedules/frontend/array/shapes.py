@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from math import prod
+from typing import TypeGuard
 
 from ...errors import WorkloadError
 from ...limits import MAX_DIMS
 from ...workload.checks import check_extent
 from ..expr_core import shown
+from ..numbers import as_number
 
 
 def check_rank(shape: tuple[int, ...]) -> None:
@@ -46,12 +48,13 @@ def listed(shapes: Sequence[tuple[int, ...]]) -> str:
     return " and ".join(map(str, shapes))
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def axis_of(axis: object, rank: int, what: str) -> int:
     """Return `axis` counted from 0. Raise WorkloadError if an array of `rank` does not have it."""
+    axis = as_number(axis)
     if not isinstance(axis, int) or isinstance(axis, bool):
         raise WorkloadError(
             f"{what}: an axis of an array is an integer, got {shown(axis)}", code="unknown_axis"
@@ -80,10 +83,11 @@ def axes_of(axis: object, rank: int, what: str) -> tuple[int, ...]:
 def integers(value: object, what: str, accepted: str) -> tuple[int, ...]:
     """Return an integer or a sequence of integers as a tuple. `accepted` describes both in the
     error."""
-    given = tuple(value) if isinstance(value, tuple | list) else (value,)
-    if not all(is_integer(v) for v in given):
+    given = tuple(map(as_number, value if isinstance(value, tuple | list) else (value,)))
+    whole = tuple(v for v in given if is_integer(v))
+    if len(whole) < len(given):
         raise WorkloadError(f"{what} takes {accepted}, got {shown(value)}", code="bad_shape")
-    return given
+    return whole
 
 
 def reshaped_shape(old: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ...algebra.affine import affine
 from ...errors import WorkloadError
 from ..expr_core import Index, shown
+from ..numbers import as_number
 from .node import ORIGIN, Indices, Node, view
 from .shapes import axes_of, axis_of, integers, is_integer, reshaped_shape
 
@@ -91,7 +92,7 @@ def sliced(x: Node, key: object) -> Node:
 
 def _entries(key: object, shape: tuple[int, ...]) -> Iterator[Entry]:
     """Yield the entries of `key` with `...` and missing dimensions as full slices."""
-    given = key if isinstance(key, tuple) else (key,)
+    given = tuple(map(as_number, key if isinstance(key, tuple) else (key,)))
     taken = sum(1 for k in given if is_integer(k) or isinstance(k, slice))
     dots = sum(1 for k in given if isinstance(k, EllipsisType))
     if dots > 1 or taken > len(shape):
@@ -116,8 +117,8 @@ def _entries(key: object, shape: tuple[int, ...]) -> Iterator[Entry]:
 
 def _range(entry: slice, extent: int, dim: int) -> tuple[int, int, int]:
     """Return the start, the step and the number of elements of a slice."""
-    parts = (entry.start, entry.stop, entry.step)
-    if not all(p is None or is_integer(p) for p in parts) or entry.step == 0:
+    parts = tuple(map(as_number, (entry.start, entry.stop, entry.step)))
+    if not all(p is None or is_integer(p) for p in parts) or parts[2] == 0:
         raise WorkloadError(
             f"a slice has integers and a step that is not 0, got {shown(entry)}", code="bad_index"
         )
@@ -292,7 +293,7 @@ def windowed(x: Node, size: object, axes: object, stride: object, dilation: obje
 def split(x: Node, parts: object, axis: object) -> list[Node]:
     """Return `x` cut along `axis` into `parts` equal arrays, or before each position in `parts`."""
     dim = axis_of(axis, len(x.shape), "split")
-    extent = x.shape[dim]
+    extent, parts = x.shape[dim], as_number(parts)
     if isinstance(parts, int) and is_integer(parts):
         if parts < 1 or extent % parts:
             raise WorkloadError(

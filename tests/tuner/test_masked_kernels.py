@@ -1,0 +1,60 @@
+"""Reductions under conditions: masks only where a tile needs them, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.workloads import notation
+from tilewright.schedules import Workload
+from tilewright.schedules.sketches import space_for
+from tilewright.tuner import compile as compile_to_call
+from tilewright.tuner.emit.kernel import llvm_text
+
+SIZE = 40
+CONDITIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "k <= i": lambda i, j, k: k <= i,
+    "k <= i && k >= j": lambda i, j, k: (k <= i) & (k >= j),
+    "k >= j": lambda i, j, k: k >= j,
+    "k <= i + 3 && k >= i - 3": lambda i, j, k: (k <= i + 3) & (k >= i - 3),
+    "k == j": lambda i, j, k: k == j,
+    "(k + i) % 3 == 0 && k <= j": lambda i, j, k: ((k + i) % 3 == 0) & (k <= j),
+}
+
+
+def masked(condition: str) -> Workload:
+    shape = f"f32[{SIZE},{SIZE}]"
+    return notation(f"Y[i,j] += where({condition}, A[i,k] * B[k,j], 0.0)", A=shape, B=shape)
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_elements_outside_of_the_condition_are_not_used(condition: str, bits: int) -> None:
+    workload, target = masked(condition), this_machine(1, bits)
+    i, j, k = np.ogrid[:SIZE, :SIZE, :SIZE]
+    used = np.broadcast_to(CONDITIONS[condition](i, j, k), (SIZE, SIZE, SIZE))
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, (SIZE, SIZE)).astype(np.float32) for _ in "ab")
+    a[~used.any(1)], b[~used.any(0).T] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        expected = np.where(used, a[:, None, :] * b.T[None], 0).sum(2)
+    for sketch in space_for(workload, target).sketches:
+        for setting in (sketch.default(), *settings(sketch, 6, bits)):
+            found = np.empty((SIZE, SIZE), np.float32)
+            kernel = compile_to_call(workload, target=target, trace=sketch.trace(setting))
+            kernel(a, b, out=found)
+            assert np.array_equal(found, expected), f"{sketch.name} {setting}"
+
+
+def test_steps_inside_of_the_condition_have_no_masks() -> None:
+    workload, target = masked("k <= i && k >= j"), this_machine(1)
+    sketch = next(x for x in space_for(workload, target).sketches if x.name == "tile")
+    blocks = llvm_text(workload, sketch.trace(sketch.default()), target).split("\nthen")
+    products = [block for block in blocks if "@llvm.fma" in block]
+    assert any("select" not in block for block in products)
+    assert any("select" in block for block in products)
