@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,8 +118,9 @@ def test_a_kernel_is_built_from_the_stored_best_and_says_what_it_is(tmp_path: Pa
     ],
 )
 def test_budgets_and_seeds_are_checked_before_anything_runs(
-    error: type[Exception], words: str, wrong: dict[str, object]
+    error: type[Exception], words: str, wrong: dict[str, Any]
 ) -> None:
-    for call, given in ((tw.tune, MATMUL), (tw.tune_many, [MATMUL])):
+    calls: list[tuple[Any, Any]] = [(tw.tune, MATMUL), (tw.tune_many, [MATMUL])]
+    for call, given in calls:
         with pytest.raises(error, match=words):
-            call(given, database=":memory:", **wrong)  # type: ignore[operator]
+            call(given, database=":memory:", **wrong)
