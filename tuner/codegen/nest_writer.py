@@ -41,7 +41,7 @@ from .scalars import Scalars
 from .shares import thread_function
 from .shifted import LINE_BYTES, Shift, shift_of
 from .text import FunctionText
-from .unmasked import unmasked
+from .unswitched import Body, Branch, unswitched
 from .values import Val, literal, scalar_type
 
 
@@ -272,7 +272,7 @@ class NestWriter:
         text.here.append(phi)  # type: ignore[arg-type]
         self.indices.bind(loop.var, counter, text.depth)
         self.leaves.serial.append(loop.var)
-        self._iteration(loop, counter)
+        self._versions(loop, counter, unswitched(loop.body, self.indices))
         self.leaves.serial.pop()
         phi.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{text.block} ]")
         text.add(f"  {following} = add nuw nsw i64 {counter}, 1")
@@ -282,26 +282,24 @@ class NestWriter:
         text.close_level()
         text.start_block(done)
 
-    def _iteration(self, loop: For, counter: str) -> None:
-        """Write the body of a serial loop, with a branch to a version without masks if there is
-        one."""
-        versions = unmasked(loop.body, self.indices)
-        if versions is None:
-            self.statements(loop.body)
+    def _versions(self, loop: For, counter: str, body: Body) -> None:
+        """Write the body of a serial loop, with branches between its versions."""
+        if not isinstance(body, Branch):
+            self.statements(body)
             return
         holds: Val | None = None
-        for test in versions.tests:
+        for test in body.tests:
             one = self.indices.cond(test, None)
             assert isinstance(one, Val), "a proved test is none"
             holds = one if holds is None else self.scalars.both(holds, one)
         assert holds is not None
         fails = Val(self.text.assign(f"xor i1 {holds.name}, true", "c"), DType.BOOL)
         level = self.text.depth
-        for condition, body in ((holds, versions.body), (fails, versions.masked)):
-            with self.text.only_where(condition, written(body)):
+        for condition, version in ((holds, body.holds), (fails, body.fails)):
+            with self.text.only_where(condition, written(loop.body)):
                 # Masks are computed in the branch that uses them.
                 self.indices.bind(loop.var, counter, self.text.depth)
-                self.statements(body)
+                self._versions(loop, counter, version)
         self.indices.bind(loop.var, counter, level)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
