@@ -1,4 +1,4 @@
-"""Reductions under conditions: masks only where a tile needs them, and the same results."""
+"""Values under conditions: masks only where a tile needs them, and the same results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.support.schedule_fuzz.check import this_machine
 from tests.support.schedules.spaces import settings
 from tests.support.schedules.workloads import notation
@@ -58,3 +59,27 @@ def test_steps_inside_of_the_condition_have_no_masks() -> None:
     products = [block for block in blocks if "@llvm.fma" in block]
     assert any("select" not in block for block in products)
     assert any("select" in block for block in products)
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("size", [24, 38])
+def test_parts_of_a_concatenation_are_computed_alone(size: int, bits: int) -> None:
+    def transformed(x: Any, joined: Callable[..., Any]) -> Any:
+        a, b, c, d = x[::2, ::2], x[::2, 1::2], x[1::2, ::2], x[1::2, 1::2]
+        top, bottom = joined([a + b + c + d, a - b + c - d], 1), joined([a + b, c / d], 1)
+        return joined([top, bottom], 0)
+
+    x = tw.placeholder("x", (size, size))
+    workload = tw.Workload.of(transformed(transformed(x, tw.concat), tw.concat))
+    target = this_machine(1, bits)
+    rng = np.random.default_rng(5)
+    given = rng.integers(1, 5, (size, size)).astype(np.float32)
+    given[-1, -1] = np.inf  # only its own parts may use it
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected = transformed(transformed(given, np.concatenate), np.concatenate)
+    for sketch in space_for(workload, target).sketches:
+        for setting in (sketch.default(), *settings(sketch, 6, bits)):
+            kernel = compile_to_call(workload, target=target, trace=sketch.trace(setting))
+            found = np.empty((size, size), np.float32)
+            kernel(given, out=found)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{sketch.name}")
