@@ -64,7 +64,7 @@ from .expr_core import (
     shown,
     value_condition,
 )
-from .numbers import as_number
+from .python_numbers import as_number
 from .reading import DataIndex, TensorExpr
 from .references import LoopVar, Running
 from .running import SCANS, position_over, scanned_over

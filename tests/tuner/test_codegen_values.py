@@ -108,7 +108,7 @@ def test_bf16_rounds_to_nearest_even_and_keeps_nan() -> None:
     [
         ("where(X[i] > 0, X[i], 0.01 * X[i]) + Z[i]", 2, False),
         ("where(X[i] > 0, Z[i], exp(X[i])) + where(Z[i] > 0, 1, tanh(X[i]))", 2, False),
-        ("where(i < 4, Z[i], X[i-4])", 1, True),
+        ("where(i < 4, Z[i], X[i-4])", 2, True),  # of Z in the first vector, of X in the others
     ],
 )
 def test_alternatives_share_loads_that_are_inside_anyway(

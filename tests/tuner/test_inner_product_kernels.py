@@ -54,7 +54,7 @@ def test_every_setting_computes_the_same(name: str, threads: int, bits: int) -> 
 
 def test_phases_of_a_tile_share_its_rows_without_a_spill() -> None:
     """Eight pixels by three channels are 24 sums, all in registers, each step of them 24 products:
-    the parity of a pixel is known in the code."""
+    the parity of a pixel is known in the code. At the edges of the image, steps have conditions."""
     target = example_target("znver5")
     workload = CASES["phases"].normalised()
     sketch = next(s for s in space_for(workload, target).sketches if "inner_product" in s.name)
@@ -62,7 +62,7 @@ def test_phases_of_a_tile_share_its_rows_without_a_spill() -> None:
     setting = [len(knob.values) - 1 for knob in sketch.knobs]
     assert sketch.knobs[names.index("tile_columns")].values[-1] == 8
     code = assembly_text(workload, sketch.trace(tuple(setting)), target)
-    assert len(re.findall(r"vfmadd\w+\t.*zmm", code)) == 24
+    assert len(re.findall(r"vfmadd\w+\t.*zmm", code)) == 2 * 24
 
 
 BLOCKS: dict[str, Workload] = {

@@ -40,7 +40,7 @@ from ..expr_core import (
     power,
     value_condition,
 )
-from ..numbers import as_number
+from ..python_numbers import as_number
 from ..reading import DataIndex, TensorExpr, as_position
 from ..tuples import Combine
 from . import einsum as products

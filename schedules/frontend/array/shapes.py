@@ -11,7 +11,7 @@ from ...errors import WorkloadError
 from ...limits import MAX_DIMS
 from ...workload.checks import check_extent
 from ..expr_core import shown
-from ..numbers import as_number
+from ..python_numbers import as_number
 
 
 def check_rank(shape: tuple[int, ...]) -> None:
