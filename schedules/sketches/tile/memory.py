@@ -65,7 +65,10 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
         access = access_of[read.tensor]
         sides, times = plan.region(access, rows)
         block = t.copies_rows * np.prod(sides, axis=0) * read.dtype.bytes
-        yield PrivateCopy(block, times, block * _is_gathered(read, access, sides))
+        if stage.is_copied_transposed(read):
+            yield PrivateCopy(block, times, is_transposed=True)
+        else:
+            yield PrivateCopy(block, times, block * _is_gathered(read, access, sides))
 
 
 def _whole_elements(nest: TileNest, read: StageRead) -> Number:

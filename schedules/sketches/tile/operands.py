@@ -88,12 +88,33 @@ class TileOperands:
         """Return whether panels are filled by transposing register blocks. This is done if the
         tensor is contiguous along another dimension than the columns, and packed block by
         block."""
-        last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
             not self.outer
             and not read.padded
-            and self.column_dim(read) not in (None, last)
-            and read.shape[last] >= lanes // 2
+            and self.column_dim(read) not in (None, len(read.shape) - 1)
+            and self._can_transpose(read)
+        )
+
+    def is_copied_transposed(self, read: StageRead) -> bool:
+        """Return whether the copy of a row operand has the reduction last, unlike the operand, and is
+        filled by transposing register blocks.
+
+        Consecutive steps of the reduction would read planes of an image, which are several pages
+        apart. No hardware prefetcher follows so many streams, so a copy that exceeds a core's
+        private caches would be read at the latency of the next one.
+        """
+        main = self.roles.main
+        return (
+            read.own_dim(main.name) not in (None, len(read.shape) - 1)
+            and not read.uses(self.roles.columns.name)
+            and main.extent >= self.target.lanes(read.dtype)
+            and self._can_transpose(read)
+        )
+
+    def _can_transpose(self, read: StageRead) -> bool:
+        lanes = self.target.lanes(self.view.dtype)
+        return (
+            read.shape[-1] >= lanes // 2
             and 1 < lanes <= self.target.most_transposed
             and self.target.lanes(read.dtype) == lanes
         )

@@ -71,7 +71,10 @@ class Packing:
                 inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
                 place = ko if blocked and ko in inside else row_place
                 w.do(CacheRead(read.tensor, place, name))
-                w.vectorise_writer(name, k.target.lanes(read.dtype))
+                if k.is_copied_transposed(read):
+                    self._transpose_rows(read, name)
+                else:
+                    w.vectorise_writer(name, k.target.lanes(read.dtype))
         if t.packs:
             for n, read in enumerate(k.packed_inside(ahead=bool(t.prepacks))):
                 name = f"{name_of}.pack{n}"
@@ -129,6 +132,23 @@ class Packing:
         self.w.do(TransformLayout(name, (), (*((d, 0) for d in others), (last, 0))))
         self.w.vectorise_writer(name, self.k.target.lanes(read.dtype))
 
+    def _transpose_rows(self, read: StageRead, name: str) -> None:
+        """Store the copy of rows with the reduction last, so that consecutive steps read consecutive
+        elements. Blocks are loaded along the operand's last dimension and transposed in
+        registers."""
+        w, last = self.w, len(read.shape) - 1
+        depth = read.own_dim(self.k.roles.main.name)
+        assert depth is not None
+        others = [dim for dim in range(last) if dim != depth]
+        loops = w.loops_by_dim(name)
+        w.do(TransformLayout(name, (), (*((d, 0) for d in others), (last, 0), (depth, 0))))
+        if depth not in loops or last not in loops:  # nothing to transpose in this setting
+            w.vectorise_writer(name, self.k.lanes)
+            return
+        steps, lanes = w.split(loops[depth], self.k.lanes)
+        outside = [loops[dim] for dim in others if dim in loops]
+        self._transpose_blocks(read, name, loops[last], [*outside, steps], lanes)
+
     def _whole_layout(self, read: StageRead, name: str) -> None:
         """Lay out the copy of a whole operand like one panel: the reduction outside, and all
         columns inside. Threads divide its longest other dimension."""
@@ -164,7 +184,7 @@ class Packing:
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
         if transposed:
-            self._transpose_panels(read, name, transposed, [*rest, panel, vectors], lanes)
+            self._transpose_blocks(read, name, transposed, [*rest, panel, vectors], lanes)
             return panel
         # Gathered columns are copied one panel at a time, which keeps fewer cache lines in use.
         gathered = read.element_stride(self.k.roles.columns.name) != 1
@@ -172,10 +192,10 @@ class Packing:
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 
-    def _transpose_panels(
+    def _transpose_blocks(
         self, read: StageRead, name: str, along: str, outside: list[str], lanes: str
     ) -> None:
-        """Fill panels from a tensor that is contiguous `along` its last dimension instead of the
+        """Fill a copy from a tensor that is contiguous `along` its last dimension instead of the
         lanes. Blocks are loaded along that dimension and transposed in registers. Full blocks are
         partitioned from the remainder."""
         w = self.w
