@@ -240,6 +240,8 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
         evicted = used * depth * full * lines / again.at_once
         yield StridedRows(step * read.dtype.bytes, row_lines, rows, evicted)
     for read in once(roles.row_reads):
+        if read in stage.copyable and stage.is_copied_transposed(read):
+            yield from _transposed_rows(nest, read, t.copies_rows * depth * full)
         in_place = ~t.copies_rows | (read not in stage.copyable)
         for loop in roles.rows[:1]:
             step, tile = read.element_stride(loop.name), t.mr
@@ -247,6 +249,18 @@ def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[S
                 lines = in_place * depth * full * tile * read.dtype.bytes / line_bytes
                 yield StridedRows(step * read.dtype.bytes, 1, tile, lines)
         yield from _planes(nest, read, taps, in_place * depth * full)
+
+
+def _transposed_rows(nest: TileNest, read: StageRead, steps: FloatArray) -> Iterator[StridedRows]:
+    """Yield the rows of a transposed copy that a tile reads: one for each of its positions along
+    the operand's last dimension. `steps` is the number of steps that read the copy. If the
+    reduction is in blocks, rows are closer, and conflicts are not counted."""
+    t, size = nest.t, read.dtype.bytes
+    for loop, tile in zip(nest.stage.roles.rows, (t.tile_rows, t.tile_rows2), strict=False):
+        step = abs(read.index[-1].coefficient(loop.name))
+        if step:
+            lines = (t.k_count == 1) * steps * tile * size / nest.stage.target.line_bytes
+            yield StridedRows(step * nest.stage.roles.main.extent * size, 1, tile, lines)
 
 
 def _planes(

@@ -96,12 +96,11 @@ class TileOperands:
         )
 
     def is_copied_transposed(self, read: StageRead) -> bool:
-        """Return whether the copy of a row operand has the reduction last, unlike the operand, and is
-        filled by transposing register blocks.
+        """Return whether the copy of a row operand has the reduction last, unlike the operand.
+        Register blocks are then transposed.
 
-        Consecutive steps of the reduction would read planes of an image, which are several pages
-        apart. No hardware prefetcher follows so many streams, so a copy that exceeds a core's
-        private caches would be read at the latency of the next one.
+        Otherwise, consecutive steps of the reduction would read planes of an image, which are often
+        several pages apart. No hardware prefetcher follows that many streams.
         """
         main = self.roles.main
         return (

@@ -133,9 +133,8 @@ class Packing:
         self.w.vectorise_writer(name, self.k.target.lanes(read.dtype))
 
     def _transpose_rows(self, read: StageRead, name: str) -> None:
-        """Store the copy of rows with the reduction last, so that consecutive steps read consecutive
-        elements. Blocks are loaded along the operand's last dimension and transposed in
-        registers."""
+        """Lay out the copy of rows with the reduction last, so that its steps read consecutive
+        elements."""
         w, last = self.w, len(read.shape) - 1
         depth = read.own_dim(self.k.roles.main.name)
         assert depth is not None
