@@ -148,6 +148,8 @@ def _checked(budget: Budget | None, seed: int) -> Budget:
         raise ValueError(f"a budget has at least one trial and more than 0 seconds; got {found}")
     if not _is_whole(seed):
         raise TypeError(f"seed must be an integer; got {seed!r}")
+    if not 0 <= seed < 2**63:  # as records have it
+        raise ValueError(f"seed must be in 0..2**63-1; got {seed}")
     return found
 
 

@@ -143,7 +143,7 @@ def eq(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Condition | Mask:
     """Return the condition `a == b` of two indices, two values or the elements of two arrays."""
     if is_array(a) or is_array(b):
         return comparison(CompareOp.EQ, a, b)
-    if isinstance(a, Expr | float) or isinstance(b, Expr | float):
+    if any(isinstance(as_number(x), Expr | float) for x in (a, b)):
         return value_condition(CompareOp.EQ, a, b)
     left = as_index(a)
     found: Condition = index_condition(left, b, lambda x, y: Eq0(x - y))
@@ -160,7 +160,7 @@ def ne(a: ArrayExpr | Operand, b: ArrayExpr | Operand) -> Condition | Mask:
     """Return the condition `a != b` of two indices, two values or the elements of two arrays."""
     if is_array(a) or is_array(b):
         return comparison(CompareOp.NE, a, b)
-    if isinstance(a, Expr | float) or isinstance(b, Expr | float):
+    if any(isinstance(as_number(x), Expr | float) for x in (a, b)):
         return value_condition(CompareOp.NE, a, b)
     equal = eq(a, b)
     assert isinstance(equal, Condition)
@@ -261,7 +261,7 @@ def placeholder(*arguments: Any, **named: Any) -> TensorArray:
 def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
     """Return an index variable over `0..extent-1` to reduce over. Its label is `name`, or "k" by
     default."""
-    return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
+    return ReduceAxis(LoopVar("k" if name is None else name, as_number(extent), reduce=True))
 
 
 def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
@@ -532,7 +532,8 @@ def compute(
     stage, over the axes on which it depends.
     """
     check_name(name, "a tensor")
-    check_shape(name, tuple(shape))
+    shape = tuple(map(as_number, shape))
+    check_shape(name, shape)
     labels = _labels(fn, name, len(shape))
     return compute_labelled(name, tuple(zip(labels, shape, strict=True)), fn, dtype)
 
@@ -548,7 +549,7 @@ def compute_labelled(
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
-    given = fn(*(Index(var(v.name), {v.name: v}) for v in axes))
+    given = as_number(fn(*(Index(var(v.name), {v.name: v}) for v in axes)))
     wanted = values.dtype_named(dtype) if dtype is not None else None
     value = as_value(given, wanted or (DType.F32 if isinstance(given, int) else None))
     if wanted is not None and value.dtype is not wanted:

@@ -70,7 +70,7 @@ class Index:
         return Index(-self.affine, self.vars)
 
     def __mul__(self, other: Index | int) -> Index:
-        if isinstance(other, Expr | float | bool):
+        if isinstance(as_number(other), Expr | float | bool):
             return NotImplemented
         factor, index = _constant_factor(self, other)
         return Index(index.affine * factor, index.vars)
@@ -88,22 +88,22 @@ class Index:
         return Index(self.affine % _divisor(divisor, "%"), self.vars)
 
     def __lt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # compares the index as a number
+        if isinstance(as_number(other), float):  # compares the index as a number
             return value_condition(CompareOp.LT, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a - 1))
 
     def __le__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # compares the index as a number
+        if isinstance(as_number(other), float):  # compares the index as a number
             return value_condition(CompareOp.LE, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a))
 
     def __gt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # compares the index as a number
+        if isinstance(as_number(other), float):  # compares the index as a number
             return value_condition(CompareOp.LT, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b - 1))
 
     def __ge__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # compares the index as a number
+        if isinstance(as_number(other), float):  # compares the index as a number
             return value_condition(CompareOp.LE, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 
@@ -424,6 +424,7 @@ MAX_EXPONENT = 64
 def power(x: object, exponent: object) -> Expr:
     """Return `x ** exponent`: for a whole constant from -64 to 64 a product, by repeated squaring,
     or 1 divided by it; for 0.5 and -0.5 `sqrt` and `rsqrt`; else `general_power`."""
+    exponent = as_number(exponent)
     if isinstance(exponent, float) and abs(exponent) == 0.5 and isinstance(x, Expr):
         return function(UnaryOp.SQRT if exponent > 0 else UnaryOp.RSQRT, x)
     return general_power(x, exponent)
@@ -500,6 +501,8 @@ class Condition:
     `b`."""
 
     choose: Callable[[Expr, Expr], Expr]
+    joined: tuple[_Join, Condition, Condition] | None = None
+    """How the condition was joined of two, if it was: a further one is joined with the second."""
 
     def value(self) -> Expr:
         """Return the condition as a value of type bool."""
@@ -509,19 +512,19 @@ class Condition:
         return replace(found, node=node.cond) if isinstance(node, Select) and is_itself else found
 
     def __and__(self, other: object) -> Condition:
-        return self._with(other, lambda b, x, y: self.choose(b.choose(x, y), y))
+        return self._with(other, _both)
 
     def __rand__(self, other: object) -> Condition:
         return self & other
 
     def __or__(self, other: object) -> Condition:
-        return self._with(other, lambda b, x, y: self.choose(x, b.choose(x, y)))
+        return self._with(other, _either)
 
     def __ror__(self, other: object) -> Condition:
         return self | other
 
     def __xor__(self, other: object) -> Condition:
-        return self._with(other, lambda b, x, y: self.choose(b.choose(y, x), b.choose(x, y)))
+        return self._with(other, _one_only)
 
     def __rxor__(self, other: object) -> Condition:
         return self ^ other
@@ -529,11 +532,15 @@ class Condition:
     def __invert__(self) -> Condition:
         return Condition(lambda x, y: self.choose(y, x))
 
-    def _with(self, other: object, choose: Callable[[Condition, Expr, Expr], Expr]) -> Condition:
+    def _with(self, other: object, join: _Join) -> Condition:
         if isinstance(other, ArrayValue):
             return NotImplemented  # type: ignore[no-any-return]  # the array's method combines
-        condition = as_condition(other)
-        return _compact(Condition(lambda x, y: choose(condition, x, y)))
+        first, second = self, as_condition(other)
+        if self.joined is not None and self.joined[0] is join and join is not _one_only:
+            _, head, tail = self.joined
+            if not _tests_indices(tail.value()) and not _tests_indices(second.value()):
+                first, second = head, _compact(join(tail, second))
+        return _compact(replace(join(first, second), joined=(join, first, second)))
 
     def __bool__(self) -> bool:
         raise WorkloadError(
@@ -543,11 +550,31 @@ class Condition:
         )
 
 
+_Join: TypeAlias = Callable[[Condition, Condition], Condition]
+"""A function that joins two conditions to one."""
+
+
+def _both(a: Condition, b: Condition) -> Condition:
+    return Condition(lambda x, y: a.choose(b.choose(x, y), y))
+
+
+def _either(a: Condition, b: Condition) -> Condition:
+    return Condition(lambda x, y: a.choose(x, b.choose(x, y)))
+
+
+def _one_only(a: Condition, b: Condition) -> Condition:
+    return Condition(lambda x, y: a.choose(b.choose(y, x), b.choose(x, y)))
+
+
+def _tests_indices(value: Expr) -> bool:
+    return any(isinstance(node, All) for node in walk(value.node))
+
+
 def _compact(condition: Condition) -> Condition:
     """Return `condition`, or a test of its value if it would repeat alternatives often: n pairs
     joined by | and then by & have 2**n paths. Tests of indices stay, since they guard reads."""
     value = condition.value()
-    if value.size <= MAX_CONDITION_NODES or any(isinstance(n, All) for n in walk(value.node)):
+    if value.size <= MAX_CONDITION_NODES or _tests_indices(value):
         return condition
     return as_condition(value)
 

@@ -167,16 +167,14 @@ def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
 def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ...]) -> Stage:
     """Return `stage` with each occurrence of the formula replaced by a read of `tensor`.
 
-    The dimensions of `tensor` are the formula's axes in `order`.
+    The dimensions of `tensor` are the formula's axes in `order`. A formula that is evaluated at all
+    points is read under conditions, too: what is compared there must be what is compared elsewhere.
     """
     same = {f.node: f for f in formulas(stage) if f.text == wanted.text}
     if not same:
         return stage
 
     def read(node: Scalar) -> Scalar | None:
-        if isinstance(node, Select):  # as in `formulas`: no replacement under a condition
-            cond = rewrite(node.cond, read)
-            return node if cond is node.cond else replace(node, cond=cond)
         found = same.get(node)
         if found is None:
             return None

@@ -9,7 +9,6 @@ order of their distance from the default.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -42,35 +41,36 @@ def accepted_settings(
     `check` is called before each step. Raise the ScheduleError of the default if no setting of a
     part is accepted.
     """
-    refusal = partial(_refusal, workload, inlined, parts, check)
+    writer = write_parts(workload, inlined, (), (), check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
         default = part.default()
         is_feasible = bool(np.all(part.feasible(np.asarray([default]))))
-        reason = refusal([*chosen, default])
-        if reason is not None or not is_feasible:
-            others = islice(nearby(part, default), MOST_TRIED)
-            nearest = next((x for x in others if not refusal([*chosen, x])), None)
-            if nearest is None and reason is not None:
-                raise reason
-            default = nearest or default
+        found = _written(writer, part, default)
+        if isinstance(found, ScheduleError) or not is_feasible:
+            for other in islice(nearby(part, default), MOST_TRIED):
+                after = _written(writer, part, other)
+                if isinstance(after, TraceWriter):
+                    default, found = other, after
+                    break
+        if isinstance(found, ScheduleError):
+            raise found
+        writer = found
         chosen.append(default)
     return tuple(chosen)
 
 
-def _refusal(
-    workload: Workload,
-    inlined: Sequence[str],
-    parts: Sequence[PartSketch],
-    check: Callable[[], None],
-    chosen: Sequence[tuple[int, ...]],
-) -> ScheduleError | None:
-    """Return the error that emitting the first parts with the settings `chosen` raises, or None."""
+def _written(
+    before: TraceWriter, part: PartSketch, setting: tuple[int, ...]
+) -> TraceWriter | ScheduleError:
+    """Return a writer that contains the steps of `before` and of one part, or the error that
+    emitting the part raises."""
+    writer = before.copy()
     try:
-        write_parts(workload, inlined, parts[: len(chosen)], chosen, check)
+        part.write(writer, setting)
     except ScheduleError as error:
         return error
-    return None
+    return writer
 
 
 def write_parts(

@@ -4,6 +4,7 @@ looked up."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -73,6 +74,13 @@ class TraceWriter:
     @property
     def trace(self) -> Trace:
         return Trace(tuple(self._steps))
+
+    def copy(self) -> TraceWriter:
+        """Return a writer that continues from here, while this one stays as it is."""
+        found = copy(self)
+        found._steps = [*self._steps]
+        found._buffer_of, found._cut_from = {**self._buffer_of}, {**self._cut_from}
+        return found
 
     def do(self, *steps: Primitive) -> tuple[str, ...]:
         """Apply `steps`. Return the names of the loops that they create, in the order of the steps

@@ -115,6 +115,8 @@ def test_a_kernel_is_built_from_the_stored_best_and_says_what_it_is(tmp_path: Pa
         (ValueError, "at least one trial", {"budget": tw.Budget(trials=-1)}),
         (ValueError, "more than 0 seconds", {"budget": tw.Budget(seconds=0)}),
         (TypeError, "seed must be", {"seed": "a"}),
+        (ValueError, "seed must be", {"seed": -1}),
+        (ValueError, "seed must be", {"seed": 2**63}),
     ],
 )
 def test_budgets_and_seeds_are_checked_before_anything_runs(

@@ -14,12 +14,13 @@ from tests.support.schedules.array_programs import (
     OPERATIONS,
     ArrayProgram,
     array_program,
+    quotient_program,
     row_program,
 )
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.reference.evaluate import evaluate
 
-SEEDS, ROW_SEEDS = 60, 15
+SEEDS, ROW_SEEDS, QUOTIENT_SEEDS = 60, 15, 40
 
 
 def drawn(
@@ -41,6 +42,11 @@ def test_a_program_computes_what_numpy_does(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(ROW_SEEDS))
 def test_a_program_of_long_rows_computes_what_numpy_does(seed: int) -> None:
     check(drawn(seed, row_program), seed)
+
+
+@pytest.mark.parametrize("seed", range(QUOTIENT_SEEDS))
+def test_positions_of_rounded_quotients_are_those_of_numpy(seed: int) -> None:
+    check(drawn(seed, quotient_program), seed)
 
 
 def check(program: ArrayProgram, seed: int) -> None:

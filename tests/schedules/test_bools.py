@@ -162,3 +162,30 @@ def test_a_conjunction_of_many_disjunctions_does_not_repeat_what_it_chooses() ->
     holds = np.all([(VALUES[0] < n / 10) | (VALUES[0] > n / 20) for n in range(12)], axis=0)
     expected = np.where(holds[1:], VALUES[0, :-1], -1)
     np.testing.assert_array_equal(found, [-1, *expected])
+
+
+@pytest.mark.parametrize("joins", ["and", "or"])
+@pytest.mark.parametrize("place", [0, 7, 15])
+def test_tests_of_indices_may_stand_anywhere_in_a_chain(joins: str, place: int) -> None:
+    """Values after the test of an index are joined with each other before they are joined with
+    it."""
+
+    def chosen(i: Any, _: Any = 0) -> Any:
+        parts = []
+        for n in range(16):
+            low, high = X[i, 0] > n / 10, X[i, 1] < n / 20
+            parts.append(low | high if joins == "and" else low & high)
+        parts.insert(place, i < 3)
+        found = parts[0]
+        for part in parts[1:]:
+            found = found & part if joins == "and" else found | part
+        return select(found, X[i, 0], -1.0)
+
+    pairs = [(n / 10 < VALUES[:, 0], n / 20 > VALUES[:, 1]) for n in range(16)]
+    first = np.arange(len(VALUES)) < 3
+    if joins == "and":
+        holds = first & np.all([a | b for a, b in pairs], axis=0)
+    else:
+        holds = first | np.any([a & b for a, b in pairs], axis=0)
+    found = value_of(compute("Y", (len(VALUES),), chosen), VALUES)
+    np.testing.assert_array_equal(found, np.where(holds, VALUES[:, 0], -1))

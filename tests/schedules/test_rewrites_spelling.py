@@ -19,7 +19,7 @@ from tests.support.schedules.regrouping import (
     expression,
     same_meaning,
 )
-from tilewright.schedules.algebra.scalar import Scalar, Unary, rewrite, walk
+from tilewright.schedules.algebra.scalar import Reducer, Scalar, Unary, rewrite, walk
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.limits import MAX_STAGES
@@ -32,6 +32,7 @@ from tilewright.schedules.rewrites import (
     Rewrite,
     common_stage,
 )
+from tilewright.schedules.rewrites.searches import search_of
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.forms.rewriting import (
     common_formulas,
@@ -273,6 +274,22 @@ def test_axes_that_occur_in_conditions_only_are_axes_of_a_formula(inner: str) ->
     form = Form(workload).apply_until_fixpoint(common_formulas)
     assert len(form.steps) == 1
     same_meaning(workload, form.steps)
+
+
+def test_a_formula_is_read_under_conditions_too_if_all_points_have_it() -> None:
+    """Otherwise an extreme of stored quotients is compared with quotients that are computed, and
+    rounded, again."""
+    text = "P[i] = argmax(exp(A[i,k]) / s[i], k)"
+    workload = expression(text, "A=f32[9,50] s=f32[9]")
+    form = Form(workload).apply_until_fixpoint(common_formulas)
+    assert len(form.steps) == 1
+    same_meaning(workload, form.steps)
+    calls = [n for s in form.workload.stages for n in walk(s.body) if isinstance(n, Unary)]
+    assert len(calls) == 1
+    (search,) = (
+        search_of(s, form.workload) for s in form.workload.stages if s.reduces_by(Reducer.MIN)
+    )
+    assert search is not None
 
 
 def test_special_values_come_through_a_shared_formula() -> None:

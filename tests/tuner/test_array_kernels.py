@@ -12,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from tests.support.schedule_fuzz.check import random_setting, this_machine
+from tilewright.schedules.sketches import space_for
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "bias and relu": (
@@ -96,6 +97,34 @@ def test_the_position_of_the_greatest_quotient_is_found(seed: int) -> None:
         np.testing.assert_allclose(
             np.take_along_axis(values, at, axis).squeeze(axis), greatest, rtol=1e-6
         )
+
+
+@pytest.mark.parametrize("shape", [(20, 40), (40, 133)])
+@pytest.mark.parametrize("way", ["argmax", "pair of maximum", "pair of choices", "of exp"])
+def test_the_first_of_equal_quotients_is_found(way: str, shape: tuple[int, int]) -> None:
+    """3 times the rounded reciprocal of the divisor is less than the rounded quotient."""
+    axis = int(shape[1] == 133)
+    draw = np.random.default_rng(4)
+    x0 = np.where(draw.random(shape) < 0.5, 1, 3).astype(np.float32)
+    s0 = np.asarray(1.515625, np.float32)
+    x, s = tw.placeholder("x", shape), tw.placeholder("s", ())
+    k = tw.compute("k", (shape[axis],), lambda n: tw.cast(n, "i32"))
+
+    def better(a: Any, b: Any) -> Any:
+        takes = b[0] > a[0]
+        extreme = tw.select(takes, b[0], a[0]) if "choices" in way else tw.maximum(a[0], b[0])
+        return extreme, tw.select(takes, b[1], a[1])
+
+    if way.startswith("pair"):
+        pair = (x / s, k if axis else k[:, None])
+        found = tw.reduce_tuple(pair, (-float("inf"), 0), better, axis=axis)[1]
+    else:
+        found = ((tw.exp(x) if "exp" in way else x) / s).argmax(axis)
+    workload = tw.Workload.of(found, inputs=[x, s])
+    for sketch in space_for(workload, this_machine(1)).sketches:
+        trace = sketch.trace(sketch.default())
+        at: Any = tw.build(workload, this_machine(1), trace=trace, database=":memory:")(x0, s0)
+        np.testing.assert_array_equal(at, x0.argmax(axis), err_msg=sketch.name)
 
 
 def test_an_array_is_built_and_tuned_without_a_workload(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,16 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
+from tests.support.schedule_fuzz.patterns import chosen_formulas
 from tests.support.schedules.spaces import settings
 from tests.support.schedules.workloads import notation
 from tilewright.schedules import Workload
+from tilewright.schedules.primitives import Split, Unroll, Vectorize
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.trace import Trace
 from tilewright.tuner import compile as compile_to_call
+from tilewright.tuner.codegen import unswitched
 from tilewright.tuner.emit.kernel import llvm_text
 
 SIZE = 40
@@ -83,3 +88,46 @@ def test_parts_of_a_concatenation_are_computed_alone(size: int, bits: int) -> No
             found = np.empty((size, size), np.float32)
             kernel(given, out=found)
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{sketch.name}")
+
+
+SELECTED = ("exp", "tanh", "sigmoid", "exp", "tanh", "sigmoid")
+
+
+@pytest.mark.parametrize("unrolled", [1, 8, 64])
+def test_the_code_does_not_double_with_each_condition(
+    unrolled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each condition between formulas may hold, fail or be undecided: three versions of all
+    others."""
+    values = (f"where(d < {100 * n + 5}, {f}(A[i,d]), {f}(B[i,d]))" for n, f in enumerate(SELECTED))
+    workload = notation(f"Y[i,d] = {' + '.join(values)}", A="f32[8,1024]", B="f32[8,1024]")
+    steps = (
+        Split("s0.d1", 8 * unrolled), Split("s0.d1i", 8), Unroll("s0.d1io"), Vectorize("s0.d1ii"),
+    )  # fmt: skip
+    lines = [llvm_text(workload, Trace(steps), this_machine()).count("\n")]
+    monkeypatch.setattr(unswitched, "MOST_FORMULAS", 0)
+    lines.append(llvm_text(workload, Trace(steps), this_machine()).count("\n"))
+    assert lines[0] < 3 * lines[1] + 8192
+
+
+def drawn_formulas(seed: int) -> tuple[Workload, Trace]:
+    rng = random.Random(seed)
+    workload = chosen_formulas(rng)
+    if seed % 2:
+        unrolled = rng.choice((4, 16, 64))
+        split = (Split("s0.d1", 8 * unrolled), Split("s0.d1i", 8))
+        return workload, Trace((*split, Unroll("s0.d1io"), Vectorize("s0.d1ii")))
+    threads, bits = rng.choice((1, 2)), rng.choice((128, 256, 512))
+    return workload, random_setting(rng, workload, this_machine(threads, bits))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_formulas_between_which_conditions_choose(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload, trace = drawn_formulas(seed)
+    check_pair(Pair("chosen", workload, trace, 1 + seed % 2, (256, 512)[seed // 2 % 2]))
+    lines = [llvm_text(workload, trace, this_machine()).count("\n")]
+    monkeypatch.setattr(unswitched, "MOST_FORMULAS", 0)
+    lines.append(llvm_text(workload, trace, this_machine()).count("\n"))
+    assert lines[0] < 3 * lines[1] + 8192

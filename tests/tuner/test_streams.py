@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import tilewright as tw
 from tests.support.schedule_fuzz.check import SMALL_CACHES, Pair, check_pair, this_machine
 from tests.support.schedules.workloads import notation
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.primitives import (
     Parallel,
     Partition,
@@ -131,6 +134,61 @@ def test_masked_ends_are_written_in_the_plain_way() -> None:
     )
     assert "!nontemporal" not in written
     assert "llvm.masked.store" in written
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "vectors", "stored"),
+    [
+        ("S[i,j] = cumsum(X[i,j], i); Y[i,j] = f32(S[i,j])", "scan", "interleave", 4),
+        (
+            "Y[i,j] = X[i-1,j] + X[i,j+1]; Z[i,j] = f32(Y[i,j]); W[i,j] = Y[i,j] + 1.0",
+            "stencils", "vectors", 4,
+        ),
+    ],
+)  # fmt: skip
+def test_lines_are_those_of_what_is_stored(text: str, name: str, vectors: str, stored: int) -> None:
+    """A scan of f64 whose reader stores f32 stores half as many bytes as it computes."""
+    workload, target = notation(text, X="f64[192,192]"), this_machine(1, 256, caches=SMALL_CACHES)
+    lanes, found = target.lanes(DType.F64), 0
+    for sketch in space_for(workload, target).sketches:
+        names = [knob.name.rpartition(".")[2] for knob in sketch.knobs]
+        if name not in sketch.name or "nontemporal_stores" not in names:
+            continue
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        drawn = np.random.default_rng(1).integers(0, sizes, (2000, len(sizes)))
+        for row in drawn[sketch.feasible(drawn)]:
+            value = {n: k.values[i] for n, k, i in zip(names, sketch.knobs, row, strict=True)}
+            if value["nontemporal_stores"]:
+                found += 1
+                assert value[vectors] * lanes * stored % 64 == 0, (sketch.name, value)
+    assert found
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+def test_the_default_tile_of_a_streamed_chain_repeats_little(bits: int) -> None:
+    """Vectors of half a line are no reason for tiles with higher halos."""
+    chain = (f"T{n + 1}[i,j] = T{n}[i-1,j] + T{n}[i+1,j] + T{n}[i,j-1]" for n in range(8))
+    extents = {"i": 4096, "j": 4096}
+    workload = from_notation("; ".join(chain), {"T0": ("f32", (4096, 4096))}, extents)
+    (sketch, *_) = space_for(workload, this_machine(2, bits)).sketches
+    setting = dict(zip((knob.name for knob in sketch.knobs), sketch.default(), strict=True))
+    rows = next(knob.values[setting[knob.name]] for knob in sketch.knobs if "rows" in knob.name)
+    assert setting["nontemporal_stores"] == 1
+    assert rows >= 16
+
+
+def test_defaults_that_are_not_feasible_take_as_long_as_others() -> None:
+    """Each part is emitted once for each setting of it that is tried, not with all parts before."""
+    emitted = dict.fromkeys((256, 512), 0)
+    x = tw.placeholder("x", (256, 256))
+    workload = tw.Workload.of(*(x.T + float(n) for n in range(16)), inputs=[x])
+    for bits in emitted:
+
+        def count(bits: int = bits) -> None:
+            emitted[bits] += 1
+
+        space_for(workload, this_machine(1, bits, caches=SMALL_CACHES), count)
+    assert emitted[256] < 6 * emitted[512]
 
 
 @pytest.mark.parametrize("bits", [256, 512])

@@ -9,16 +9,18 @@ from tilewright.schedules.algebra.comparisons import Eq0, prove, substitute_cond
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
+    Compare,
     Load,
     Reducer,
     Scalar,
     Select,
     loads,
     substitute,
+    walk,
 )
 from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
-from tilewright.schedules.nest.loop_ir import For, PrefetchHint, StoreElement, Update
+from tilewright.schedules.nest.loop_ir import For, Leaf, PrefetchHint, StoreElement, Update
 from tilewright.schedules.nest.scans import Recurrence, scan_step
 
 from .addresses import Array
@@ -31,7 +33,8 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """A writer of leaves. The buffers in `streamed` are written by non-temporal stores."""
+    """A writer of leaves. The buffers in `streamed` are written by non-temporal stores. Elements of
+    the buffers in `compared` are compared with what may replace them."""
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class LeafWriter:
         scalars: Scalars,
         module: ModuleText,
         streamed: frozenset[str],
+        compared: frozenset[str],
     ) -> None:
         self.text = text
         self.indices = indices
@@ -48,6 +52,7 @@ class LeafWriter:
         self.scalars = scalars
         self.module = module
         self.streamed = streamed
+        self.compared = compared
         self.serial: list[str] = []
         """The variables of the serial loops around the current statement, outermost first."""
 
@@ -128,11 +133,12 @@ class LeafWriter:
         index = leaf.index
         if isinstance(leaf, StoreElement):
             step = self._scan_step(leaf)
-            value = (
-                self.scalars.value(leaf.value, mask)
-                if step is None
-                else self._scanned(leaf, step, mask)
-            )
+            with self.scalars.before_jump(leaf.buffer in self.compared):
+                value = (
+                    self.scalars.value(leaf.value, mask)
+                    if step is None
+                    else self._scanned(leaf, step, mask)
+                )
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
             streamed = leaf.buffer in self.streamed
@@ -279,6 +285,20 @@ class LeafWriter:
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
+
+
+def keeps_an_extreme(leaf: Leaf) -> bool:
+    """Return whether a leaf chooses between its old element and another value, as a scan or a
+    reduction of tuples that keeps an extreme does. Its first element may be stored elsewhere."""
+    if not isinstance(leaf, StoreElement):
+        return False
+    parts = list(walk(leaf.value))
+    chooses = any(
+        isinstance(part, Compare)
+        or (isinstance(part, Binary) and part.op in (BinaryOp.MAX, BinaryOp.MIN))
+        for part in parts
+    )
+    return chooses and any(isinstance(part, Load) and part.tensor == leaf.buffer for part in parts)
 
 
 def _is_sum_of_products(leaf: Update) -> bool:

@@ -33,7 +33,7 @@ from tilewright.schedules.nest.loop_ir import (
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
-from .leaves import LeafWriter
+from .leaves import LeafWriter, keeps_an_extreme
 from .memory import BufferAddresses
 from .module import ModuleText, refuse_bad_memory, size_function
 from .registers import Registers
@@ -69,8 +69,9 @@ class NestWriter:
         self.indices = Indices(self.text, ranges, unrolled)
         self.memory = BufferAddresses(self.text, self.indices, module)
         self.scalars = Scalars(self.text, self.indices, self.memory, module)
+        compared = frozenset(one.buffer for one in leaves(nest.body) if keeps_an_extreme(one))
         self.leaves = LeafWriter(
-            self.text, self.indices, self.memory, self.scalars, module, self.streamed
+            self.text, self.indices, self.memory, self.scalars, module, self.streamed, compared
         )
 
     def write_kernel(self) -> None:

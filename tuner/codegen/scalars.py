@@ -94,7 +94,8 @@ class Scalars(Arithmetic):
                 mask = self.all_of(node)
                 return mask if isinstance(mask, Val) else literal(mask, DType.BOOL)
             case Select():
-                return self._select(node, where)
+                with self.before_jump(_compares_what_it_chooses(node)):
+                    return self._select(node, where)
             case Components():
                 raise AssertionError("a leaf has one value, not a tuple")
             case _:
@@ -339,6 +340,22 @@ class Scalars(Arithmetic):
                     else self.binary(node.op, x, *others)
                 )
             return memo[key]
+
+
+def _compares_what_it_chooses(node: Select) -> bool:
+    """Return whether `node` chooses a quotient by comparing it: the quotient that is kept must be
+    the one that was compared."""
+    if isinstance(node.cond, All):
+        return False
+    compared = {part for part in walk(node.cond) if _divides(part)}
+    if not compared:
+        return False
+    chosen = (part for side in (node.on_true, node.on_false) for part in walk(side))
+    return any(_divides(part) and part in compared for part in chosen)
+
+
+def _divides(node: Scalar) -> bool:
+    return isinstance(node, Binary) and node.op is BinaryOp.DIV
 
 
 def is_zero(node: Scalar) -> bool:

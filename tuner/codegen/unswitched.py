@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from tilewright.schedules.algebra.affine import FloorDiv, Interval, Mod, Var
 from tilewright.schedules.algebra.comparisons import Cond, Ge0, prove, substitute_cond
@@ -22,6 +22,7 @@ from tilewright.schedules.algebra.scalar import (
     Const,
     Scalar,
     Select,
+    calls_of,
     index_conds,
     loads,
     rewrite,
@@ -29,6 +30,8 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.nest.editing import map_values, map_writes
 from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    For,
     LoopKind,
     PrefetchHint,
     Stmt,
@@ -43,6 +46,13 @@ from .indices import Indices
 MOST_FORMULAS = 4
 """Largest number of conditions between formulas that are decided in turn. Each may double the
 number of versions."""
+
+MOST_OPERATIONS = 8192
+"""Most operations of all versions of a body that is not half as large itself. Fewer conditions are
+decided if there would be more. LLVM takes about a second for this number."""
+
+OPERATIONS_OF_CALL = 24
+"""Operations of a math function, such as exp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,30 @@ def unswitched(body: tuple[Stmt, ...], indices: Indices) -> Body:
         return _unmasked(body, indices)
     if not all(isinstance(leaf, StoreElement) for leaf in found):
         return body
-    return _one_formula(body, indices, MOST_FORMULAS)
+    limit = max(MOST_OPERATIONS, 2 * _operations(body))
+    versions = (_one_formula(body, indices, most) for most in range(MOST_FORMULAS, 0, -1))
+    return next((found for found in versions if _operations(found) <= limit), body)
+
+
+def _operations(body: Body) -> int:
+    """Return the number of operations in the code of `body`, in which unrolled loops are copies."""
+    if isinstance(body, Branch):
+        return _operations(body.holds) + _operations(body.fails)
+    total = 0
+    for stmt in body:
+        match stmt:
+            case For():
+                copies = stmt.extent if stmt.kind is LoopKind.UNROLLED else 1
+                total += copies * _operations(stmt.body)
+            case Allocate():
+                total += _operations(stmt.body)
+            case StoreElement() | Update():
+                total += sum(1 + OPERATIONS_OF_CALL * calls_of(n) for n in walk(stmt.value))
+            case PrefetchHint():
+                total += 1
+            case _:
+                assert_never(stmt)
+    return total
 
 
 def _between_formulas(value: Scalar) -> Iterator[Cond]:
@@ -103,6 +136,8 @@ def _one_formula(body: tuple[Stmt, ...], indices: Indices, most: int) -> Body:
         uniform = not cond.index.vars() & inside.keys()
         if True in known or (uniform and False in known):
             continue  # each leaf decides it
+        if known == [False, False]:
+            continue  # no iteration decides it
         true = map_values(body, partial(_without, conds=(cond,)))
         false = map_values(body, partial(_refuted, cond=cond))
         if_true, if_false = (_one_formula(each, indices, most - 1) for each in (true, false))

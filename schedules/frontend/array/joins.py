@@ -9,6 +9,7 @@ from ...algebra.conditions import within
 from ...algebra.scalar import CompareOp
 from ...errors import WorkloadError
 from ..expr_core import Condition, Expr, Index, chosen, guard, number, shown, value_condition
+from ..python_numbers import as_number
 from .node import ORIGIN, Indices, Node, Read
 from .shapes import axis_of, check_rank, integers, listed
 
@@ -93,7 +94,7 @@ def _widths(widths: object, rank: int) -> list[tuple[int, int]]:
 def _filled(x: Node, pairs: Sequence[tuple[int, int]], value: float) -> Node:
     shape = tuple(e + before + after for e, (before, after) in zip(x.shape, pairs, strict=True))
     check_rank(shape)
-    fill = number(value, x.dtype)
+    fill = number(as_number(value), x.dtype)
 
     def element(index: Indices, read: Read) -> Expr:
         inside: list[Index] = []

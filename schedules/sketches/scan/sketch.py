@@ -207,7 +207,7 @@ class ScanSketch(Knobbed[ScanSettings[IntArray], ScanSettings[int]]):
         ok |= v.block_vectors >= v.interleave
         many = int(self.target.threads > 1 and self.others > 1)
         ok &= (v.row_share == 0) | (v.parallel == many)
-        vector = self.lanes * self.view.dtype.bytes
+        vector = self.lanes * (self.reader or self.view).dtype.bytes
         run = vector if self.is_contiguous else v.interleave * vector
         whole = stores_whole_lines(v.nontemporal_stores, run, self.target.line_bytes)
         if self.is_contiguous:

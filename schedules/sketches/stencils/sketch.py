@@ -150,15 +150,15 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
 
         (ok,) = map_unique(fits, v.inline, v.tile_rows, v.tile_vectors)
         good: BoolArray = (ok > 0) & (v.rows_at_once <= v.tile_rows) & (v.vectors <= v.tile_vectors)
-        run = v.vectors * self.lanes * self.group.last.dtype.bytes
-        return good & stores_whole_lines(v.nontemporal_stores, run, self.target.line_bytes)
+        return good & self._stores_whole_lines(v.nontemporal_stores, v.vectors)
 
     def default(self) -> tuple[int, ...]:
         """Return the setting with the default of each knob, but with more rows if a tile would
-        repeat too many operations, and with a smaller tile if its buffers are too large or there
-        are fewer tasks than threads."""
+        repeat too many operations, with a smaller tile if its buffers are too large or there are
+        fewer tasks than threads, and with as many vectors as non-temporal stores need."""
         names = [knob.name for knob in self.knobs]
         usual = dict(zip(names, super().default(), strict=True))
+        usual["vectors"] = self._fewest_vectors(bool(usual.get("nontemporal_stores")))
         found = super().default()
         most = self._rows_with_small_halo(usual)
         for rows in range(most, -1, -1):
@@ -170,6 +170,21 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
                     found, v = setting, self.chosen(setting)
                     if not v.parallel or self._tasks(v) >= self.target.threads:
                         return setting
+        return found
+
+    def _fewest_vectors(self, streams: bool) -> int:
+        """Return the index of the least value of `vectors` with which stores fill whole lines if
+        they are non-temporal, or 0 if there is none."""
+        many = np.asarray(AT_ONCE)
+        whole = self._stores_whole_lines(np.full(len(many), int(streams)), many)
+        return int(np.argmax(whole))
+
+    def _stores_whole_lines(self, stores: IntArray, vectors: IntArray) -> BoolArray:
+        """Return whether non-temporal stores of all results fill whole lines, shape (P,)."""
+        found: BoolArray = np.ones(len(vectors), np.bool_)
+        for view in self.group.results:
+            run = vectors * self.lanes * view.dtype.bytes
+            found &= stores_whole_lines(stores, run, self.target.line_bytes)
         return found
 
     def _rows_with_small_halo(self, usual: Mapping[str, int]) -> int:

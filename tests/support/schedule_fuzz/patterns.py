@@ -71,6 +71,30 @@ def _formulas(rng: random.Random) -> Workload:
     return _made(f"{first}; {second}", tensors, {"i": n, "j": m})
 
 
+def chosen_formulas(rng: random.Random) -> Workload:
+    """Formulas between which conditions on axes choose, in turn, inside each other or in a sum."""
+    n, m = rng.choice(_SIZES[:3]), rng.choice((17, 33, 130, 520))
+    conds = [f"j < {rng.randint(1, m)}", f"j < {rng.randint(1, m)}", f"i < {rng.randint(1, n)}",
+             f"j >= {rng.randint(0, m)}", f"i + j < {rng.randint(1, n + m)}", "j % 2 == 0",
+             f"j//8 >= {rng.randint(0, 3)}", "i <= j"]  # fmt: skip
+    formulas = ["A[i,j]", "exp(A[i,j])", "A[i,j] * B[i,j]", "tanh(B[i,j])", "B[i,j] + 1.0",
+                "sigmoid(A[i,j]) * exp(B[i,j])", "2.0"]  # fmt: skip
+    is_long = rng.random() < 0.4
+    if is_long:  # several conditions cut rows in all terms of a sum of functions
+        m = rng.choice((130, 520))
+        conds = [f"j < {rng.randint(1, m)}" for _ in range(6)]
+        formulas = [text for text in formulas if "(" in text]
+    value = rng.choice(formulas)
+    for cond in rng.sample(conds, rng.randint(3 if is_long else 1, 5)):
+        pair = [rng.choice(formulas), value]
+        rng.shuffle(pair)
+        if not is_long and rng.random() < 0.5:
+            value = f"where({cond}, {', '.join(pair)})"
+        else:
+            value = f"{value} + where({cond}, {', '.join(rng.sample(formulas, 2))})"
+    return _made(f"Y[i,j] = {value}", dict.fromkeys("AB", ("f32", (n, m))), {"i": n, "j": m})
+
+
 def _copies(rng: random.Random) -> Workload:
     """Sums that read a copy with zeros around or between its elements, also under conditions of
     their own with a zero of either sign, divided by it, or through a function."""
@@ -89,6 +113,22 @@ def _copies(rng: random.Random) -> Workload:
     text = f"U[u] = where({inside}, {copied}, 0.0); Y[y] += {term}"
     tensors = {"X": ("f32", (size,)), "W": ("f32", (taps,))}
     return _made(text, tensors, {"u": extent, "y": outputs, "r": taps})
+
+
+def _positions(rng: random.Random) -> Workload:
+    """Integers that are stored under a condition, or copied with zeros, and read as an index."""
+    n, size, taps = rng.choice(_SIZES), rng.choice(_SIZES), rng.randint(1, 3)
+    kept = rng.choice(("A[u]", "A[u]", "A[u] + 1", "u", "A[u-1]"))
+    inside = rng.choice(("u >= 1", f"u >= 1 && u < {n}", "u % 2 == 0 && u >= 1"))
+    place = rng.choice(("y", "y+r", f"{n - 1}-y", "(y+r)//2", "wrap(R[y])"))
+    read = f"{rng.choice(('clamp', 'wrap', 'zero'))}(P[{place}])"
+    if rng.random() < 0.4:
+        read = f"{read[:-1]} + r)"
+    value = f"Z[{read}]" if rng.random() < 0.6 else f"where(y >= r, Z[{read}], 0.0)"
+    other = rng.choice(("0", "0", "2"))
+    text = f"P[u] = where({inside}, {kept}, {other}); Y[y] += {value} * W[r]"
+    tensors = {"A": ("i32", (n,)), "Z": ("f32", (size,)), "W": ("f32", (taps,)), "R": ("i32", (n,))}
+    return _made(text, tensors, {"u": n, "y": max(n - taps + 1, 1), "r": taps})
 
 
 def _spaced(rng: random.Random) -> Workload:
@@ -158,6 +198,6 @@ def _made(
 
 
 _PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
-    _stored_zeros, _masked_results, _formulas, _copies, _spaced, _searches, _scans,
-    _pairs,
+    _stored_zeros, _masked_results, _formulas, chosen_formulas, _copies, _positions, _spaced,
+    _searches, _scans, _pairs,
 )  # fmt: skip

@@ -4,7 +4,7 @@ be written otherwise, each of which must be refused or mean the same."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import islice, product
 from typing import Any, get_type_hints
@@ -45,10 +45,15 @@ def _values(name: str, hint: Any, stage: Stage) -> tuple[Any, ...]:
     return _TUPLES if hint == tuple[int, ...] else _PAIRS
 
 
-def legal_steps(rng: random.Random, form: Workload, most: int = 3) -> Iterator[Rewrite]:
-    """Yield up to `most` legal rewrites of each kind. Any exception but ScheduleError is a failure
-    of the rewrites."""
-    for kind in REWRITES:
+def legal_steps(
+    rng: random.Random,
+    form: Workload,
+    most: int = 3,
+    kinds: Sequence[type[Rewrite]] = tuple(REWRITES),
+) -> Iterator[Rewrite]:
+    """Yield up to `most` legal rewrites of each of the `kinds`. Any exception but ScheduleError is
+    a failure of the rewrites."""
+    for kind in kinds:
         every = list(islice(steps_of(kind, form), 2000))
         found = 0
         for step in rng.sample(every, min(len(every), 40)):

@@ -19,6 +19,9 @@ Array = npt.NDArray[Any]
 Both = tuple[Any, Array]
 """An array and its value in NumPy."""
 
+_DIVISORS = (2.0, 0.5, 3.0, 7.3, 1.515625, 1.7, 11.0)
+"""Divisors, by most of which quotients are rounded."""
+
 
 def running_extreme(rng: random.Random, ours: Any, theirs: Array, axis: int) -> Both | None:
     scan, extreme = rng.choice(((tw.cummax, np.maximum), (tw.cummin, np.minimum)))
@@ -50,14 +53,17 @@ def extreme_with_position(rng: random.Random, ours: Any, theirs: Array, axis: in
         extreme = tw.maximum if greatest else tw.minimum
         return extreme(a[0], b[0]), tw.select(wins, b[1], a[1])
 
+    if theirs.dtype.kind == "f" and rng.random() < 0.5:
+        by, divisor = _divisor(rng, ours, theirs, axis)
+        ours, theirs = ours / by, theirs / divisor
     worst = -(2**31) if greatest else 2**31 - 1
     identity = (float("-inf" if greatest else "inf") if theirs.dtype.kind == "f" else worst, 0)
     at = tw.reduce_tuple((ours, k), identity, better, axis=axis)[1]
     turned = np.flip(theirs, axis) if last else theirs
     found = (np.argmax if greatest else np.argmin)(turned, axis)
     position = np.asarray(numbers[::-1][found] if last else found, np.int32)
-    if rng.random() < 0.5:
-        return at, position
+    if rng.random() < 0.5 or theirs.dtype.kind == "f":
+        return at, position  # rounded elements are no operands of exact operations
     kept = at[_at(axis, None)]  # a new dimension
     return (
         tw.take_along_axis(ours, kept, axis),
@@ -80,13 +86,29 @@ def ordered_tuples(rng: random.Random, ours: Any, theirs: Array, axis: int) -> B
 
 
 def position_of_quotient(rng: random.Random, ours: Any, theirs: Array, axis: int) -> Both | None:
-    """The position of the extreme of quotients, which are exact."""
+    """The position of the extreme of quotients, many of which are equal: of the elements or of an
+    increasing function of them."""
     if theirs.dtype.kind != "f":
         return None
-    divisor = rng.choice((2.0, 4.0, 0.5))
     name = rng.choice(("argmax", "argmin"))
-    found = getattr(np, name)(theirs / divisor, axis=axis)
-    return getattr(ours / divisor, name)(axis), np.asarray(found, np.int32)
+    by, divisor = _divisor(rng, ours, theirs, axis)
+    if rng.random() < 0.5:  # rounded in another way than in NumPy, but equal where elements are
+        found = getattr(np, name)(np.clip(theirs, -8, 8), axis=axis)
+        ours = tw.exp(tw.minimum(tw.maximum(ours, -8.0), 8.0))
+    else:
+        found = getattr(np, name)(theirs / divisor, axis=axis)
+    return getattr(ours / by, name)(axis), np.asarray(found, np.int32)
+
+
+def _divisor(rng: random.Random, ours: Any, theirs: Array, axis: int) -> tuple[Any, Any]:
+    """Return a number that divides most numbers with a rounding: a constant, or one that is
+    computed for each row along `axis` or for all of them."""
+    number = rng.choice(_DIVISORS)
+    if rng.random() < 0.25:
+        return number, np.float32(number)
+    over = rng.choice((axis, None, None))
+    by = tw.abs(ours).max(over, keepdims=True) + number
+    return by, np.abs(theirs).max(over, keepdims=True) + np.float32(number)
 
 
 def wide_pad(rng: random.Random, ours: Any, theirs: Array, axis: int) -> Both:
@@ -157,3 +179,5 @@ AXIS_OPERATIONS: tuple[Callable[[random.Random, Any, Array, int], Both | None], 
     interpolated,
     dilated_windows,
 )
+
+QUOTIENTS = (position_of_quotient, extreme_with_position)

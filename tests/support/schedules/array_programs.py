@@ -19,7 +19,7 @@ import tilewright as tw
 from tilewright.schedules.frontend.array.arrays import LazyArray, TensorArray, is_array
 from tilewright.schedules.frontend.array.node import Node
 
-from .array_axis_operations import AXIS_OPERATIONS
+from .array_axis_operations import AXIS_OPERATIONS, QUOTIENTS
 
 Array = npt.NDArray[Any]
 Operation: TypeAlias = "Callable[[random.Random, list[Twin]], Twin | None]"
@@ -83,6 +83,24 @@ def row_program(rng: random.Random) -> ArrayProgram:
     while not steps:
         steps += _tried(rng, rng.choice(ALONG_ROWS), made, LONG_ELEMENTS)
     return _program(made[:1], made[-2:] if len(made) > 2 else made[1:], steps)
+
+
+def quotient_program(rng: random.Random) -> ArrayProgram:
+    """Draw the position of an extreme of rounded quotients, many of which are equal."""
+    shape = [rng.choice((3, 17, 40, 133)) for _ in range(rng.choice((1, 2, 2, 3)))]
+    while prod(shape) > LONG_ELEMENTS:
+        shape.pop()
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    values = numbers.integers(1, 8, shape).astype(np.float32)
+    made = [Twin(tw.placeholder("x0", tuple(shape), "f32"), values)]
+    found: list[str] = []
+    while not found:
+        x, operation = made[0], rng.choice(QUOTIENTS)
+        both = operation(rng, x.ours, x.theirs, rng.randrange(len(shape)))
+        if both is not None:
+            made.append(Twin(*both))
+            found.append(operation.__name__)
+    return _program(made[:1], made[1:], found)
 
 
 def _tried(
