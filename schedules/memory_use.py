@@ -22,7 +22,7 @@ class PrivateCopy:
     """Number of the `bytes` that are copied element by element."""
     buffer_bytes: Number | None = None
     """Size of the buffer in bytes if it is larger than the copied data."""
-    is_transposed: bool = False
+    is_transposed: Truth = False
     """Whether register blocks are transposed while they are copied."""
     is_fused: Truth = False
     """Whether the first tile writes the copy while it computes."""

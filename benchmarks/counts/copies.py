@@ -58,8 +58,8 @@ def find_copies(
         """Whether the leaf writes elements of memory as they are, or of registers that do."""
         if not isinstance(place.leaf, StoreElement):
             return False
-        if isinstance(place.leaf.value, Const):  # all of it is padding
-            return buffers[place.leaf.buffer].scope is not BufferScope.REGISTER
+        if isinstance(place.leaf.value, Const):  # all of it is padding; sums are also updated
+            return True
         load = moved(place.leaf.value)
         if load is None:
             return False

@@ -65,10 +65,13 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
             gone: Guards = gone,
             kept: Guards = kept,
         ) -> Guards:
-            if load.tensor not in private or any(
-                _fills(w, c, private[load.tensor], droppable.get(id(w), ()))
-                or _writes(w, c, load, ranges, droppable.get(id(w), ()), kept)
-                for w, c in writers[load.tensor]
+            if (
+                load.tensor not in private
+                or _fill(writers[load.tensor], private[load.tensor], droppable)
+                or any(
+                    _writes(w, c, load, ranges, droppable.get(id(w), ()), kept)
+                    for w, c in writers[load.tensor]
+                )
             ):
                 return ()
             fixed = around[load.tensor].union(*(i.vars() for i in load.index))
@@ -210,26 +213,44 @@ def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed
     return True
 
 
-def _fills(
-    writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
-) -> bool:
-    """Return whether `writer`, without the guards `dropped`, writes every element of `buffer`. Its
-    index must enumerate all dimensions, and its other guards may only exclude elements outside the
-    buffer."""
+def _fill(writers: Sites, buffer: Buffer, dropped: Mapping[int, Guards]) -> bool:
+    """Return whether `writers`, without the guards `dropped`, write every element of `buffer`: one
+    of them, or several whose boxes follow each other along one dimension, as those of a partitioned
+    loop."""
+    boxes = [_box(w, c, buffer, dropped.get(id(w), ())) for w, c in writers]
+    found = [box for box in boxes if box is not None]
+    whole = [(0, extent) for extent in buffer.shape]
+    for dim, extent in enumerate(buffer.shape):
+        others = [n for n in range(len(whole)) if n != dim]
+        spans = [box[dim] for box in found if all(box[n] == whole[n] for n in others)]
+        reached = 0
+        for begin, end in sorted(spans):
+            reached = max(reached, end) if begin <= reached else reached
+        if reached >= extent:
+            return True
+    return False
+
+
+def _box(
+    writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: Guards
+) -> list[tuple[int, int]] | None:
+    """Return the begin and end, in each dimension of `buffer`, of the elements that `writer` writes
+    without the guards `dropped`. Return None if its index does not enumerate a box, or if its other
+    guards exclude elements inside the buffer."""
     ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
-        return False
+        return None
     extents = {loop.var: loop.extent for loop in chain}
+    found = []
     for index, extent in zip(writer.index, buffer.shape, strict=True):
         counted = 1
         for atom, step in sorted(index.terms, key=lambda term: term[1]):
             if not isinstance(atom, Var) or step != counted or atom.name not in extents:
-                return False
+                return None
             counted *= extents.pop(atom.name)
-        if index.const or counted < extent:
-            return False
-    return True
+        found.append((index.const, min(index.const + counted, extent)))
+    return found
 
 
 def _writes(

@@ -78,7 +78,7 @@ def ranking(model: CostModel) -> float:
 def test_learning_improves_on_the_prior_and_the_prior_on_nothing() -> None:
     model = ResidualModel(SPACE)
     before = ranking(model)
-    model.fit(samples(64))
+    model.fit(samples(96))
     assert abs(ranking(RandomModel(SPACE))) < 0.2
     assert before > 0.4
     assert ranking(model) > before + 0.02

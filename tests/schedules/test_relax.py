@@ -11,15 +11,18 @@ from tests.support.schedules.hand_nests import load, loop, number, store, tensor
 from tests.support.schedules.workloads import check_meaning, matmul, notation
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.comparisons import at_least, less
+from tilewright.schedules.algebra.scalar import Select, walk
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.lowering.relax import relax_guards
 from tilewright.schedules.nest.loop_ir import Allocate, Buffer, BufferScope, Nest, Update, leaves
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.primitives import (
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Merge,
+    Partition,
     Reorder,
     Split,
     Unroll,
@@ -55,6 +58,21 @@ def test_what_stays_inside_a_private_buffer_was_also_written_there() -> None:
         CacheWrite("s1", "s1.d0io", "acc", register=False),
     )  # fmt: skip
     check_meaning(workload, Trace(steps).apply(plain_nest(workload)))
+
+
+def test_parts_of_a_partitioned_copy_fill_it_together() -> None:
+    """Every element of the copy is written, so rows beyond the last one are read without a
+    condition."""
+    workload = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[17,5]", B="f32[5,8]")
+    steps = (
+        Split("s0.d0", 6), Reorder(("s0.d0o", "s0.r0", "s0.d0i", "s0.d1")),
+        CacheRead("i0", "", "p"), Partition("p.0", 16),
+        CacheWrite("s0", "s0.d0o", "acc", register=False),
+    )  # fmt: skip
+    nest = Trace(steps).apply(plain_nest(workload))
+    check_meaning(workload, nest)
+    updates = [leaf for leaf in leaves(clean(nest).body) if isinstance(leaf, Update)]
+    assert not [node for leaf in updates for node in walk(leaf.value) if isinstance(node, Select)]
 
 
 def test_uneven_blocks_of_ragged_tiles_compute_whole_vectors() -> None:

@@ -65,8 +65,10 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
         access = access_of[read.tensor]
         sides, times = plan.region(access, rows)
         block = t.copies_rows * np.prod(sides, axis=0) * read.dtype.bytes
-        if stage.is_copied_transposed(read):
-            yield PrivateCopy(block, times, is_transposed=True)
+        depth = read.own_dim(stage.roles.main.name)
+        if depth is not None and stage.is_copied_transposed(read):
+            has_blocks = (sides[depth] > 1) & (sides[-1] > 1)
+            yield PrivateCopy(block, times, block * ~has_blocks, is_transposed=has_blocks)
         else:
             yield PrivateCopy(block, times, block * _is_gathered(read, access, sides))
 
