@@ -355,7 +355,8 @@ def test_sums_that_follow_do_not_wait_for_the_ones_before() -> None:
     as_fast_as_pipes = secs(OPS_IN_FLIGHT / 64)
     assert secs(OPS_IN_FLIGHT / 32) == pytest.approx(as_fast_as_pipes, rel=1e-3)
     # Chains that just hide their latency stall now and then.
-    assert secs(OPS_IN_FLIGHT / 8) == pytest.approx(2 ** (1 / CHAIN_NORM) * as_fast_as_pipes)
+    stalled = pytest.approx(2 ** (1 / CHAIN_NORM) * as_fast_as_pipes, rel=0.01)
+    assert secs(OPS_IN_FLIGHT / 8) == stalled
 
 
 @pytest.mark.parametrize("probed", [False, True])
