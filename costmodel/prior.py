@@ -58,8 +58,8 @@ CHAIN_NORM = 8.0
 """Exponent of the p-norm over the multiply-adds of a tile and the latency of its sums. A tile with
 just enough sums to hide the latency (8 on two pipes) stalls whenever one multiply-add is late. On a
 Zen 3, such tiles reach 0.93 of the speed of tiles with 12 sums, and 0.84 while another thread uses
-the core. Source: measured, `benchmarks.prior judge`: an exponent of 4 or of infinity ranks settings
-worse."""
+the core. Source: measured, `benchmarks.prior judge`: an exponent of 4 ranks
+the settings of the Zen 5 worse, infinity those with AVX2."""
 
 Corrects: TypeAlias = Callable[[Analysis], FloatArray]
 """Returns a correction in log2 seconds for each analysed setting, shape (P,)."""

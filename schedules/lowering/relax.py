@@ -220,6 +220,8 @@ def _fill(writers: Sites, buffer: Buffer, dropped: Mapping[int, Guards]) -> bool
     boxes = [_box(w, c, buffer, dropped.get(id(w), ())) for w, c in writers]
     found = [box for box in boxes if box is not None]
     whole = [(0, extent) for extent in buffer.shape]
+    if whole in found:
+        return True
     for dim, extent in enumerate(buffer.shape):
         others = [n for n in range(len(whole)) if n != dim]
         spans = [box[dim] for box in found if all(box[n] == whole[n] for n in others)]
