@@ -43,8 +43,8 @@ harder to predict. With permuted errors, the figure is 0.9 to 1."""
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`values`: the figures of the commit that wrote the file, means over SEEDS. `tolerances`: relative deviations
-    that are allowed. `best`: the best known settings."""
+    """`values`: the figures of the commit that wrote the file, means over SEEDS. `tolerances`:
+    relative deviations that are allowed. `best`: the best known settings."""
 
     values: Figures
     tolerances: Figures
