@@ -368,3 +368,30 @@ def test_reversed_and_known_indices() -> None:
 def test_more_mistakes_are_explained(text: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         from_notation(text, f32(A=(4,)), {"i": 4})
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        ("(k <= i + 1) & (i <= k + 1)", "k <= i + 1 && i <= k + 1"),
+        ("(i == k) | (A[i,k] > 0)", "i == k || A[i,k] > 0"),
+        ("(A[i,k] > 0) & (k <= i)", "A[i,k] > 0 && k <= i"),
+        ("(k <= i) & ((i <= k + 1) | (k == 0))", "k <= i && (i <= k + 1 || k == 0)"),
+    ],
+)
+def test_operators_of_bits_join_tests_of_indices(bits: str, words: str) -> None:
+    """A band that is written with & has the key, and so the schedules, of one that is written with
+    &&: loops are limited by tests of indices, not by bits."""
+    tensors = f32(A=(5, 5), B=(5, 3))
+    found, wanted = (
+        from_notation(f"C[i,j] += where({cond}, A[i,k], 0.0)*B[k,j]", tensors)
+        for cond in (bits, words)
+    )
+    assert found.key == wanted.key
+
+
+def test_an_exclusive_or_of_tests_of_indices() -> None:
+    workload = from_notation("Y[i,j] = where((i >= j) ^ (i == 2), X[i,j], 0.0)", f32(X=(4, 4)))
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    i, j = np.indices((4, 4))
+    assert np.array_equal(run(workload, x), np.where((i >= j) ^ (i == 2), x, 0))
