@@ -16,6 +16,7 @@ from ..errors import WorkloadError
 from .scalar import (
     ON_BOOLS,
     ON_INTEGERS_ONLY,
+    All,
     Binary,
     BinaryOp,
     Cast,
@@ -118,7 +119,11 @@ def _counted(x: Scalar, other: DType) -> Scalar:
 
 
 def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
-    """Return `op(a, b)`. Raise WorkloadError if the types differ or have no such operation."""
+    """Return `op(a, b)`. Raise WorkloadError if the types differ or have no such operation.
+
+    Tests of indices that `&` joins are one conjunction: loops are limited by it, not by bits."""
+    if op is BinaryOp.BIT_AND and isinstance(a, All) and isinstance(b, All):
+        return All((*a.conds, *b.conds))
     keep = op in (ON_BOOLS if a.dtype is DType.BOOL else _KEEPS_INTEGERS)
     a, b = same_type(a, b, op, keep=keep and not a.dtype.is_float)
     if op.function is not None and not a.dtype.is_float:

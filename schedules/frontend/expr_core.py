@@ -538,7 +538,7 @@ class Condition:
         first, second = self, as_condition(other)
         if self.joined is not None and self.joined[0] is join and join is not _one_only:
             _, head, tail = self.joined
-            if not tests_indices(tail) and not tests_indices(second):
+            if not _tests_indices(tail.value()) and not _tests_indices(second.value()):
                 first, second = head, _compact(join(tail, second))
         return _compact(replace(join(first, second), joined=(join, first, second)))
 
@@ -566,15 +566,15 @@ def _one_only(a: Condition, b: Condition) -> Condition:
     return Condition(lambda x, y: a.choose(b.choose(y, x), b.choose(x, y)))
 
 
-def tests_indices(condition: Condition) -> bool:
-    return any(isinstance(node, All) for node in walk(condition.value().node))
+def _tests_indices(value: Expr) -> bool:
+    return any(isinstance(node, All) for node in walk(value.node))
 
 
 def _compact(condition: Condition) -> Condition:
     """Return `condition`, or a test of its value if it would repeat alternatives often: n pairs
     joined by | and then by & have 2**n paths. Tests of indices stay, since they guard reads."""
     value = condition.value()
-    if value.size <= MAX_CONDITION_NODES or tests_indices(condition):
+    if value.size <= MAX_CONDITION_NODES or _tests_indices(value):
         return condition
     return as_condition(value)
 

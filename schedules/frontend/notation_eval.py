@@ -12,17 +12,7 @@ from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, 
 from ..dtypes import DType
 from ..errors import WorkloadError
 from . import expr
-from .expr_core import (
-    Condition,
-    Expr,
-    Index,
-    Plain,
-    arithmetic,
-    as_condition,
-    complement,
-    power,
-    tests_indices,
-)
+from .expr_core import Condition, Expr, Index, Plain, arithmetic, as_condition, complement, power
 from .functions import FUNCTIONS, PAIR_FUNCTIONS
 from .reading import DataIndex, TensorExpr
 
@@ -51,7 +41,8 @@ class Evaluator:
 
     def _condition(self, tree: Tree) -> Condition:
         found = self._evaluate(tree)
-        if not _is_condition(found):
+        is_bool = isinstance(found, Expr) and found.dtype is DType.BOOL
+        if not isinstance(found, Condition) and not is_bool:
             raise self._error(tree, "needs a condition, such as i >= j, or a bool", "bad_node")
         return as_condition(found)
 
@@ -110,12 +101,7 @@ class Evaluator:
             return expr.all_of(self._condition(tree.a), self._condition(tree.b))
         if op == "||":
             return expr.any_of(self._condition(tree.a), self._condition(tree.b))
-        given = self._evaluate(tree.a), self._evaluate(tree.b)
-        if op in _JOINS and all(_is_condition(x) for x in given):
-            first, second = map(as_condition, given)
-            if tests_indices(first) or tests_indices(second):
-                return _JOINS[op](first, second)
-        a, b = (x.value() if isinstance(x, Condition) else x for x in given)
+        a, b = self.value(tree.a), self.value(tree.b)
         plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
         if op in _COMPARE:
             if plain:
@@ -237,11 +223,6 @@ POLICIES: dict[str, Callable[[Any], DataIndex]] = {
 """Functions of the integers in the index of a read."""
 
 
-def _is_condition(found: _Value) -> bool:
-    is_bool = isinstance(found, Expr) and found.dtype is DType.BOOL
-    return is_bool or isinstance(found, Condition)
-
-
 def relu(x: Plain) -> Expr:
     return expr.maximum(x, 0)
 
@@ -264,13 +245,6 @@ _BITS = {
     "&": BinaryOp.BIT_AND, "|": BinaryOp.BIT_OR, "^": BinaryOp.BIT_XOR,
     "<<": BinaryOp.SHIFT_LEFT, ">>": BinaryOp.SHIFT_RIGHT,
 }  # fmt: skip
-_JOINS: dict[str, Callable[[Condition, Condition], Condition]] = {
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "^": lambda a, b: a ^ b,
-}
-"""Operators of bits join conditions, as in Python, if one tests indices: such tests guard reads and
-limit loops, which bits do not."""
 _INDEX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

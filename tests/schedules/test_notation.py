@@ -370,28 +370,32 @@ def test_more_mistakes_are_explained(text: str, message: str) -> None:
         from_notation(text, f32(A=(4,)), {"i": 4})
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        ("(k <= i + 1) & (i <= k + 1)", "k <= i + 1 && i <= k + 1"),
-        ("(i == k) | (A[i,k] > 0)", "i == k || A[i,k] > 0"),
-        ("(A[i,k] > 0) & (k <= i)", "A[i,k] > 0 && k <= i"),
-        ("(k <= i) & ((i <= k + 1) | (k == 0))", "k <= i && (i <= k + 1 || k == 0)"),
-    ],
-)
-def test_operators_of_bits_join_tests_of_indices(bits: str, words: str) -> None:
+def test_bits_of_tests_of_indices_are_one_conjunction() -> None:
     """A band that is written with & has the key, and so the schedules, of one that is written with
     &&: loops are limited by tests of indices, not by bits."""
     tensors = f32(A=(5, 5), B=(5, 3))
     found, wanted = (
         from_notation(f"C[i,j] += where({cond}, A[i,k], 0.0)*B[k,j]", tensors)
-        for cond in (bits, words)
+        for cond in ("(k <= i + 1) & (i <= k + 1) & (k > 0)", "k <= i + 1 && i <= k + 1 && k > 0")
     )
     assert found.key == wanted.key
 
 
-def test_an_exclusive_or_of_tests_of_indices() -> None:
-    workload = from_notation("Y[i,j] = where((i >= j) ^ (i == 2), X[i,j], 0.0)", f32(X=(4, 4)))
-    x = np.arange(16, dtype=np.float32).reshape(4, 4)
-    i, j = np.indices((4, 4))
-    assert np.array_equal(run(workload, x), np.where((i >= j) ^ (i == 2), x, 0))
+@pytest.mark.parametrize(("op", "apply"), [("|", np.logical_or), ("^", np.logical_xor)])
+def test_other_bits_of_many_tests_stay_bits(op: str, apply: np.ufunc) -> None:
+    """As branches, 20 of them would have 2**20 paths."""
+    cond = f" {op} ".join(f"((i >= {n}) {op} (X[i] > {n}.5))" for n in range(20))
+    x = np.arange(30, dtype=np.float32)[::-1].copy()
+    i = np.arange(30)
+    wanted = apply.reduce([apply(i >= n, x > n + 0.5) for n in range(20)])
+    found = run(from_notation(f"Y[i] = where({cond}, X[i], 0.0)", f32(X=(30,))), x)
+    np.testing.assert_array_equal(found, np.where(wanted, x, 0))
+
+
+def test_a_conjunction_of_many_alternatives_stays_bits() -> None:
+    cond = " & ".join(f"((i >= {n}) | (X[i] > {n}.5))" for n in range(20))
+    x = np.arange(30, dtype=np.float32)[::-1].copy()
+    i = np.arange(30)
+    wanted = np.logical_and.reduce([(i >= n) | (x > n + 0.5) for n in range(20)])
+    found = run(from_notation(f"Y[i] = where({cond}, X[i], 0.0)", f32(X=(30,))), x)
+    np.testing.assert_array_equal(found, np.where(wanted, x, 0))
