@@ -59,19 +59,24 @@ def gathered(
     places: list[Affine] = []
     tests: list[Compare] = []
     for extent, i in zip(shape, index, strict=True):
-        if isinstance(i, Affine):
-            places.append(i)
-            continue
-        value = _integer(i.value)
-        if i.outside is Outside.WRAP:
-            value = Binary(BinaryOp.FLOOR_MOD, value, Const(extent, value.dtype))
-        if i.outside is Outside.ZERO:
-            tests += _outside_tests(value, extent)
-        places.append(Affine(((Clamped(value, extent), 1),), 0))
+        place, needed = (i, []) if isinstance(i, Affine) else place_of(i, extent)
+        places.append(place)
+        tests += needed
     found: Scalar = Load(tensor, tuple(places), dtype)
     for test in reversed(tests):
         found = Select(test, found, fill)
     return found
+
+
+def place_of(position: DataPosition, extent: int) -> tuple[Affine, list[Compare]]:
+    """Return the index of a read at `position` in a dimension of `extent` positions, and the
+    comparisons that must hold for it to be read. Raise WorkloadError if it is no integer."""
+    value, tests = _integer(position.value), list[Compare]()
+    if position.outside is Outside.WRAP:
+        value = Binary(BinaryOp.FLOOR_MOD, value, Const(extent, value.dtype))
+    if position.outside is Outside.ZERO:
+        tests = _outside_tests(value, extent)
+    return Affine(((Clamped(value, extent), 1),), 0), tests
 
 
 def unlimited(index: Affine) -> Affine:

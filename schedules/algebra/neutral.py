@@ -34,6 +34,11 @@ def only_where(conds: tuple[Cond, ...], value: Scalar, reducer: Reducer) -> Scal
     return Select(All(conds), value, identity_of(reducer, value)) if conds else value
 
 
+def is_identity(value: Scalar, reducer: Reducer) -> bool:
+    """Return whether `value` is proved to be the identity of `reducer` everywhere."""
+    return _needed(value, reducer) is None
+
+
 def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:
     """Return conditions that must all hold for `value` to contribute. If one of them fails, `value`
     is the identity of `reducer`."""
@@ -108,3 +113,18 @@ def assuming(value: Scalar, conds: Iterable[Cond]) -> Scalar:
 def where_fails(value: Scalar, cond: Cond) -> Scalar:
     """Return `value` simplified under the assumption that `cond` fails."""
     return _chosen(value, cond, lambda node, _: where_fails(node.on_false, cond))
+
+
+def without_unit_factors(value: Scalar) -> Scalar:
+    """Return `value` without factors that are the constant one."""
+
+    def leaf(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Binary) or node.op is not BinaryOp.MUL:
+            return None
+        a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+        one = Const(1, node.dtype)
+        if one in (a, b):
+            return b if a == one else a
+        return node if a is node.a and b is node.b else Binary(BinaryOp.MUL, a, b)
+
+    return rewrite(value, leaf)

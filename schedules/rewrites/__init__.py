@@ -14,6 +14,7 @@ from .compact_outputs import CompactOutputs
 from .copy_output import CopyOutput
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
+from .gather_selected import GatherSelected
 from .locate_extreme import LocateExtreme
 from .mask_result import MaskResult
 from .merge_axes import MergeAxes
@@ -25,6 +26,7 @@ from .repeat_conditions import RepeatConditions
 from .repeat_elements import RepeatElements
 from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
+from .scan_prefixes import ScanPrefixes
 from .search_blocks import SearchBlocks
 from .split_axis import SplitAxis
 from .split_tuples import SplitTuples
@@ -34,13 +36,14 @@ REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
     MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput, SearchBlocks,
+    ScanPrefixes, GatherSelected,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
-    "GatherOverTaps", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
+    "GatherOverTaps", "GatherSelected", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
-    "ReverseAxis", "Rewrite", "SearchBlocks", "SplitAxis", "SplitTuples", "Winograd",
-    "changing_operations", "check_order",
+    "ReverseAxis", "Rewrite", "ScanPrefixes", "SearchBlocks", "SplitAxis", "SplitTuples",
+    "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

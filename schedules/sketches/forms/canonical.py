@@ -1,8 +1,10 @@
-"""Write equal computations in one form: sums read tensors themselves, and windows go forwards.
+"""Write equal computations in one form: sums read tensors themselves, reductions whose terms a
+comparison selects are scans or reads, and windows go forwards.
 
 A transposed convolution may be written by a condition on divisibility, as a scatter, or as a
 convolution over a copy with inserted zeros. A window may go through its taps from the first or from
-the last. The keys of these notations differ, but their canonical forms are equal, and so are the
+the last. A running sum may be a scan, or a sum of the terms up to a position; the rows of a table
+at indices may be read, or be a product with one-hot vectors. The keys of these notations differ, but their canonical forms are equal, and so are the
 schedules that are searched.
 """
 
@@ -13,9 +15,11 @@ from collections.abc import Iterator
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.congruence import congruence_of
 from ...algebra.scalar import index_conds, loads
-from ...rewrites import CompactOutputs, ReadThrough, ReverseAxis
+from ...rewrites import CompactOutputs, GatherSelected, ReadThrough, ReverseAxis, ScanPrefixes
 from ...rewrites.compact_outputs import spaced_axes
+from ...rewrites.gather_selected import selection_of
 from ...rewrites.read_through import is_copy_with_zeros
+from ...rewrites.scan_prefixes import prefixes_of
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
 
@@ -25,6 +29,25 @@ def read_through(workload: Workload) -> Iterator[ReadThrough]:
     for stage in workload.stages:
         if is_copy_with_zeros(stage, workload):
             yield ReadThrough(stage.name)
+
+
+def gather_selected(workload: Workload) -> Iterator[GatherSelected]:
+    """Yield the rewrites, legal or not, that read the one term of a reduction that data select."""
+    for stage in workload.stages:
+        for axis in stage.reduce_axes:
+            if selection_of(stage, axis.name, workload) is not None:
+                yield GatherSelected(stage.name, axis.name)
+
+
+def scan_prefixes(workload: Workload) -> Iterator[ScanPrefixes]:
+    """Yield the rewrites that reduce prefixes by a scan, where that is less work and where no
+    intermediate result is larger than the largest tensor."""
+    most = max(tensor.elements for tensor in workload.tensors.values())
+    for stage in workload.stages:
+        for axis in stage.reduce_axes:
+            found = prefixes_of(stage, axis.name, workload)
+            if found is not None and found.scanned_elements <= most and found.saves_work:
+                yield ScanPrefixes(stage.name, axis.name)
 
 
 def compact(workload: Workload) -> Iterator[CompactOutputs]:

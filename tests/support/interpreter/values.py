@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias, assert_never
 
+import numpy as np
+
 from tests.support.interpreter import arithmetic
 from tests.support.interpreter.arithmetic import Value
 from tests.support.interpreter.memory import (
@@ -222,7 +224,8 @@ def evaluator(node: Scalar, scope: NameScope) -> Evaluate:
             left, right = evaluator(a, scope), evaluator(b, scope)
             return lambda: relation(left(), right())
         case All(conds):
-            return conds_test(conds, scope)
+            test = conds_test(conds, scope)
+            return lambda: np.bool_(test())
         case Select(cond, on_true, on_false):
             _check_same_type(node, on_true, on_false)
             taken = evaluator(cond, scope)

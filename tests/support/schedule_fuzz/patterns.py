@@ -1,11 +1,12 @@
 """Programs of two or three stages of the structures that rewrites look for, written as nobody would
 for their sake: stored zeros that are read at data, formulas in which an axis chooses only, copies
 that are read with another zero, several searches of one tensor, conditions that compare axes which
-could be merged."""
+could be merged, reductions of which a comparison selects a prefix or one term."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 
 from tilewright.schedules.frontend.notation import from_notation
@@ -190,14 +191,63 @@ def _pairs(rng: random.Random) -> Workload:
     return _made(f"Y[{axes}] {sign} {value}", dict.fromkeys("XZ", ("f32", (n, m))), sizes)
 
 
+def selected_prefixes(rng: random.Random) -> Workload:
+    """A reduction whose terms a comparison of an output axis with a reduction axis selects, in one
+    of several spellings, beside other axes and conditions."""
+    n, m, most = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice((1, 3))
+    off, step = rng.randint(-4, 6), rng.choice(("", "", "", "2*", "3*"))
+    cond = rng.choice(
+        (f"k <= {step}j + {off}", f"k >= {step}j - {off}", f"{step}k < j + {off}",
+         f"{step}k + j > {off + n - 1}", f"k + {step}j <= {off + n}", f"k//3 <= j//3",
+         f"(k + {abs(off)})//2 > (j + 1)//3", f"k <= i + j - {off}", f"k >= j - {off} && k <= j")
+    )  # fmt: skip
+    cond += rng.choice(("", "", "", " && r <= i", " && k >= 1", f" && k + r <= {n}"))
+    read = rng.choice(("A[i,k]", "A[i,k]", "A[k,i]", "B[k]", "A[i,k]*B[k]", "A[i,k]*C[r,k]"))
+    sign, other = rng.choice((("+=", "0.0"), ("+=", "0.0"), ("max=", "-inf"), ("*=", "1.0")))
+    text = f"Y[i,j] {sign} where({cond}, {read}, {other})"
+    if sign == "+=" and rng.random() < 0.5:
+        masks = f"f32({cond}) * {read}", f"where({cond}, 1.0, 0.0) * {read}"
+        text = f"Y[i,j] += {rng.choice(masks)}"
+        if rng.random() < 0.4 and "i" not in cond and "r" not in cond:
+            text = f"M[k,j] = where({cond}, 1.0, 0.0); Y[i,j] += {read} * M[k,j]"
+    shape = (n, most) if "A[k,i]" in read else (most, n)
+    tensors = {"A": ("f32", shape), "B": ("f32", (n,)), "C": ("f32", (2, n))}
+    return _made(text, tensors, {"i": most, "j": m, "k": n, "r": 2})
+
+
+def selected_terms(rng: random.Random) -> Workload:
+    """A reduction of which a comparison with data selects one term at most, in one of several
+    spellings, beside other axes and conditions."""
+    n, m, size = rng.choice(_SIZES), rng.choice((1, 3, 9)), rng.choice(_SIZES)
+    whole = rng.choice(("i32", "i32", "i64", "u8", "i8"))
+    place = rng.choice(("v", "v", "v", "v + 1", "v + i - 2"))
+    data = rng.choice(("I[i]", "I[i]", "J[i,r]", "I[i] + 1"))
+    test = rng.choice((f"{place} == {data}", f"{data} == {place}"))
+    read = rng.choice(("T[v,d]", "T[v,d]", "T[v,d] * W[r]", "U[2*v + d]", "T[v,d] + i32(v)"))
+    if place == "v + i - 2" and whole in ("u8", "i8"):
+        place = "v"
+    term = f"where({test}, {read}, 0)"
+    if rng.random() < 0.4:
+        term = rng.choice((f"where({data} != {place}, 0, {read})", f"i32({test}) * ({read})"))
+    text = f"Y[i,d] {rng.choice(('+=', '+=', '+=', 'max='))} {term}"
+    if rng.random() < 0.3:
+        text = f"H[i,v] = where(I[i] == v, 1, 0); Y[i,d] += H[i,v] * T[v,d]"
+    tensors = {
+        "I": (whole, (m,)), "J": (whole, (m, 3)), "T": ("i32", (n, size)), "W": ("i32", (3,)),
+        "U": ("i32", (2 * n + size,)),
+    }  # fmt: skip
+    return _made(text, tensors, {"i": m, "d": size, "v": n, "r": 3})
+
+
 def _made(
     text: str, tensors: Mapping[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
 ) -> Workload:
     used = {name: spec for name, spec in tensors.items() if f"{name}[" in text}
-    return from_notation(text, used, ranges)
+    given = {name: size for name, size in ranges.items() if re.search(rf"\b{name}\b", text)}
+    return from_notation(text, used, given)
 
 
 _PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
     _stored_zeros, _masked_results, _formulas, chosen_formulas, _copies, _positions, _spaced,
-    _searches, _scans, _pairs,
+    _searches, _scans, _pairs, selected_prefixes, selected_terms,
 )  # fmt: skip
