@@ -62,7 +62,8 @@ class GatherSelected(Rewrite):
         stage = self.stage_of(workload)
         selected = selection_of(stage, self.axis, workload)
         require(selected is not None, self, f"data select no terms of {stage.name!r}")
-        assert selected is not None and isinstance(stage.kind, Reduction)
+        assert selected is not None
+        assert isinstance(stage.kind, Reduction)
         others = tuple(axis for axis in stage.kind.axes if axis.name != self.axis)
         kind = replace(stage.kind, axes=others) if others else Elementwise()
         new = replace(stage, body=selected.term(), kind=kind)

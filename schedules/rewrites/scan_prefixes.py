@@ -30,7 +30,8 @@ class ScanPrefixes(Rewrite):
     ->  Y[i,j] = scan over j of A[i,j]
 
         Y[i,j] += A[i,k] * W[r] if k <= 2*j + 3 else 0
-    ->  P[i,k] += A[i,k] * W[r];  S[i,k] = scan over k of P[i,k];  Y[i,j] = S[i, min(2*j + 3, K - 1)]
+    ->  P[i,k] += A[i,k] * W[r];  S[i,k] = scan over k of P[i,k]
+        Y[i,j] = S[i, min(2*j + 3, K - 1)]
 
     The rewrite is legal for a reduction whose terms depend on some output axes only by the limit of
     the prefix. Each result combines the same terms as before, in another grouping. Terms outside
@@ -113,8 +114,8 @@ class Prefixes:
         before, value = tuple[Stage, ...](), self.value
         if self.others:
             partial = self._tensor(fresh("partial", taken), axes)
-            kind = Reduction(self._kind.reducer, self.others)
-            before = (Stage(partial, axes, value, kind),)
+            over = Reduction(self._kind.reducer, self.others)
+            before = (Stage(partial, axes, value, over),)
             value = Load(partial.name, _at(axes), partial.dtype)
         dim = axes.index(self.axis)
         if self._scans_output(along):

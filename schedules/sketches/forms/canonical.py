@@ -3,9 +3,9 @@ comparison selects are scans or reads, and windows go forwards.
 
 A transposed convolution may be written by a condition on divisibility, as a scatter, or as a
 convolution over a copy with inserted zeros. A window may go through its taps from the first or from
-the last. A running sum may be a scan, or a sum of the terms up to a position; the rows of a table
-at indices may be read, or be a product with one-hot vectors. The keys of these notations differ, but their canonical forms are equal, and so are the
-schedules that are searched.
+the last. A running sum may be a scan, or a sum of the terms up to a position. The rows of a table
+at given indices may be read, or be a product with one-hot vectors. The keys of these notations
+differ, but their canonical forms are equal, and so are the schedules that are searched.
 """
 
 from __future__ import annotations

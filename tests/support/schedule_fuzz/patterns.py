@@ -198,7 +198,7 @@ def selected_prefixes(rng: random.Random) -> Workload:
     off, step = rng.randint(-4, 6), rng.choice(("", "", "", "2*", "3*"))
     cond = rng.choice(
         (f"k <= {step}j + {off}", f"k >= {step}j - {off}", f"{step}k < j + {off}",
-         f"{step}k + j > {off + n - 1}", f"k + {step}j <= {off + n}", f"k//3 <= j//3",
+         f"{step}k + j > {off + n - 1}", f"k + {step}j <= {off + n}", "k//3 <= j//3",
          f"(k + {abs(off)})//2 > (j + 1)//3", f"k <= i + j - {off}", f"k >= j - {off} && k <= j")
     )  # fmt: skip
     cond += rng.choice(("", "", "", " && r <= i", " && k >= 1", f" && k + r <= {n}"))
@@ -231,7 +231,7 @@ def selected_terms(rng: random.Random) -> Workload:
         term = rng.choice((f"where({data} != {place}, 0, {read})", f"i32({test}) * ({read})"))
     text = f"Y[i,d] {rng.choice(('+=', '+=', '+=', 'max='))} {term}"
     if rng.random() < 0.3:
-        text = f"H[i,v] = where(I[i] == v, 1, 0); Y[i,d] += H[i,v] * T[v,d]"
+        text = "H[i,v] = where(I[i] == v, 1, 0); Y[i,d] += H[i,v] * T[v,d]"
     tensors = {
         "I": (whole, (m,)), "J": (whole, (m, 3)), "T": ("i32", (n, size)), "W": ("i32", (3,)),
         "U": ("i32", (2 * n + size,)),
