@@ -17,6 +17,7 @@ from .nest.finding import accesses_of
 from .nest.loop_ir import Leaf, Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
+from .primitives.scatters import check_selected
 from .primitives.tensorize import check_instructions
 from .rewrites import REWRITES, Rewrite
 from .trace_document import current_steps
@@ -67,6 +68,7 @@ class Trace:
             nest = step.apply(nest)
             _require_room(nest, step, known)
             check_instructions(nest, step)
+            check_selected(nest, step)
         return nest
 
     def to_json(self) -> list[Any]:

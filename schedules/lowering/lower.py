@@ -44,6 +44,7 @@ from ..nest.verify_bounds import first_unproven
 from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
+from ..primitives.scatters import check_selected
 from ..primitives.tensorize import check_instructions
 from ..rewrites import Rewrite, check_order
 from ..trace import Trace
@@ -207,6 +208,7 @@ def clean(nest: Nest) -> Nest:
     cleaned = replace(nest, body=body)
     check_registers(cleaned)
     check_instructions(cleaned, "the lowered nest")
+    check_selected(cleaned, "the lowered nest")
     problem = prepack_problem(cleaned)
     if problem is not None:
         raise ScheduleError("prepacking", problem)
@@ -360,12 +362,12 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
 
 
 def check_registers(nest: Nest) -> None:
-    """Raise ScheduleError if a register buffer is indexed by data, or by a serial or parallel
-    loop."""
+    """Raise ScheduleError if a register buffer is indexed by data, or by a serial, parallel or
+    selected loop."""
     registers = {b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.REGISTER}
     if not registers:
         return
-    at_run_time = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    at_run_time = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.SELECTED)
     running = {loop.var for loop in loops(nest.body) if loop.kind in at_run_time}
     for leaf in leaves(nest.body):
         for buffer, index in accesses_of(leaf):

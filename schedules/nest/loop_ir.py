@@ -33,6 +33,9 @@ class LoopKind(StrEnum):
     UNROLLED = "unrolled"
     VECTORIZED = "vectorized"
     PARALLEL = "parallel"
+    SELECTED = "selected"
+    """Only the iteration that a comparison with data selects is executed (`selected.py`). All
+    others would combine identities into elements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from .loop_ir import (
     StoreElement,
     Update,
 )
+from .selected import selected_iteration
 
 INDENT = "  "
 MARK_COLUMN = 56
@@ -156,6 +157,9 @@ def _stmt_lines(stmt: For | StoreElement | Update | PrefetchHint, depth: int) ->
 
 def _loop_text(loop: For) -> str:
     until = f" while{KEPT}{conds_text(loop.bounds)}" if loop.bounds else ""
+    selected = selected_iteration(loop) if loop.kind is LoopKind.SELECTED else None
+    if selected is not None:
+        until = f" at{KEPT}{scalar_text(selected.place)[0]}"
     return f"for {loop.var} in range({loop.extent}){until}:"
 
 

@@ -18,8 +18,9 @@ from ..algebra.comparisons import Cond, Eq0, Ge0, at_least, holds, less
 from ..algebra.conditions import follows, negated, normal_cond, related
 from ..algebra.elimination import exclude_each_other
 from ..algebra.scalar import All, Load, Scalar, Select, children
-from .loop_ir import Allocate, For, Nest, PrefetchHint, Stmt, StoreElement, Update
+from .loop_ir import Allocate, For, LoopKind, Nest, PrefetchHint, Stmt, StoreElement, Update
 from .printer import access_text
+from .selected import selected_iteration
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shapes of the buffers in scope."""
@@ -96,6 +97,8 @@ def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator
     for stmt in stmts:
         match stmt:
             case For():
+                if stmt.kind is LoopKind.SELECTED:
+                    yield from _in_place(stmt, facts, shapes)
                 inside = facts.with_var(stmt.var, stmt.extent).with_conds(stmt.bounds)
                 yield from _in_block(stmt.body, inside, shapes)
             case Allocate():
@@ -109,6 +112,14 @@ def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator
                 pass
             case _:
                 assert_never(stmt)
+
+
+def _in_place(loop: For, facts: Facts, shapes: Shapes) -> Iterator[BoundedAccess]:
+    """Yield accesses of the integer that selects an iteration of `loop`. It is read before the
+    loop."""
+    selected = selected_iteration(loop)
+    if selected is not None:
+        yield from _in_scalar(selected.place, facts.with_conds(selected.guards), shapes)
 
 
 def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[BoundedAccess]:

@@ -52,6 +52,7 @@ from .loop_ir import (
 )
 from .prepacking import prepack_problem
 from .printer import access_text, to_scalar_text
+from .selected import selected_iteration
 from .verify_bounds import BoundedAccess, unproven_accesses
 
 __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
@@ -88,6 +89,7 @@ def verify(nest: Nest) -> None:
     - A bound that is false remains false as the loop variable grows.
     - Parallel loops are not nested in each other and are not reductions. The body of a vectorised
       loop has leaves only. A loop executed by an instruction has the semantics of the instruction.
+    - Data select an iteration of every selected loop (`selected_iteration`).
     - Allocated buffers are workspace, registers or prepacked. No buffer has the type bool.
     - A prepacked buffer is computed from constant inputs only.
 
@@ -170,6 +172,9 @@ def _check_loop(loop: For, place: _Place) -> None:
     if isinstance(loop.kind, RunByInstruction):
         call = call_of(loop, loop.kind.name, place.buffers, place.ranges)
         _need(not isinstance(call, str), f"loop {loop.var} is no {loop.kind.name}: {call}")
+    if loop.kind is LoopKind.SELECTED:
+        selects = selected_iteration(loop) is not None
+        _need(selects, f"loop {loop.var} is selected, but data select no iteration of it")
     ranges = {**place.ranges, loop.var: Interval(0, loop.extent - 1)}
     inner = replace(place, ranges=ranges, inside=place.inside | {loop.kind})
     for bound in loop.bounds:

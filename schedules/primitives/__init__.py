@@ -30,6 +30,8 @@ from .reductions import SkipZeros as SkipZeros
 from .reductions import Solve as Solve
 from .scans import CarryScan as CarryScan
 from .scans import ScanBlocks as ScanBlocks
+from .scatters import Initialise as Initialise
+from .scatters import TakeSelected as TakeSelected
 from .stages import ComputeAt as ComputeAt
 from .stages import Inline as Inline
 from .stages import ReverseComputeAt as ReverseComputeAt

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.affine import Affine, var
 from ..algebra.gathers import DataPosition, Outside, place_of
-from ..algebra.neutral import identity_of, is_identity, without_unit_factors
-from ..algebra.scalar import (
-    DATA_TYPES,
-    All,
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    IndexValue,
-    Load,
-    Scalar,
-    Select,
-    rewrite,
-    substitute,
-    vars_of,
-    walk,
-)
-from ..dtypes import DType
+from ..algebra.neutral import identity_of
+from ..algebra.scalar import All, IndexValue, Load, Scalar, Select, substitute, walk
+from ..algebra.selection import selected_terms
 from ..errors import require
 from ..workload.tensors import Axis, Elementwise, Reduction, Stage
 from ..workload.workload import Workload
@@ -99,69 +80,10 @@ def selection_of(stage: Stage, axis: str, workload: Workload) -> Selection | Non
     if along is None or not isinstance(stage.kind, Reduction):
         return None
     body = with_masks_inlined(stage, workload)
-    for test, place in _equalities(body, axis):
-        if not is_identity(_decided(body, test, holds=False), stage.kind.reducer):
-            continue
-        value = without_unit_factors(_decided(body, test, holds=True))
-        if _only_in_reads(value, axis):
-            return Selection(stage, along, place, value)
+    for found in selected_terms(body, axis, stage.kind.reducer):
+        if _only_in_reads(found.value, axis):
+            return Selection(stage, along, found.place, found.value)
     return None
-
-
-def _equalities(body: Scalar, axis: str) -> Iterator[tuple[Compare, Scalar]]:
-    """Yield the comparisons that hold at one position of `axis` at most, with this position."""
-    for node in dict.fromkeys(walk(body)):
-        if not isinstance(node, Compare) or node.op not in (CompareOp.EQ, CompareOp.NE):
-            continue
-        for number, other in ((node.a, node.b), (node.b, node.a)):
-            if not isinstance(number, IndexValue) or number.dtype not in DATA_TYPES:
-                continue
-            rest = number.index - var(axis)
-            if number.index.coefficient(axis) == 1 and axis not in rest.vars() | vars_of(other):
-                # Differences wrap around, and so do positions that are compared: both are integers
-                # of the same type.
-                yield node, _minus(other, rest)
-
-
-def _minus(value: Scalar, index: Affine) -> Scalar:
-    if index.is_const and index.const == 0:
-        return value
-    return Binary(BinaryOp.SUB, value, IndexValue(index, value.dtype))
-
-
-def _decided(body: Scalar, test: Compare, *, holds: bool) -> Scalar:
-    """Return `body` simplified under the assumption that the equality or inequality `test` is one
-    of equal values, or if not `holds`, of different values."""
-    outcome = Const(int(holds is (test.op is CompareOp.EQ)), DType.BOOL)
-
-    def leaf(node: Scalar) -> Scalar | None:
-        match node:
-            case Compare() if node == test:
-                return outcome
-            case Select(cond, on_true, on_false):
-                decided = rewrite(cond, leaf)
-                if isinstance(decided, Const):
-                    return rewrite(on_true if decided.value else on_false, leaf)
-                return Select(decided, rewrite(on_true, leaf), rewrite(on_false, leaf))
-            case Cast(x, dtype) if x.dtype is DType.BOOL:
-                decided = rewrite(x, leaf)
-                if isinstance(decided, Const):
-                    return Const(decided.value, dtype)
-                return Cast(decided, dtype)
-            case Binary(BinaryOp.BIT_AND | BinaryOp.BIT_OR as op, a, b) if a.dtype is DType.BOOL:
-                return _joined(op, rewrite(a, leaf), rewrite(b, leaf))
-            case _:
-                return None
-
-    return rewrite(body, leaf)
-
-
-def _joined(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
-    """Return `a & b` or `a | b` of bools, simplified if one of them is a constant."""
-    for known, other in ((a, b), (b, a)):
-        if isinstance(known, Const):
-            return other if (known.value == 1) is (op is BinaryOp.BIT_AND) else known
-    return Binary(op, a, b)
 
 
 def _only_in_reads(value: Scalar, axis: str) -> bool:

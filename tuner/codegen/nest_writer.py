@@ -2,7 +2,7 @@
 
 Serial loops become loops. Unrolled loops become copies of their body. Iterations of vectorised
 loops become vector lanes. A parallel loop becomes a function, which every thread of the OpenMP
-runtime calls for a range of iterations.
+runtime calls for a range of iterations. Of a loop whose iterations data select, one is executed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tilewright.schedules.nest.loop_ir import (
     leaves,
     loops,
 )
+from tilewright.schedules.nest.selected import SelectedIteration, selected_iteration
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
@@ -213,6 +214,8 @@ class NestWriter:
                 self._parallel(loop)
             case LoopKind.SERIAL:
                 self._serial(loop, literal(0, DType.I64).name, self._trips(loop))
+            case LoopKind.SELECTED:
+                self._selected(loop)
             case RunByInstruction(name):
                 call = call_of(loop, name, buffers_in(self.nest), self.indices.ranges)
                 assert not isinstance(call, str), f"{loop.var} is no {name}: {call}"
@@ -282,6 +285,38 @@ class NestWriter:
         self.indices.unbind(loop.var)
         text.close_level()
         text.start_block(done)
+
+    def _selected(self, loop: For) -> None:
+        """Write the iteration of a loop that data select, under the condition that there is such an
+        iteration."""
+        selected = selected_iteration(loop)
+        assert selected is not None, f"data select no iteration of {loop.var}"
+        if self.text.in_sequence:
+            self.text.begin_statement(None)
+        holds: Val | None = None
+        for guard in selected.guards:
+            known = self.indices.cond(type(guard)(self.indices.resolve(guard.index)), None)
+            if known is False:
+                return
+            if isinstance(known, Val):
+                holds = known if holds is None else self.scalars.both(holds, known)
+        if holds is None:
+            self._iteration(loop, selected)
+            return
+        with self.text.only_where(holds, written(loop.body)):
+            self._iteration(loop, selected)
+
+    def _iteration(self, loop: For, selected: SelectedIteration) -> None:
+        """Write the selected iteration. The guards of its integer hold."""
+        text = self.text
+        text.forget_computed()
+        place = self.scalars.cast(self.scalars.value(selected.place), DType.I64)
+        # A negative integer is a large one without a sign.
+        inside = text.assign(f"icmp ult {place.typed}, {loop.extent}", "c")
+        with text.only_where(Val(inside, DType.BOOL), written(loop.body)):
+            self.indices.bind(loop.var, place.name, text.depth)
+            self.statements(selected.body)
+            self.indices.unbind(loop.var)
 
     def _versions(self, loop: For, counter: str, body: Body) -> None:
         """Write the body of a serial loop, with branches between its versions."""

@@ -40,6 +40,7 @@ from tilewright.schedules.nest.loop_ir import (
     Update,
     leaves,
 )
+from tilewright.schedules.nest.selected import selected_iteration
 from tilewright.schedules.workload.computation import Computation
 
 Run: TypeAlias = Callable[[], None]
@@ -144,12 +145,15 @@ def _stmt(stmt: For | Allocate | StoreElement | Update, scope: NameScope) -> Run
 
 
 def _loop(loop: For, scope: NameScope) -> Run:
-    scope = scope.with_var(loop.var)
+    outer, scope = scope, scope.with_var(loop.var)
     variables, slot, extent = scope.variables, scope.slot(loop.var), loop.extent
     goes_on = conds_test(loop.bounds, scope)
     iterations = Iterations(loop, _written(loop))
-    watched = loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED)
+    watched = loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.SELECTED)
     body = _block(loop.body, scope.watched_by(iterations) if watched else scope)
+
+    if loop.kind is LoopKind.SELECTED:
+        return _selected(loop, slot, body, outer)
 
     def run() -> None:
         iterations.start()
@@ -157,6 +161,23 @@ def _loop(loop: For, scope: NameScope) -> Run:
             variables[slot] = iterations.current = value
             if not goes_on():
                 break
+            body()
+
+    return run
+
+
+def _selected(loop: For, slot: int, body: Run, scope: NameScope) -> Run:
+    """Run the iteration that data select, with the statements as they are written: only that the
+    others have no effect is believed."""
+    selected = selected_iteration(loop)
+    if selected is None:
+        raise InterpretError(f"data select no iteration of {loop.var}")
+    variables, place = scope.variables, evaluator(selected.place, scope)
+    reads = conds_test(selected.guards, scope)
+
+    def run() -> None:
+        if reads() and 0 <= (value := int(place())) < loop.extent:
+            variables[slot] = value
             body()
 
     return run
