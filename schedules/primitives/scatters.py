@@ -54,7 +54,7 @@ class Initialise(LoopMaker):
         chain = chain_to(body, leaf)
         part = chain[0] if chain else leaf
         used = bool(reads_of((part,), self.buffer))
-        allocated = any(each.name == self.buffer for each in buffers_allocated(body))
+        allocated = any(each.name == self.buffer for each in buffers_allocated((part,)))
         problem = f"the statement that writes {self.buffer!r} also reads or allocates it"
         require(not used and not allocated, self, problem)
         spatial = tuple(loop for loop in chain if not loop.reduce)
@@ -77,9 +77,8 @@ class Initialise(LoopMaker):
         identity = identity_of(leaf.reducer, leaf.value)
         begin = nest_loops(spatial, (StoreElement(self.buffer, leaf.index, identity, guards),))
         parts, made = renamed_copy(begin, ".init", names_in(nest))
-        updates = replaced(body, leaf, (replace(leaf, first=None),))
-        at = next(n for n, stmt in enumerate(body) if stmt is part)
-        started = place.with_body(*updates[:at], *parts, *updates[at:])
+        updates = replaced((part,), leaf, (replace(leaf, first=None),))
+        started = place.with_body(*replaced(body, part, (*parts, *updates)))
         return Made(still_prepacked(started, self), made)
 
 
