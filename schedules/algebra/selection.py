@@ -9,7 +9,7 @@ output (`nest/selected.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..dtypes import DType
@@ -54,6 +54,24 @@ def selected_terms(term: Scalar, name: str, reducer: Reducer) -> Iterator[Select
         if is_identity(decided(term, test, holds=False), reducer):
             value = without_unit_factors(decided(term, test, holds=True))
             yield SelectedTerm(test, place, value)
+
+
+def selections(
+    term: Scalar, names: Sequence[str], reducer: Reducer
+) -> tuple[Scalar, dict[str, Scalar]]:
+    """Return `term` for the only values of the variables `names` for which it is not the identity,
+    as far as data select them, and these values by variable. They depend on none of the variables
+    that are selected."""
+    value, places = term, dict[str, Scalar]()
+    for name in names:
+        for found in selected_terms(value, name, reducer):
+            if vars_of(found.place).isdisjoint(places):
+                value, places[name] = found.value, found.place
+                break
+    used = frozenset[str]().union(*map(vars_of, places.values()))
+    if used.isdisjoint(places):
+        return value, places
+    return selections(term, [name for name in names if name not in used], reducer)
 
 
 def _equalities(term: Scalar, name: str) -> Iterator[tuple[Compare, Scalar]]:

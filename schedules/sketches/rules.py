@@ -29,6 +29,8 @@ from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
 from .scan.sketch import ScanSketch
+from .scatter.roles import scatter_roles
+from .scatter.sketch import ScatterSketch
 from .stencils.sketch import scales_sketch, stencil_sketch, window_sketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
@@ -212,6 +214,18 @@ def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
     return RuleMatch((ScanSketch(stages.workload, view, scan, stages.target),))
 
 
+def scattered(view: StageView, stages: Stages) -> RuleMatch | None:
+    """Match a reduction in which data select the output of each term. Sketches that compute it by
+    comparisons are alternatives."""
+    roles = scatter_roles(view)
+    if roles is None:
+        return None
+    matches = (rule(view, stages) for rule in ALONE)
+    others = (part for match in matches if match for part in match.parts)
+    own = ScatterSketch(stages.workload, view, roles, stages.target)
+    return RuleMatch((own, *others))
+
+
 def reduced_tuples(view: StageView, group: TupleGroup, stages: Stages) -> RuleMatch:
     """Match all stages that compute components of a reduction of tuples."""
     others = tuple(name for name in group.tensors.values() if name != view.name)
@@ -288,7 +302,8 @@ def covers(stages: Stages) -> list[Cover]:
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
     """Return the groups of one cover. Fusions with the alternative `doubt` are not used. A scan is
-    in a group with at most one other stage, a reduction of tuples in one of its own."""
+    in a group with at most one other stage, a reduction of tuples or a scatter in one of its
+    own."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -301,12 +316,21 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
             left = [name for name in left if name not in match.fused_stages]
             found.insert(0, match)
             continue
-        fusible = [name for name in left if not stages.views[name].is_ordered]
-        fit = after_scan(view, stages.before(left)) or _group(stages.before(fusible), view, doubt)
+        fusible = [name for name in left if _is_fusible(stages.views[name])]
+        fit = (
+            after_scan(view, stages.before(left))
+            or scattered(view, stages.before(left))
+            or _group(stages.before(fusible), view, doubt)
+        )
         for name in fit.fused_stages:
             left.remove(name)
         found.insert(0, fit)
     return found
+
+
+def _is_fusible(view: StageView) -> bool:
+    """Return whether a stage may be in a group with any other."""
+    return not view.is_ordered and scatter_roles(view) is None
 
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
@@ -334,6 +358,9 @@ def alone(stages: Stages) -> Cover:
         matches = [rule(view, stages) for rule in ALONE if not view.is_ordered]
         if view.scan is not None:
             matches = [scanned(view, view.scan, stages)]
+        scatter = scattered(view, stages)
+        if scatter is not None:
+            matches = [scatter]
         if view.tuples is not None:
             matches = [reduced_tuples(view, view.tuples, stages)]
             done |= {*view.tuples.tensors.values()}

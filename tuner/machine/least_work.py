@@ -6,7 +6,7 @@ The bytes of each tensor count once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import assert_never
@@ -24,6 +24,7 @@ from tilewright.schedules.algebra.scalar import (
     loads,
     vars_of,
 )
+from tilewright.schedules.algebra.selection import selections
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
 from tilewright.schedules.nest.instructions import EIGHT_BITS
@@ -169,12 +170,13 @@ def pipe_slots(stage: Stage) -> float:
     result is only added takes one slot together with that addition. Additions and comparisons may
     run on as many other pipes. So for m multiplications and a other operations, a stage needs
     max(m, (m + a) / 2) slots. Operations in one branch of a select do not count, because the branch
-    may not be taken.
+    may not be taken. Data select one element of an axis of `_selected_axes` for each term.
     """
-    extents = {axis.name: axis.extent for axis in stage.all_axes}
+    selected = _selected_axes(stage)
+    extents = {a.name: a.extent for a in stage.all_axes if a.name not in selected}
     multiplied, added = 0, 0
     for node in _computed(stage.body):
-        times = prod(extents[name] for name in vars_of(node))
+        times = prod(extents.get(name, 1) for name in vars_of(node))
         match node:
             case Binary(op=op) if op in _MULTIPLIED:
                 multiplied += times
@@ -199,6 +201,14 @@ def pipe_slots(stage: Stage) -> float:
         case _:
             assert_never(stage.kind)
     return max(multiplied, (multiplied + added) / 2)
+
+
+def _selected_axes(stage: Stage) -> Set[str]:
+    """Return the output axes of a reduction along which data select the output of each term."""
+    if not isinstance(stage.kind, Reduction):
+        return frozenset()
+    axes = [axis.name for axis in stage.axes]
+    return selections(stage.body, axes, stage.kind.reducer)[1].keys()
 
 
 def _computed(node: Scalar) -> set[Scalar]:

@@ -1,0 +1,1 @@
+"""Scatters: reductions in which data select the output of each term."""
