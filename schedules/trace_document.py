@@ -12,7 +12,8 @@ REWRITES = frozenset({
     "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
     "GatherSelected", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
-    "ReverseAxis", "ScanPrefixes", "SearchBlocks", "SplitAxis", "SplitTuples", "Winograd",
+    "ReverseAxis", "ScanPrefixes", "SearchBlocks", "SelectOutputs", "SplitAxis", "SplitTuples",
+    "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

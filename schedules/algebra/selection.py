@@ -9,7 +9,7 @@ output (`nest/selected.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..dtypes import DType
@@ -44,34 +44,66 @@ class SelectedTerm:
     """The term if the variable is equal to `place`."""
 
 
-def selected_terms(term: Scalar, name: str, reducer: Reducer) -> Iterator[SelectedTerm]:
+def selected_terms(
+    term: Scalar, name: str, reducer: Reducer, *, exact: bool = True
+) -> Iterator[SelectedTerm]:
     """Yield each selection of `term` by the value of the variable `name`.
 
-    Factors zero are implicit zeros: the other factor is left out, even if it is infinite or NaN
-    (docs/math.md).
+    Unless `exact`, zeros of masks are implicit zeros: a product with such a zero counts as the
+    identity of a sum even if the other factor is infinite or NaN (docs/math.md).
     """
     for test, place in _equalities(term, name):
-        if is_identity(decided(term, test, holds=False), reducer):
+        otherwise = decided(term, test, holds=False)
+        if _is_always(otherwise, reducer) if exact else is_identity(otherwise, reducer):
             value = without_unit_factors(decided(term, test, holds=True))
             yield SelectedTerm(test, place, value)
 
 
+@dataclass(frozen=True, slots=True)
+class SelectedTerms:
+    """A term for the only values of some variables for which it is not the identity."""
+
+    value: Scalar
+    by_name: Mapping[str, SelectedTerm]
+    """The selection by each variable. No integer depends on one of these variables."""
+
+    @property
+    def places(self) -> dict[str, Scalar]:
+        return {name: term.place for name, term in self.by_name.items()}
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The variables on which the integers depend."""
+        return frozenset[str]().union(*map(vars_of, self.places.values()))
+
+
 def selections(
-    term: Scalar, names: Sequence[str], reducer: Reducer
-) -> tuple[Scalar, dict[str, Scalar]]:
-    """Return `term` for the only values of the variables `names` for which it is not the identity,
-    as far as data select them, and these values by variable. They depend on none of the variables
-    that are selected."""
-    value, places = term, dict[str, Scalar]()
+    term: Scalar, names: Sequence[str], reducer: Reducer, *, exact: bool = True
+) -> SelectedTerms:
+    """Return the selections of `term` by variables of `names`, one after the other. `exact` is as
+    in `selected_terms`."""
+    value, by_name = term, dict[str, SelectedTerm]()
     for name in names:
-        for found in selected_terms(value, name, reducer):
-            if vars_of(found.place).isdisjoint(places):
-                value, places[name] = found.value, found.place
+        for found in selected_terms(value, name, reducer, exact=exact):
+            if vars_of(found.place).isdisjoint(by_name):
+                value, by_name[name] = found.value, found
                 break
-    used = frozenset[str]().union(*map(vars_of, places.values()))
-    if used.isdisjoint(places):
-        return value, places
-    return selections(term, [name for name in names if name not in used], reducer)
+    selected = SelectedTerms(value, by_name)
+    used = selected.used
+    if used.isdisjoint(by_name):
+        return selected
+    return selections(term, [name for name in names if name not in used], reducer, exact=exact)
+
+
+def _is_always(value: Scalar, reducer: Reducer) -> bool:
+    """Return whether `value` is the identity of `reducer`, whatever the data are."""
+    match value:
+        case Const(found):
+            return found == reducer.identity(value.dtype)
+        case Cast(x) if reducer in (Reducer.SUM, Reducer.PROD):
+            return _is_always(x, reducer)
+        case _:
+            return not value.dtype.is_float and is_identity(value, reducer)
 
 
 def _equalities(term: Scalar, name: str) -> Iterator[tuple[Compare, Scalar]]:

@@ -50,7 +50,8 @@ def selected_iteration(loop: For) -> SelectedIteration | None:
 
     They are if the loop contains only updates of elements that were written before, and if in all
     updates, the value is the reducer's identity unless the loop's variable is equal to the same
-    integer. What this integer depends on must not change in the loop.
+    integer. What this integer depends on must not change in the loop. Products of floats with zero
+    are no identities, because the other factor may be infinite or NaN.
     """
     found = _updates(loop)
     if not found or loop.reduce or loop.bounds:

@@ -92,9 +92,9 @@ class TakeSelected(Primitive):
 
     Legal for a serial loop that contains only updates of elements that were written before, as
     after `Initialise`. The value of each update must be the reducer's identity unless the loop's
-    variable is equal to an integer that does not depend on the loop. In a sum, the value may be a
-    product with zero otherwise. Such a product is omitted even if its other factor is infinite or
-    NaN. Iterations whose integer is outside the loop's range are skipped.
+    variable is equal to an integer that does not depend on the loop. If the integer is outside of
+    the loop's range, no iteration is executed. A product of floats with zero is no identity,
+    because the other factor may be infinite or NaN (the rewrite `SelectOutputs` replaces it).
     """
 
     loop: str

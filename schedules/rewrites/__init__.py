@@ -28,6 +28,7 @@ from .reverse_axis import ReverseAxis
 from .rewrite import Rewrite, changing_operations, check_order
 from .scan_prefixes import ScanPrefixes
 from .search_blocks import SearchBlocks
+from .select_outputs import SelectOutputs
 from .split_axis import SplitAxis
 from .split_tuples import SplitTuples
 from .winograd import Winograd
@@ -36,7 +37,7 @@ REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
     MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput, SearchBlocks,
-    ScanPrefixes, GatherSelected,
+    ScanPrefixes, GatherSelected, SelectOutputs,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
@@ -44,6 +45,7 @@ __all__ = [
     "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
     "GatherOverTaps", "GatherSelected", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
-    "ReverseAxis", "Rewrite", "ScanPrefixes", "SearchBlocks", "SplitAxis", "SplitTuples",
+    "ReverseAxis", "Rewrite", "ScanPrefixes", "SearchBlocks", "SelectOutputs", "SplitAxis",
+    "SplitTuples",
     "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

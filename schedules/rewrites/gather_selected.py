@@ -80,7 +80,7 @@ def selection_of(stage: Stage, axis: str, workload: Workload) -> Selection | Non
     if along is None or not isinstance(stage.kind, Reduction):
         return None
     body = with_masks_inlined(stage, workload)
-    for found in selected_terms(body, axis, stage.kind.reducer):
+    for found in selected_terms(body, axis, stage.kind.reducer, exact=False):
         if _only_in_reads(found.value, axis):
             return Selection(stage, along, found.place, found.value)
     return None

@@ -208,7 +208,7 @@ def _selected_axes(stage: Stage) -> Set[str]:
     if not isinstance(stage.kind, Reduction):
         return frozenset()
     axes = [axis.name for axis in stage.axes]
-    return selections(stage.body, axes, stage.kind.reducer)[1].keys()
+    return selections(stage.body, axes, stage.kind.reducer).by_name.keys()
 
 
 def _computed(node: Scalar) -> set[Scalar]:

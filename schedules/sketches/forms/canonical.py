@@ -15,11 +15,19 @@ from collections.abc import Iterator
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.congruence import congruence_of
 from ...algebra.scalar import index_conds, loads
-from ...rewrites import CompactOutputs, GatherSelected, ReadThrough, ReverseAxis, ScanPrefixes
+from ...rewrites import (
+    CompactOutputs,
+    GatherSelected,
+    ReadThrough,
+    ReverseAxis,
+    ScanPrefixes,
+    SelectOutputs,
+)
 from ...rewrites.compact_outputs import spaced_axes
 from ...rewrites.gather_selected import selection_of
 from ...rewrites.read_through import is_copy_with_zeros
 from ...rewrites.scan_prefixes import prefixes_of
+from ...rewrites.select_outputs import selected_body
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
 
@@ -37,6 +45,13 @@ def gather_selected(workload: Workload) -> Iterator[GatherSelected]:
         for axis in stage.reduce_axes:
             if selection_of(stage, axis.name, workload) is not None:
                 yield GatherSelected(stage.name, axis.name)
+
+
+def select_outputs(workload: Workload) -> Iterator[SelectOutputs]:
+    """Yield the rewrites that choose the terms of outputs that masks select."""
+    for stage in workload.stages:
+        if selected_body(stage, workload) is not None:
+            yield SelectOutputs(stage.name)
 
 
 def scan_prefixes(workload: Workload) -> Iterator[ScanPrefixes]:

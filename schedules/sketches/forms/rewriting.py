@@ -19,7 +19,14 @@ from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis.stages import math_calls
-from .canonical import compact, forwards, gather_selected, read_through, scan_prefixes
+from .canonical import (
+    compact,
+    forwards,
+    gather_selected,
+    read_through,
+    scan_prefixes,
+    select_outputs,
+)
 from .products import precompute_factors
 
 
@@ -31,6 +38,7 @@ def canonical(workload: Workload) -> Form:
         Form(workload)
         .apply_until_fixpoint(read_through)
         .apply_until_fixpoint(gather_selected)
+        .apply_until_fixpoint(select_outputs)
         .apply_until_fixpoint(scan_prefixes)
         .apply_until_fixpoint(compact)
         .apply_until_fixpoint(forwards)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...algebra.scalar import Components, Scalar, vars_of
+from ...algebra.scalar import Components, Scalar
 from ...algebra.selection import selections
 from ..analysis.stages import StageLoop, StageView
 
@@ -56,8 +56,8 @@ def scatter_roles(view: StageView) -> ScatterRoles | None:
     if view.reducer is None or view.phase_steps or view.axis_splits or view.guards:
         return None
     long = [loop.name for loop in view.spatial if loop.extent > 1]
-    value, places = selections(view.value, long, view.reducer)
-    uses = frozenset[str]().union(*map(vars_of, places.values()))
+    found = selections(view.value, long, view.reducer)
+    places, uses = found.places, found.used
     if uses.isdisjoint(loop.name for loop in view.reduce):
         return None
     selected = tuple(loop for loop in view.spatial if loop.name in places)
@@ -67,7 +67,7 @@ def scatter_roles(view: StageView) -> ScatterRoles | None:
     return ScatterRoles(
         selected,
         tuple(places[loop.name] for loop in selected),
-        value,
+        found.value,
         tuple(loop for loop in others if loop not in after),
         tuple(loop for loop in view.reduce if loop.name in uses),
         tuple(loop for loop in after if loop.name in uses),
