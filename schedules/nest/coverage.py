@@ -40,7 +40,7 @@ Extents: TypeAlias = dict[str, int]
 
 def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
     """Return whether the writes to `buffer` cover all its elements. An input is never written and
-    counts as covered.
+    counts as covered. Updates of elements that were written before add nothing.
 
     A padded layout has elements that are never written. If software pipelining copied a write, the
     copies count once: they write the same elements.
@@ -51,6 +51,8 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
     found: dict[tuple[object, ...], int] = {}
     own = {loop.var for loop in _loops_inside(nest, buffer)}
     for write in writes:
+        if isinstance(write, Update) and write.first is None:
+            continue
         around = chain_to(nest.body, write)
         moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
         renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}

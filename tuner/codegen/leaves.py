@@ -160,7 +160,18 @@ class LeafWriter:
         value = self._combined(leaf, mask, lambda: self._old(leaf, index, axis, mask))
         if axis is not None:
             value = self.scalars.broadcast(value, axis.lanes)
+        if leaf.reducer in (Reducer.MAX, Reducer.MIN) and value.dtype.is_float and value.lanes > 1:
+            value = self._stored_whole(leaf.buffer, value)
         self.memory.store(leaf.buffer, index, value, axis, mask)
+
+    def _stored_whole(self, buffer: str, value: Val) -> Val:
+        """Return `value` such that all its lanes are stored. LLVM 22 replaces a store of a choice
+        between the stored element and another by a masked store, which takes ten times as long on
+        AMD's cores with AVX2."""
+        if self.memory.in_registers(buffer):
+            return value
+        name = self.text.assign(f"freeze {value.typed}")
+        return Val(name, value.dtype, value.lanes)
 
     def _scan_step(self, leaf: StoreElement) -> Recurrence | None:
         """Return `leaf` as a step of a scan along the lanes, or None if it is something else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-CODEGEN_VERSION = 14
+CODEGEN_VERSION = 15
 """The version of generated code. Every change of the generated code increases it.
 
 Records of another version are verified again.

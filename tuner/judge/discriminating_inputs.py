@@ -274,7 +274,8 @@ def positions(values: Array, span: Interval, turn: int, rng: np.random.Generator
     """Return integers `values` with all but about an eighth replaced by numbers in `span`.
 
     Half of the elements are the next `discriminating_places`, in random order. `turn` is the number
-    of arrays that were drawn before. The others are random.
+    of arrays that were drawn before. The others are random. Half of the last eighth are next to the
+    ends of `span`, or the ends of the type.
     """
     limits = np.iinfo(values.dtype)
     low, high = max(span.lo, int(limits.min)), min(span.hi, int(limits.max))
@@ -286,6 +287,9 @@ def positions(values: Array, span: Interval, turn: int, rng: np.random.Generator
     places = np.asarray(discriminating_places(length)[: discriminating_place_count(length)])
     found[order[:half]] = low + places[(np.arange(half) + turn * half) % len(places)]
     found[order[half:most]] = low + rng.integers(0, length, most - half)
+    outside = order[most : most + (found.size - most + 1) // 2]
+    ends = np.clip((low - 1, high + 1, limits.min, limits.max), limits.min, limits.max)
+    found[outside] = ends[(np.arange(outside.size) + turn * outside.size) % ends.size]
     return found.reshape(values.shape)
 
 

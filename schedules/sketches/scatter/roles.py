@@ -57,8 +57,10 @@ def scatter_roles(view: StageView) -> ScatterRoles | None:
         return None
     long = [loop.name for loop in view.spatial if loop.extent > 1]
     found = selections(view.value, long, view.reducer)
-    places, uses = found.places, found.used
-    if uses.isdisjoint(loop.name for loop in view.reduce):
+    places = found.places
+    # Indices are simplified, so they may depend on loops of one iteration.
+    uses = found.used | {loop.name for loop in (*view.spatial, *view.reduce) if loop.extent == 1}
+    if found.used.isdisjoint(loop.name for loop in view.reduce):
         return None
     selected = tuple(loop for loop in view.spatial if loop.name in places)
     first = view.spatial.index(selected[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TypeVar
 
 from tilewright.schedules.algebra.affine import Index
@@ -24,6 +24,7 @@ from tilewright.schedules.nest.loop_ir import (
     loops,
 )
 from tilewright.schedules.nest.scans import recurrence
+from tilewright.schedules.nest.selected import selected_iteration
 from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
@@ -31,6 +32,7 @@ from tilewright.schedules.primitives import (
     CarryScan,
     ComputeAt,
     Fuse,
+    Initialise,
     Inline,
     Merge,
     PackAhead,
@@ -44,6 +46,7 @@ from tilewright.schedules.primitives import (
     Split,
     Stagger,
     Stream,
+    TakeSelected,
 )
 from tilewright.schedules.primitives import Prefetch as PrefetchStep
 from tilewright.schedules.primitives import PrefetchStores as PrefetchStoresStep
@@ -278,6 +281,22 @@ def _rfactor(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     return _one_of(rng, found)
 
 
+def _initialise(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
+    """A reduction that begins in its first update, outside of its reduction loops."""
+    found = []
+    for leaf, around in write_sites(nest.body):
+        if isinstance(leaf, Update) and leaf.first is not None:
+            outside = list(takewhile(lambda loop: not loop.reduce, around))
+            found.append(Initialise(leaf.buffer, rng.choice(["", *(x.var for x in outside)])))
+    return _one_of(rng, found)
+
+
+def _take_selected(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
+    """A loop of which data select an iteration."""
+    serial = (loop for loop in loops(nest.body) if loop.kind is LoopKind.SERIAL)
+    return _one_of(rng, [TakeSelected(x.var) for x in serial if selected_iteration(x)])
+
+
 def _scan_blocks(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     """A loop around one along a scan, both serial."""
     found = [
@@ -320,7 +339,16 @@ def _stream(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     return Stream(rng.choice(nest.outputs).name)
 
 
-_RARE = (_cache_padded, _skip_zeros, _solve, _scan_blocks, _carry_scan, _reverse_compute_at)
+_RARE = (
+    _initialise,
+    _take_selected,
+    _cache_padded,
+    _skip_zeros,
+    _solve,
+    _scan_blocks,
+    _carry_scan,
+    _reverse_compute_at,
+)
 """Kinds for which few nests have a place."""
 
 _KINDS: tuple[Callable[[random.Random, Nest, str], Primitive | None], ...] = (

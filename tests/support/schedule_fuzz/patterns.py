@@ -1,7 +1,8 @@
 """Programs of two or three stages of the structures that rewrites look for, written as nobody would
 for their sake: stored zeros that are read at data, formulas in which an axis chooses only, copies
 that are read with another zero, several searches of one tensor, conditions that compare axes which
-could be merged, reductions of which a comparison selects a prefix or one term."""
+could be merged, reductions of which a comparison selects a prefix or one term, or the output of
+each term."""
 
 from __future__ import annotations
 
@@ -239,6 +240,39 @@ def selected_terms(rng: random.Random) -> Workload:
     return _made(text, tensors, {"i": m, "d": size, "v": n, "r": 3})
 
 
+def scattered_terms(rng: random.Random) -> Workload:
+    """A reduction in which a comparison with data selects the output of each term, in one of
+    several spellings, with other axes before and after the selected one and other reductions."""
+    n, m, size = rng.choice(_SIZES), rng.choice((1, 2, 3, 9)), rng.choice((1, 3, 8, 17))
+    whole = rng.choice(("i32", "i32", "i64", "u8", "i8"))
+    axes, terms = rng.choice(
+        (("v", "X[n]"), ("v", "1"), ("v,d", "X2[n,d]"), ("v,d", "X2[n,d] * W[k]"),
+         ("b,v", "X3[b,n]"), ("b,v,d", "X3[b,n] * W2[b,d]"), ("d,v", "X2[n,d]"),
+         ("v,w", "X[n]"), ("v,d", "X2[n,d] + i32(v)"), ("v", "X4[n,k]"))
+    )  # fmt: skip
+    data = rng.choice(("I[n]", "I[n]", "I[n]", "I[n] + 1", "I[n] - 2"))
+    if "b" in axes and rng.random() < 0.5:
+        data = "J[b,n]"
+    if "d" in axes and rng.random() < 0.2:
+        data = "K[n,d]"
+    test = rng.choice((f"{data} == v", f"v == {data}", f"v + 1 == {data}"))
+    test += " && L[n] == w" * ("w" in axes) + rng.choice(("", "", "", " && n >= 1"))
+    sign, other = rng.choice(
+        (("+=", "0"), ("+=", "0"), ("max=", "-2147483648"), ("min=", "2147483647"), ("*=", "1"))
+    )
+    text = f"Y[{axes}] {sign} where({test}, {terms}, {other})"
+    if sign == "+=" and rng.random() < 0.4 and "&&" not in test:
+        text = f"Y[{axes}] += i32({test}) * ({terms})"
+        if data.startswith("I") and rng.random() < 0.5:
+            text = f"H[n,v] = where({test}, 1, 0); Y[{axes}] += H[n,v] * ({terms})"
+    tensors = {
+        "I": (whole, (n,)), "J": (whole, (2, n)), "K": (whole, (n, size)), "L": (whole, (n,)),
+        "X": ("i32", (n,)), "X2": ("i32", (n, size)), "X3": ("i32", (2, n)),
+        "X4": ("i32", (n, 3)), "W": ("i32", (3,)), "W2": ("i32", (2, size)),
+    }  # fmt: skip
+    return _made(text, tensors, {"n": n, "v": m, "d": size, "b": 2, "w": 3, "k": 3})
+
+
 def _made(
     text: str, tensors: Mapping[str, tuple[str, tuple[int, ...]]], ranges: dict[str, int]
 ) -> Workload:
@@ -249,5 +283,5 @@ def _made(
 
 _PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
     _stored_zeros, _masked_results, _formulas, chosen_formulas, _copies, _positions, _spaced,
-    _searches, _scans, _pairs, selected_prefixes, selected_terms,
+    _searches, _scans, _pairs, selected_prefixes, selected_terms, scattered_terms,
 )  # fmt: skip

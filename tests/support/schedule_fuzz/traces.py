@@ -30,6 +30,7 @@ from tilewright.schedules.primitives import (
     ComputeAt,
     Extend,
     Fuse,
+    Initialise,
     Inline,
     KeepElements,
     Merge,
@@ -49,10 +50,12 @@ from tilewright.schedules.primitives import (
     Split,
     Stagger,
     Stream,
+    TakeSelected,
     TransformLayout,
     Unroll,
     Vectorize,
 )
+from tilewright.schedules.primitives.scatters import check_selected
 from tilewright.schedules.rewrites import (
     CopyOutput,
     MaskResult,
@@ -96,6 +99,7 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
         step = first.pop(0) if first else _step_of(rng, nest, kinds)
         try:
             made = step.made(nest)
+            check_selected(made.nest, step)  # as `Trace.apply` does
         except ScheduleError:
             refused += 1
             continue
@@ -292,6 +296,11 @@ def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
     if kind < 0.93:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return RFactor(rng.choice(reducing), new)
+    if kind < 0.935:
+        scatter = (
+            TakeSelected(loop) if rng.random() < 0.5 else Initialise(rng.choice(buffers), place)
+        )
+        return scatter
     if kind < 0.94:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return Solve(rng.choice(reducing))
