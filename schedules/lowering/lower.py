@@ -342,7 +342,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
     inner = ranges | ranges_of((loop,))
     bounds: tuple[Cond, ...] = loop.bounds
     body = loop.body
-    if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
+    if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.SELECTED):
         guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, PrefetchHint)]
         shared = set.intersection(*guards) if guards else set()
         serial = loop.kind is LoopKind.SERIAL

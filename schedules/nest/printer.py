@@ -159,7 +159,7 @@ def _loop_text(loop: For) -> str:
     until = f" while{KEPT}{conds_text(loop.bounds)}" if loop.bounds else ""
     selected = selected_iteration(loop) if loop.kind is LoopKind.SELECTED else None
     if selected is not None:
-        until = f" at{KEPT}{scalar_text(selected.place)[0]}"
+        until += f" at{KEPT}{scalar_text(selected.place)[0]}"
     return f"for {loop.var} in range({loop.extent}){until}:"
 
 

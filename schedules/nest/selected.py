@@ -38,8 +38,8 @@ class SelectedIteration:
     """An integer that does not depend on the loop. No iteration has an effect if it is outside of
     the loop's range."""
     guards: tuple[Cond, ...]
-    """Conditions that do not depend on the loop or on loops inside it. No iteration has an effect
-    if one fails; `place` may then read outside of its tensors."""
+    """Conditions that do not depend on the loop or on loops inside it, the bounds of the loop among
+    them. No iteration has an effect if one fails; `place` may then read outside of its tensors."""
     body: tuple[Stmt, ...]
     """The body of the loop, simplified for this iteration."""
 
@@ -54,7 +54,8 @@ def selected_iteration(loop: For) -> SelectedIteration | None:
     are no identities, because the other factor may be infinite or NaN.
     """
     found = _updates(loop)
-    if not found or loop.reduce or loop.bounds:
+    moving = any(loop.var in bound.index.vars() for bound in loop.bounds)
+    if not found or loop.reduce or moving:
         return None
     inside = {each.var for each in loops((loop,))}
     written = {leaf.buffer for leaf in found}
@@ -69,7 +70,7 @@ def selected_iteration(loop: For) -> SelectedIteration | None:
         values = {leaf: _value_at(place, leaf, loop.var) for leaf in found}
         if None not in values.values():
             body = map_writes(loop.body, partial(_with_value, values))
-            return SelectedIteration(place, guards, body)
+            return SelectedIteration(place, (*loop.bounds, *guards), body)
     return None
 
 

@@ -216,14 +216,14 @@ def scanned(view: StageView, scan: Scan, stages: Stages) -> RuleMatch:
 
 def scattered(view: StageView, stages: Stages) -> RuleMatch | None:
     """Match a reduction in which data select the output of each term. Sketches that compute it by
-    comparisons are alternatives."""
+    comparisons are alternatives, and precede it if there are few outputs."""
     roles = scatter_roles(view)
     if roles is None:
         return None
     matches = (rule(view, stages) for rule in ALONE)
-    others = (part for match in matches if match for part in match.parts)
+    others = tuple(part for match in matches if match for part in match.parts)
     own = ScatterSketch(stages.workload, view, roles, stages.target)
-    return RuleMatch((own, *others))
+    return RuleMatch((*others, own) if own.has_few_outputs else (own, *others))
 
 
 def reduced_tuples(view: StageView, group: TupleGroup, stages: Stages) -> RuleMatch:

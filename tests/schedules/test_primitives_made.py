@@ -30,6 +30,7 @@ from tilewright.schedules.primitives import (
     ComputeAt,
     Extend,
     Fuse,
+    Initialise,
     Inline,
     KeepElements,
     Merge,
@@ -49,6 +50,7 @@ from tilewright.schedules.primitives import (
     Split,
     Stagger,
     Stream,
+    TakeSelected,
     TransformLayout,
     Unroll,
     Vectorize,
@@ -72,6 +74,7 @@ TRANSPOSED = notation(
     "Y[x,o] += where((x + 1 - r) % 2 == 0, X[(x + 1 - r)//2, c], 0) * W[r,c,o]",
     {"x": 10}, X="f32[5,2]", W="f32[4,2,3]",
 )  # fmt: skip
+HISTOGRAM = notation("H[v] += where(I[n] == v, 1, 0)", {"v": 5}, I="i32[9]")
 TRIANGLE = notation("Y[i,j] += where(k <= i, A[i,k], 0) * B[k,j]", A="f32[7,5]", B="f32[5,6]")
 SUMS = notation("S[i,k] = X[i,k] + 1; Y[i,k] = S[i,k] * 2", X="f32[3,37]")
 SCAN = notation("S[i,k] = cumsum(X[i,k], k); Y[i,k] = S[i,k] * 2", X="f32[3,37]")
@@ -97,6 +100,7 @@ CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (bias_relu(), (ComputeAt("s0", "s1.d0"),)),
     (notation("D[i] = A[i] + 1; C[i] = D[i] * D[i]", A="f32[6]"), (Inline("s0"),)),
     (TRANSPOSED, (Split("s0.d0", 2), Split("s0.r0", 2), Solve("s0.r0i"))),
+    (HISTOGRAM, (Reorder(("s0.r0", "s0.d0")), Initialise("s0", ""), TakeSelected("s0.d0"))),
     (narrow(), (*schedule(MARK),)),
     (softmax(6, 8), (*ROWS, Stagger("s3.d0", ("s2.r0", "s3.d1")))),
     (SCAN, (ReverseComputeAt("s1", "s0"),)),
