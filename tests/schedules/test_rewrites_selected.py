@@ -20,7 +20,7 @@ from tilewright.schedules.algebra.index_text import parse_condition
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.rewrites import GatherSelected, ScanPrefixes
+from tilewright.schedules.rewrites import GatherSelected, ScanPrefixes, SelectOutputs
 from tilewright.schedules.sketches.forms.rewriting import canonical
 from tilewright.schedules.sketches.forms.spellings import form_key
 from tilewright.schedules.trace import Trace
@@ -111,6 +111,43 @@ def test_products_with_one_hot_vectors_have_the_form_of_a_read(text: str) -> Non
         notation(t, r, I="i32[40]", T="f32[50,8]") for t, r in ((text, {"v": 50}), (read, None))
     )
     assert form_key(one) == form_key(other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Y[v,d] += f32(I[n] == v) * X[n,d]",
+        "Y[v,d] += X[n,d] * where(v != I[n], 0.0, 1.0)",
+        "Y[v,d] += where(I[n] == v, 1.0, 0.0) * X[n,d]",
+        "H[n,v] = where(I[n] == v, 1.0, 0.0); Y[v,d] += H[n,v] * X[n,d]",
+    ],
+)
+def test_sums_of_products_with_masks_of_outputs_have_one_form(text: str) -> None:
+    chosen = "Y[v,d] += where(I[n] == v, X[n,d], 0.0)"
+    one, other = (
+        notation(t, {"v": 50}, I="i32[40]", X="f32[40,8]").normalised() for t in (text, chosen)
+    )
+    form = same_meaning(one, (SelectOutputs("s1" if "H[" in text else "s0"),))
+    assert canonical(one).steps == (SelectOutputs("s1" if "H[" in text else "s0"),)
+    assert form_key(one) == form_key(other) or "!=" in text  # the operands stay in their order
+    assert canonical(form).steps == canonical(other).steps == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Y[v,d] += where(I[n] == v, X[n,d], 0.0)",
+        "Y[v,d] += where(I[n] == v, X[n,d], 1.0)",
+        "Y[v,d] += X[n,d] * X[v,d]",
+        "Y[v,d] max= f32(I[n] == v) * X[n,d]",
+    ],
+)
+def test_other_bodies_stay_as_they_are(text: str) -> None:
+    workload = notation(text, I="i32[40]", X="f32[40,8]", ranges={"v": 40}) if "I[" in text else (
+        notation(text, X="f32[40,8]", ranges={"n": 40})
+    )  # fmt: skip
+    with pytest.raises(ScheduleError, match="no mask selects outputs"):
+        SelectOutputs("s0").rewrite(workload.normalised())
 
 
 def test_integers_at_the_ends_of_their_type_select_nothing() -> None:

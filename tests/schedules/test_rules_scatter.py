@@ -16,6 +16,7 @@ from tests.support.golden_text import Golden
 from tests.support.schedule_fuzz.patterns import scattered_terms
 from tests.support.schedules.spaces import target
 from tests.support.schedules.workloads import check_meaning, notation
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import WorkloadError
@@ -192,3 +193,25 @@ def test_the_least_work_has_one_output_for_each_term() -> None:
 def test_other_reductions_are_no_scatters(text: str) -> None:
     workload = notation(text, {"v": 9}, I="i32[9]", X="f32[9]").normalised()
     assert scatter_roles(view_stage(workload, "s0")) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loads_stores_and_tasks_are_counted(threads: int) -> None:
+    workload = notation(
+        "Y[v,d] += where(I[n] == v, X[n,d], 0.0)", {"v": 50}, I="i32[9999]", X="f32[9999,64]"
+    ).normalised()
+    machine = replace(target(), threads=threads)
+    sketch = scatter_of(workload, threads)
+    vectors = 64 // machine.lanes(DType.F32)
+    for setting in settings_of(sketch):
+        counts = program_counts(sketch, np.asarray([setting]))
+        values = {knob.name: knob.values[n] for knob, n in zip(sketch.knobs, setting, strict=True)}
+        divided = values.get("threads_divide", ALONE)
+        tables = threads if divided == TABLES else 0
+        # Outputs are initialised, or tables are, and then combined one by one.
+        others = vectors * 50 * (2 * tables or 1)
+        assert counts["vector_stores"][0] == pytest.approx(9999 * vectors + others, rel=1e-3)
+        loads = 2 * 9999 * vectors + 9999 * (2 if divided == COLUMNS else 1)
+        assert counts["vector_loads"][0] == pytest.approx(loads + vectors * 50 * tables, rel=1e-3)
+        assert counts["regions"][0] == {ALONE: 0, COLUMNS: 1, TABLES: 2}[divided]
+        assert counts["scalar_accesses"][0] == 0
