@@ -9,7 +9,7 @@ from .comparisons import Ge0
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class AxisLimit:
     """The condition `name <= limit` if `upper`, else `name >= limit`. `limit` does not depend on
     `name`."""
 
@@ -18,7 +18,7 @@ class Bound:
     upper: bool
 
 
-def solved_for(name: str, cond: Ge0) -> Bound | None:
+def solved_for(name: str, cond: Ge0) -> AxisLimit | None:
     """Return `cond` solved for the variable `name`: both hold for the same integers.
 
     Return None if `name` occurs in more than one term, or in a remainder or in data.
@@ -35,7 +35,7 @@ def solved_for(name: str, cond: Ge0) -> Bound | None:
     limit = rest // -coefficient if upper else (coefficient - 1 - rest) // coefficient
     match atom:
         case Var():
-            return Bound(name, limit, upper)
+            return AxisLimit(name, limit, upper)
         case FloorDiv(numerator, divisor):
             last = limit * divisor + (divisor - 1)
             inner = last - numerator if upper else numerator - limit * divisor

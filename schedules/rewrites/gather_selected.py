@@ -54,7 +54,7 @@ class GatherSelected(Rewrite):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectedRead:
     """The term of the reduction `stage` at the position `place` of `axis`. All others are the
     reducer's identity."""
 
@@ -74,7 +74,7 @@ class Selection:
         return found
 
 
-def selection_of(stage: Stage, axis: str, workload: Workload) -> Selection | None:
+def selection_of(stage: Stage, axis: str, workload: Workload) -> SelectedRead | None:
     """Return how data select the terms of `stage` along `axis`, or None if they do not."""
     along = next((one for one in stage.reduce_axes if one.name == axis), None)
     if along is None or not isinstance(stage.kind, Reduction):
@@ -82,7 +82,7 @@ def selection_of(stage: Stage, axis: str, workload: Workload) -> Selection | Non
     body = with_masks_inlined(stage, workload)
     for found in selected_terms(body, axis, stage.kind.reducer, exact=False):
         if _only_in_reads(found.value, axis):
-            return Selection(stage, along, found.place, found.value)
+            return SelectedRead(stage, along, found.place, found.value)
     return None
 
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from ..algebra.affine import Affine, affine, fresh, var
-from ..algebra.bounds import Bound, solved_for
+from ..algebra.bounds import AxisLimit, solved_for
 from ..algebra.comparisons import Ge0
 from ..algebra.conditions import in_bounds, within
 from ..algebra.counting import estimated_share
@@ -69,7 +69,7 @@ class Prefixes:
     stage: Stage
     axis: Axis
     cond: Ge0
-    bound: Bound
+    bound: AxisLimit
     """The condition on the axis, solved for it."""
     value: Scalar
     """The value of a term within the bound. It depends on none of the `free` axes."""
