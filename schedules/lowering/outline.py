@@ -103,6 +103,7 @@ class _Outline:
         steps = f"{loop.extent}" if step == 1 else f"{loop.extent} x {step}"
         marks = ["reduction"] * loop.reduce
         marks += ["divided among threads"] * (loop.kind is LoopKind.PARALLEL)
+        marks += ["one selected by data"] * (loop.kind is LoopKind.SELECTED)
         marks += ["may end early"] * bool(loop.bounds)
         return f"{self._called(loop)}: {steps}" + (f" ({', '.join(marks)})" if marks else "")
 

@@ -35,9 +35,9 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, LoopAxis, Outline, Plan, access_of
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis.stages import StageLoop, StageView, once
+from ..analysis.stages import StageLoop, StageRead, StageView, once
 from ..knobs import POWERS, Knobbed, N, knob, settings
-from ..statements import own_names, own_place, place_of, statement_of
+from ..statements import own_names, own_place, statement_of
 from ..vectors import share_of
 from ..writer import BLOCKS, BODY, STEPS, TraceWriter
 from .roles import ScatterRoles
@@ -59,7 +59,7 @@ TABLE_SHARE = 4
 class ScatterSettings(Generic[N]):
     """Knobs of a scatter."""
 
-    unroll: N = knob(lambda sketch: sketch.unrolls, usual=lambda sketch: sketch.usual_unroll)
+    unroll: N = knob(lambda sketch: sketch.unrolls, usual=2)
     """Vectors of columns, or steps if there are no lanes, in one iteration."""
     threads_divide: N = knob(lambda sketch: sketch.divisions, usual=1, absent=ALONE)
     """What threads divide: nothing, outer axes, columns, or the steps."""
@@ -112,10 +112,6 @@ class ScatterSketch(Knobbed[ScatterSettings[IntArray], ScatterSettings[int]]):
         return tuple(n for n in POWERS if n == 1 or n <= most)
 
     @property
-    def usual_unroll(self) -> int:
-        return 2
-
-    @property
     def part(self) -> int:
         """Steps of each thread's part."""
         return share_of(self.step.extent, self.target.threads, POWERS[-1])
@@ -162,8 +158,10 @@ class ScatterSketch(Knobbed[ScatterSettings[IntArray], ScatterSettings[int]]):
         """The axes are all loops but the selected ones. An output moves with the steps instead."""
         loops = [loop for loop in self.roles.order if loop not in self.roles.selected]
         names = [loop.name for loop in loops]
-        reads = once([read for read in self.view.reads if read in self._reads])
-        found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+        found = [
+            access_of(read.tensor, read.dtype.bytes, read.index, names)
+            for read in once(self._reads)
+        ]
         strides = []
         for loop in self.view.spatial:
             moving = {loop.name}
@@ -175,7 +173,8 @@ class ScatterSketch(Knobbed[ScatterSettings[IntArray], ScatterSettings[int]]):
         return Outline(axes, (*found, output))
 
     @cached_property
-    def _reads(self) -> tuple[object, ...]:
+    def _reads(self) -> tuple[StageRead, ...]:
+        """The reads of a selected term, and of the integers that select its output."""
         there = {(load.tensor, load.index) for load in loads(self.roles.computed)}
         return tuple(read for read in self.view.reads if (read.tensor, read.index) in there)
 
@@ -216,15 +215,14 @@ class ScatterSketch(Knobbed[ScatterSettings[IntArray], ScatterSettings[int]]):
         """The combination of a term with its output, which is loaded and stored. The integers are
         compared with both ends of their range by one comparison and one branch each."""
         names = own_names(self.view)
-        reads = tuple(read for read in self.view.reads if read in self._reads)
-        seen = replace(self.view, value=self.roles.computed, reads=reads)
+        seen = replace(self.view, value=self.roles.computed, reads=self._reads)
         body = statement_of(seen, names)
         tests = tuple(Operations(vars_of(place), 2, 0) for place in self.roles.places)
         own = self._own
         before = AccessPattern(own.tensor, ("before", *own.key), own.steps)
         return Statement(
             (*body.operations, *tests),
-            (*(place_of(read, names) for read in reads), before),
+            (*body.reads, before),
             own,
             dtype=self.view.dtype,
         )
