@@ -3,6 +3,7 @@ expression, also for integers outside of the outputs, and with several threads."
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import numpy as np
@@ -11,7 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.schedule_fuzz.check import CACHES, Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import (
+    CACHES,
+    DisagreementError,
+    Pair,
+    check_pair,
+    run_kernel,
+    this_machine,
+    usable_case,
+)
 from tests.support.schedule_fuzz.patterns import scattered_terms
 from tests.support.schedule_fuzz.traces import random_trace
 from tests.support.schedules.workloads import notation
@@ -21,9 +30,11 @@ from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.primitives import Initialise, Reorder, Split, TakeSelected, Vectorize
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.scatter import sketch as scatters
+from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.tuner import compile as compile_to_call
-from tilewright.tuner.emit.kernel import llvm_text
+from tilewright.tuner.emit.kernel import compile_nest, llvm_text
+from tilewright.tuner.emit.object_code import emit_object
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.judge.inputs import make_inputs
 from tilewright.tuner.machine.native_target import native_target
@@ -123,3 +134,34 @@ def test_a_large_histogram_equals_that_of_numpy(threads: int) -> None:
     for setting in {sketch.default(), tuple(len(knob.values) - 1 for knob in sketch.knobs)}:
         found = compile_to_call(workload, sketch.trace(setting), target)(data)
         np.testing.assert_array_equal(found, bincount(data))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        (r"icmp ult i64 (%\w+), 50", r"icmp ule i64 \1, 50", "outside its output"),
+        (r"icmp ult i64 (%\w+), 50", r"icmp ult i64 \1, 49", r"s0\[49\] is"),
+        (r"br i1 (%\w+), label %then", r"br i1 false, label %then", "elements are wrong"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["u8", "i32", "i64"])
+def test_wrong_scatters_are_found(right: str, wrong: str, reason: str, dtype: str) -> None:
+    workload = notation(
+        "H[v] += where(I[n] == v, X[n], 0)", {"v": 50}, I=f"{dtype}[300]", X="i32[300]"
+    ).normalised()
+    nest = lower(workload, Trace((Reorder(("s0.r0", "s0.d0")), *SCATTER[1:])))
+
+    def spoiled(text: str, target: Target) -> bytes:
+        changed = re.sub(right, wrong, text)
+        assert changed != text
+        return emit_object(changed, target)
+
+    case = usable_case(Pair("wrong", workload, Trace(), 1))
+    assert case is not None
+    kernel = compile_nest(workload, nest, this_machine(), emit=spoiled)
+    try:
+        problem = case.check(run_kernel(kernel, workload, case))
+    except DisagreementError as error:
+        problem = str(error)
+    assert problem is not None
+    assert re.search(reason, problem)
