@@ -30,7 +30,7 @@ def parse(
     text: str,
     *,
     tensors: Sequence[str] = (),
-    ranges: Sequence[str] = (),
+    ranges: Sequence[str] | Mapping[str, int] = (),
     constants: Sequence[str] = (),
     allow_error: float | None = None,
     name: str = "",
@@ -39,7 +39,7 @@ def parse(
 
     `text` is an operator ("matmul:M=512,N=512,K=512"), the path of a JSON document, or index
     notation ("C[i,j] += A[i,k] * B[k,j]"). Index notation needs `tensors` ("A=f32[512,512]", in
-    argument order), and `ranges` ("r=3") for extents that no shape determines. `constants` names
+    argument order), and `ranges` ("r=3", or a mapping) for extents that no shape determines. `constants` names
     inputs whose values do not change between calls. `allow_error` permits rewrites that change
     rounding, up to that relative error. `name` is the workload's name in reports. Raise
     WorkloadError, whose message names the error, its position and the accepted notation.
