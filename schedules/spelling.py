@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
 from .errors import WorkloadError
+from .python_numbers import as_number
 from .workload.computation import with_constants
 from .workload.workload import Workload
 
@@ -134,7 +135,7 @@ def parse_operator(text: str, allow_error: float | None = None) -> Workload:
 def parse_ranges(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """Return the extents of ranges such as `r=3`, by index name."""
     if isinstance(texts, Mapping):
-        return dict(texts)
+        return {name: as_number(extent) for name, extent in texts.items()}
     found: dict[str, int] = {}
     for text in texts:
         match = re.fullmatch(r"\s*([A-Za-z_]\w{0,63})\s*=\s*(\d{1,20})\s*", text, re.ASCII)
