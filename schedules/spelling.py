@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
 from .errors import WorkloadError
+from .python_numbers import as_number
 from .workload.computation import with_constants
 from .workload.workload import Workload
 
@@ -30,7 +31,7 @@ def parse_workload(
     *,
     expr: str | None = None,
     tensors: Sequence[str] = (),
-    ranges: Sequence[str] = (),
+    ranges: Sequence[str] | Mapping[str, int] = (),
     constants: Sequence[str] = (),
     allow_error: float | None = None,
     read_file: ReadFile | None = None,
@@ -60,7 +61,7 @@ def _parsed(
     text: str,
     expr: str | None,
     tensors: Sequence[str],
-    ranges: Sequence[str],
+    ranges: Sequence[str] | Mapping[str, int],
     allow_error: float | None,
     read_file: ReadFile | None,
     load_function: LoadFunction | None,
@@ -134,7 +135,7 @@ def parse_operator(text: str, allow_error: float | None = None) -> Workload:
 def parse_ranges(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """Return the extents of ranges such as `r=3`, by index name."""
     if isinstance(texts, Mapping):
-        return dict(texts)
+        return {name: as_number(extent) for name, extent in texts.items()}
     found: dict[str, int] = {}
     for text in texts:
         match = re.fullmatch(r"\s*([A-Za-z_]\w{0,63})\s*=\s*(\d{1,20})\s*", text, re.ASCII)

@@ -17,6 +17,7 @@ from typing import Any, Self
 from .canonical import canonical_bytes
 from .dtypes import DType
 from .errors import TargetError
+from .python_numbers import as_whole_number
 
 MAX_CORES = 4096
 MAX_REGISTERS = 1024
@@ -163,11 +164,12 @@ class Target:
 
         Raise TargetError if the machine has fewer cores.
         """
-        if not 1 <= threads <= self.cores:
+        number = as_whole_number(threads)
+        if number is None or not 1 <= number <= self.cores:
             raise TargetError(
                 f"threads={threads}: this machine allows 1..{self.cores} threads per kernel"
             )
-        return replace(self, threads=threads)
+        return replace(self, threads=number)
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)

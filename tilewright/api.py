@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def parse(
     text: str,
     *,
     tensors: Sequence[str] = (),
-    ranges: Sequence[str] = (),
+    ranges: Sequence[str] | Mapping[str, int] = (),
     constants: Sequence[str] = (),
     allow_error: float | None = None,
     name: str = "",
@@ -39,10 +40,11 @@ def parse(
 
     `text` is an operator ("matmul:M=512,N=512,K=512"), the path of a JSON document, or index
     notation ("C[i,j] += A[i,k] * B[k,j]"). Index notation needs `tensors` ("A=f32[512,512]", in
-    argument order), and `ranges` ("r=3") for extents that no shape determines. `constants` names
-    inputs whose values do not change between calls. `allow_error` permits rewrites that change
-    rounding, up to that relative error. `name` is the workload's name in reports. Raise
-    WorkloadError, whose message names the error, its position and the accepted notation.
+    argument order), and `ranges` ("r=3", or a mapping) for extents that no shape determines.
+    `constants` names inputs whose values do not change between calls. `allow_error` permits
+    rewrites that change rounding, up to that relative error. `name` is the workload's name in
+    reports. Raise WorkloadError, whose message names the error, its position and the accepted
+    notation.
     """
     from tilewright.schedules.spelling import parse_workload
 
@@ -100,7 +102,7 @@ def tune(
     from tilewright.tuner.tuning import tune as tune_into
 
     workload = _workload(workload)
-    budget = _checked(budget, seed)
+    budget, seed = _checked(budget, seed)
     control = Control()
     control.allow(budget.seconds)
     named = measurer if isinstance(measurer, str) else ""
@@ -133,28 +135,27 @@ def tune(
     return report
 
 
-def _checked(budget: Budget | None, seed: int) -> Budget:
-    """Return `budget`, or the default one. Raise TypeError or ValueError if it or the seed is
-    something else."""
+def _checked(budget: Budget | None, seed: int) -> tuple[Budget, int]:
+    """Return `budget`, or the default one, and `seed`, both with Python's numbers. Raise TypeError
+    or ValueError if one of them is something else."""
+    from tilewright.schedules.python_numbers import as_number, as_whole_number
     from tilewright.tuner.session.report import Budget
 
     found = Budget() if budget is None else budget
     wanted = "Budget(trials=64, seconds=30)"
     if not isinstance(found, Budget):
         raise TypeError(f"budget must be a tilewright.Budget, such as {wanted}; got {found!r}")
-    if not _is_whole(found.trials) or not isinstance(found.seconds, int | float | None):
+    trials, seconds = as_whole_number(found.trials), as_number(found.seconds)
+    if trials is None or not isinstance(seconds, int | float | None):
         raise TypeError(f"a budget has whole trials and a number of seconds; got {found}")
-    if found.trials < 1 or (found.seconds is not None and not found.seconds > 0):
+    if trials < 1 or (seconds is not None and not seconds > 0):
         raise ValueError(f"a budget has at least one trial and more than 0 seconds; got {found}")
-    if not _is_whole(seed):
+    number = as_whole_number(seed)
+    if number is None:
         raise TypeError(f"seed must be an integer; got {seed!r}")
-    if not 0 <= seed < 2**63:  # as records have it
+    if not 0 <= number < 2**63:  # as records have it
         raise ValueError(f"seed must be in 0..2**63-1; got {seed}")
-    return found
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return replace(found, trials=trials, seconds=seconds), number
 
 
 def tune_many(
@@ -194,7 +195,7 @@ def tune_many(
     from tilewright.tuner.tuning import tune_many as tune_into
 
     entries = read_entries(list(workloads), _entry_workload)
-    budget = _checked(budget, seed)
+    budget, seed = _checked(budget, seed)
     control = Control()
     control.allow(budget.seconds)
     named = measurer if isinstance(measurer, str) else ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,12 @@ ALIGN_BYTES = 64
 Array = npt.NDArray[Any]
 
 
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
-    """Return an array like `numpy.empty`, C-contiguous and aligned to 64 bytes."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+def empty(shape: int | Iterable[int], dtype: npt.DTypeLike = np.float32) -> Array:
+    """Return an array like `numpy.empty`, C-contiguous and aligned to 64 bytes.
+
+    `dtype` is a type of NumPy, whose names are not those of workloads: NumPy's "i8" has 8 bytes.
+    """
+    shape = tuple(map(index, shape)) if isinstance(shape, Iterable) else (index(shape),)
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
     memory: Any = np.empty(size + ALIGN_BYTES, np.uint8)

@@ -1,7 +1,8 @@
-"""Races a collection of single operators and fused chains against PyTorch.
+"""Races a collection of single operators, fused chains and other programs against PyTorch.
 
     python -m benchmarks.collection --out FILE.jsonl                # continues a stopped command
     python -m benchmarks.collection --out FILE.jsonl --only 'conv_transpose*' --threads 1
+    python -m benchmarks.collection --out OTHER.jsonl --only programs
     python -m benchmarks.collection --report FILE.jsonl
     python -m benchmarks.collection --list
 
@@ -23,7 +24,7 @@ from typing import Any
 
 from benchmarks.collection.measuring import Processes, Settings, measured
 from benchmarks.collection.summary import summary
-from benchmarks.collection.table import SINGLE, rows
+from benchmarks.collection.table import PROGRAMS, SINGLE, chains, rows
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -35,8 +36,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--report", type=Path, metavar="FILE.jsonl", help="prints the tables")
     parser.add_argument("--list", action="store_true", help="prints the names of all rows")
     parser.add_argument(
-        "--only", default="*", metavar="PATTERN,...",
-        help="names with wildcards, or the words single and chains",
+        "--only", default="single,chains", metavar="PATTERN,...",
+        help="names with wildcards, or the words single, chains and programs",
     )  # fmt: skip
     parser.add_argument("--threads", type=int, default=defaults.threads)
     parser.add_argument("--trials", type=int, default=defaults.trials)
@@ -55,13 +56,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def chosen(patterns: str) -> list[str]:
     """Return the names of the rows that one of the patterns, separated by commas, matches."""
-    single = {row.name for row in SINGLE}
     wanted = patterns.split(",")
+    groups = {"single": SINGLE, "chains": chains(), "programs": PROGRAMS}
+    named = {row.name for word in groups.keys() & set(wanted) for row in groups[word]}
     return [
         name
         for name in rows()
-        if ("single" if name in single else "chains") in wanted
-        or any(fnmatchcase(name, pattern) for pattern in wanted)
+        if name in named or any(fnmatchcase(name, pattern) for pattern in wanted)
     ]
 
 

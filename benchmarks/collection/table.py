@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import tilewright as tw
-from benchmarks.collection import convolutions, elementwise, losses, normalisations, products
+from benchmarks.collection import (
+    convolutions,
+    elementwise,
+    losses,
+    normalisations,
+    products,
+    programs,
+)
 from benchmarks.collection.row import Row
 
 SINGLE = (
     *products.ROWS, *elementwise.ROWS, *normalisations.ROWS, *convolutions.ROWS, *losses.ROWS,
 )  # fmt: skip
 """The single operators."""
+PROGRAMS = programs.ROWS
+"""Programs beyond contractions and rows, which the figures of the collection do not include."""
 
 
 def chains() -> tuple[Row, ...]:
@@ -25,8 +34,9 @@ def chains() -> tuple[Row, ...]:
 
 def rows() -> dict[str, Row]:
     """Return all rows by name."""
-    found = {row.name: row for row in (*SINGLE, *chains())}
-    assert len(found) == len(SINGLE) + len(chains()), "two rows have one name"
+    every = (*SINGLE, *chains(), *PROGRAMS)
+    found = {row.name: row for row in every}
+    assert len(found) == len(every), "two rows have one name"
     return found
 
 

@@ -25,6 +25,7 @@ from ..algebra.gathers import Outside
 from ..algebra.scalar import BinaryOp, CompareOp, Reducer
 from ..dtypes import DType
 from ..errors import WorkloadError
+from ..python_numbers import as_number
 from ..workload.checks import check_name, check_shape
 from ..workload.tensors import Tensor
 from .array.arrays import (
@@ -64,7 +65,6 @@ from .expr_core import (
     shown,
     value_condition,
 )
-from .python_numbers import as_number
 from .reading import DataIndex, TensorExpr
 from .references import LoopVar, Running
 from .running import SCANS, position_over, scanned_over

@@ -32,7 +32,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_CONDITION_NODES, MAX_JSON_NODES
-from .python_numbers import as_number
+from ..python_numbers import as_number
 from .references import LoopVar, NamedTensor, NestedReduction, Vars
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..errors import WorkloadError
 from ..frontend.reading import TensorExpr
+from ..python_numbers import as_whole_number
 from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
@@ -115,11 +116,12 @@ def _split_params(
 def _integer(op: Operator, name: str, value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,40}\s*", value, re.ASCII):
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise WorkloadError(
-        f"{op.name}: {name} must be an integer, got {str(value)[:40]!r}", code="bad_extent"
-    )
+    found = as_whole_number(value)
+    if found is None:
+        raise WorkloadError(
+            f"{op.name}: {name} must be an integer, got {str(value)[:40]!r}", code="bad_extent"
+        )
+    return found
 
 
 def _allowed_error(op: Operator, text: str | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,30 @@ def test_a_kernel_is_built_from_the_stored_best_and_says_what_it_is(tmp_path: Pa
     a[:] = 1.0
     assert np.all(kernel(a, a) == 8.0)
     assert not (tmp_path / "none.sqlite").exists(), "building a kernel makes no database"
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8])
+def test_integers_of_numpy_are_integers(number: Callable[[int], Any]) -> None:
+    """Sizes that are computed from arrays are NumPy's integers."""
+    same = tw.operators.matmul(M=number(8), N=number(8), K=number(8))
+    assert same == tw.parse(MATMUL).named(same.name)
+    text = "Y[i,j] += where(k <= j, A[i,k], 0.0)"
+    tensors = ["A=f32[3,8]"]
+    assert tw.parse(text, tensors=tensors, ranges={"j": number(4)}) == tw.parse(
+        text, tensors=tensors, ranges=["j=4"]
+    )
+    budget = tw.Budget(trials=number(1), seconds=number(60))
+    given = {"threads": number(1), "seed": number(3), "database": ":memory:"}
+    report = tw.tune(MATMUL, budget=budget, **given)
+    assert report.best is not None
+    assert json.loads(json.dumps(report.to_json()))["seed"] == 3
+    assert tw.tune_many([MATMUL], budget=budget, **given).complete
+    kernel = tw.build(MATMUL, threads=number(1))
+    assert np.shape(kernel(tw.empty((number(8), 8)), tw.empty((8, 8)))) == (8, 8)
+    assert tw.empty((number(200), number(200))).shape == (200, 200)
+    x = tw.placeholder("x", (number(6), 5))
+    for made in (x.sum(number(1)), x.reshape(number(5), number(6)), x[number(1)] * number(2)):
+        assert tw.Workload.of(made).inputs[0].shape == (6, 5)
 
 
 @pytest.mark.parametrize(

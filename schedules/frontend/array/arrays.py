@@ -22,6 +22,7 @@ from ...algebra import values
 from ...algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ...dtypes import DType
 from ...errors import WorkloadError
+from ...python_numbers import as_number
 from ...workload.assemble import Output
 from ...workload.checks import check_name
 from ..expr_core import (
@@ -40,7 +41,6 @@ from ..expr_core import (
     power,
     value_condition,
 )
-from ..python_numbers import as_number
 from ..reading import DataIndex, TensorExpr, as_position
 from ..tuples import Combine
 from . import einsum as products

@@ -8,8 +8,8 @@ from ...algebra.comparisons import Cond
 from ...algebra.conditions import within
 from ...algebra.scalar import CompareOp
 from ...errors import WorkloadError
+from ...python_numbers import as_number
 from ..expr_core import Condition, Expr, Index, chosen, guard, number, shown, value_condition
-from ..python_numbers import as_number
 from .node import ORIGIN, Indices, Node, Read
 from .shapes import axis_of, check_rank, integers, listed
 

@@ -9,9 +9,9 @@ from typing import TypeGuard
 
 from ...errors import WorkloadError
 from ...limits import MAX_DIMS
+from ...python_numbers import as_number
 from ...workload.checks import check_extent
 from ..expr_core import shown
-from ..python_numbers import as_number
 
 
 def check_rank(shape: tuple[int, ...]) -> None:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from ...algebra.affine import affine
 from ...errors import WorkloadError
+from ...python_numbers import as_number
 from ..expr_core import Index, shown
-from ..python_numbers import as_number
 from .node import ORIGIN, Indices, Node, view
 from .shapes import axes_of, axis_of, integers, is_integer, reshaped_shape
 

@@ -1,4 +1,4 @@
-"""Numbers in expressions: Python's, and NumPy's scalars, which count as Python's."""
+"""Numbers that callers give: Python's, and NumPy's scalars, which count as Python's."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def as_number(value: T) -> T:
         return float(value)  # type: ignore[return-value]
     except OverflowError:
         return value
+
+
+def as_whole_number(value: object) -> int | None:
+    """Return the Python integer of an integer or of a NumPy integer, or None for anything else.
+    Bools are no integers here."""
+    found = as_number(value)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
