@@ -10,9 +10,9 @@ from .canonical import canonical_bytes
 
 REWRITES = frozenset({
     "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough",
-    "ReduceAxisLast", "RepeatConditions", "RepeatElements", "ReverseAxis", "SearchBlocks",
-    "SplitAxis", "SplitTuples", "Winograd",
+    "IndexTestsFirst", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
+    "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
+    "ReverseAxis", "SearchBlocks", "SplitAxis", "SplitTuples", "Winograd",
 })  # fmt: skip
 """Names of the steps that change the expression; these steps come first in a trace."""
 

@@ -14,6 +14,7 @@ from .compact_outputs import CompactOutputs
 from .copy_output import CopyOutput
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
+from .index_tests import IndexTestsFirst
 from .locate_extreme import LocateExtreme
 from .mask_result import MaskResult
 from .merge_axes import MergeAxes
@@ -34,12 +35,13 @@ REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
     MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput, SearchBlocks,
+    IndexTestsFirst,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
-    "GatherOverTaps", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
+    "GatherOverTaps", "IndexTestsFirst", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
     "ReverseAxis", "Rewrite", "SearchBlocks", "SplitAxis", "SplitTuples", "Winograd",
     "changing_operations", "check_order",

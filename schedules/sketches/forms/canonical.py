@@ -12,12 +12,21 @@ from collections.abc import Iterator
 
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.congruence import congruence_of
+from ...algebra.index_tests import has_index_test
 from ...algebra.scalar import index_conds, loads
-from ...rewrites import CompactOutputs, ReadThrough, ReverseAxis
+from ...rewrites import CompactOutputs, IndexTestsFirst, ReadThrough, ReverseAxis
 from ...rewrites.compact_outputs import spaced_axes
 from ...rewrites.read_through import is_copy_with_zeros
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
+
+
+def index_tests(workload: Workload) -> Iterator[IndexTestsFirst]:
+    """Yield the rewrites, legal or not, that make tests of indices conditions of selects. Without a
+    reduction there are no loops that such conditions limit."""
+    reduces = any(stage.is_reduction for stage in workload.stages)
+    if reduces and any(has_index_test(stage.body) for stage in workload.stages):
+        yield from (IndexTestsFirst(stage.name) for stage in workload.stages)
 
 
 def read_through(workload: Workload) -> Iterator[ReadThrough]:

@@ -19,16 +19,18 @@ from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis.stages import math_calls
-from .canonical import compact, forwards, read_through
+from .canonical import compact, forwards, index_tests, read_through
 from .products import precompute_factors
 
 
 def canonical(workload: Workload) -> Form:
-    """Return the form in which equal computations are written alike: sums read tensors themselves,
-    leave out outputs without terms, and go through windows forwards. `workload` is in normal
+    """Return the form in which equal computations are written alike: tests of indices are
+    conditions, sums read tensors themselves, leave out outputs without terms, and go through
+    windows forwards. `workload` is in normal
     form."""
     return (
         Form(workload)
+        .apply_until_fixpoint(index_tests)
         .apply_until_fixpoint(read_through)
         .apply_until_fixpoint(compact)
         .apply_until_fixpoint(forwards)
