@@ -59,7 +59,9 @@ def index_tests_first(node: Scalar) -> Scalar:
 def _choice(cond: Scalar, on_true: Scalar, on_false: Scalar) -> Scalar:
     """Return `Select(cond, on_true, on_false)` with tests of indices outside."""
     opposite = _negation(cond)
-    swaps = _is_not(cond) or (isinstance(on_true, Const) and not isinstance(on_false, Const))
+    swaps = _negated(cond) is not None or (
+        isinstance(on_true, Const) and not isinstance(on_false, Const)
+    )
     if opposite is not None and swaps and has_index_test(cond):
         return _choice(opposite, on_false, on_true)
     conds, rest = _conjunction(cond)
@@ -81,8 +83,15 @@ def has_index_test(node: Scalar) -> bool:
     return any(isinstance(part, All) for part in walk(node))
 
 
-def _is_not(test: Scalar) -> bool:
-    return isinstance(test, Binary) and test.op is BinaryOp.BIT_XOR and _TRUE in (test.a, test.b)
+def _negated(test: Scalar) -> Scalar | None:
+    """Return the test that `test` negates, or None if it negates none."""
+    match test:
+        case Binary(BinaryOp.BIT_XOR, a, b) if _TRUE in (a, b):
+            return b if a == _TRUE else a
+        case Select(a, b, c) if (b, c) == (_FALSE, _TRUE):
+            return a
+        case _:
+            return None
 
 
 def _conjunction(test: Scalar) -> Conjunction:
@@ -107,11 +116,14 @@ def _conjunction(test: Scalar) -> Conjunction:
             return _nonzero(test, number)
         case Compare(CompareOp.NE, Const(0) as zero, number) if not zero.dtype.is_float:
             return _nonzero(test, number)
-        case Binary(BinaryOp.BIT_XOR, a, b) if _is_not(test):
-            opposite = _negation(b if a == _TRUE else a)
-            return ((), test) if opposite is None else _conjunction(opposite)
+        case Select(a, b, c) if b == _FALSE != c:
+            conds, left = _conjunction(Binary(BinaryOp.BIT_XOR, a, _TRUE))
+            more, right = _conjunction(c)
+            return (*conds, *more), right if left is None else Select(left, right or _TRUE, _FALSE)
         case _:
-            return (), test
+            inner = _negated(test)
+            opposite = None if inner is None else _negation(inner)
+            return ((), test) if opposite is None else _conjunction(opposite)
 
 
 def _nonzero(test: Scalar, number: Scalar) -> Conjunction:
@@ -131,11 +143,12 @@ def _nonzero(test: Scalar, number: Scalar) -> Conjunction:
 def _negation(test: Scalar) -> Scalar | None:
     """Return the negation of `test`, a bool, if tests of indices remain such. Return None
     otherwise, as for two conditions, of which one or the other fails."""
+    inner = _negated(test)
+    if inner is not None:
+        return inner
     match test:
         case All((Ge0() as only,)):
             return All((normal_cond(negated(only)),))
-        case Binary(BinaryOp.BIT_XOR, a, b) if _is_not(test):
-            return b if a == _TRUE else a
         case Binary(BinaryOp.BIT_OR, a, b) | Select(a, Const(1, DType.BOOL), b):
             one, other = _negation(a), _negation(b)
             if one is None and other is None:
@@ -170,15 +183,15 @@ def without_tested_factors(term: Scalar) -> Scalar:
 
 
 def _product(a: Scalar, b: Scalar) -> Scalar:
-    """Return `a * b`, under the conditions of a factor that is a test of indices as a number."""
+    """Return `a * b`, under the conditions of a factor if one of the two factors is a test as a
+    number."""
     for factor, other, is_first in ((a, b, True), (b, a, False)):
         match factor:
-            case Select(All() as test, value, Const() as zero) if zero.is_plus_zero and _is_test(
-                value
+            case Select(All() as test, value, Const() as zero) if zero.is_plus_zero and (
+                is_test(value) or is_test(other)
             ):
                 one, two = (value, other) if is_first else (other, value)
-                left = other if _is_one(value) else _product(one, two)
-                return Select(test, left, zero)
+                return Select(test, other if _is_one(value) else _product(one, two), zero)
             case _:
                 pass
     return Binary(BinaryOp.MUL, a, b)
@@ -187,7 +200,7 @@ def _product(a: Scalar, b: Scalar) -> Scalar:
 def _cast(x: Scalar, dtype: DType) -> Scalar:
     """Return `x` cast to `dtype`; a test of indices as a number remains one."""
     match x:
-        case Select(All() as test, value, Const() as zero) if zero.is_plus_zero and _is_test(value):
+        case Select(All() as test, value, Const() as zero) if zero.is_plus_zero and is_test(value):
             one = Const(1, dtype) if _is_one(value) else _cast(value, dtype)
             return Select(test, one, Const(0, dtype))
         case _:
@@ -198,14 +211,14 @@ def _is_one(value: Scalar) -> bool:
     return isinstance(value, Const) and value.value == 1
 
 
-def _is_test(value: Scalar) -> bool:
+def is_test(value: Scalar) -> bool:
     """Return whether `value` is the number 0 or 1 that tells whether a test holds."""
     match value:
         case Const(number):
             return number == 1
         case Cast(x):
-            return x.dtype is DType.BOOL or _is_test(x)
+            return x.dtype is DType.BOOL or is_test(x)
         case Select(_, on_true, Const() as zero):
-            return zero.is_plus_zero and _is_test(on_true)
+            return zero.is_plus_zero and is_test(on_true)
         case _:
             return False

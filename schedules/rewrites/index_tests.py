@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..algebra.index_tests import index_tests_first, without_tested_factors
+from ..algebra.index_tests import (
+    has_index_test,
+    index_tests_first,
+    is_test,
+    without_tested_factors,
+)
 from ..algebra.scalar import (
     All,
     Binary,
@@ -64,20 +69,23 @@ class IndexTestsFirst(Rewrite):
 def with_index_tests_first(workload: Workload, stage: Stage) -> Scalar:
     """Return the body of `stage` with its tests of indices as conditions of selects, and with those
     of earlier stages that it reads."""
-    masks = {
-        one.name: one
-        for one in workload.stages
-        if one.is_elementwise and _is_mask(one.body) and one.body.dtype is one.tensor.dtype
-    }
+    earlier = {one.name: one for one in workload.stages if one.is_elementwise}
 
     def element(node: Scalar) -> Scalar | None:
         if not isinstance(node, Load) or any(index.has_data for index in node.index):
             return None
-        mask = masks.get(node.tensor)
-        if mask is None:
+        mask = earlier.get(node.tensor)
+        if mask is None or mask.body.dtype is not node.dtype:
             return None
         axes = (axis.name for axis in mask.axes)
-        return substitute(mask.body, dict(zip(axes, node.index, strict=True)))
+        tests = dict(zip(axes, node.index, strict=True))
+        if _is_mask(mask.body):
+            return substitute(mask.body, tests)
+        match index_tests_first(mask.body):
+            case Select(All() as test, value, Const(0) as zero) if is_test(value):
+                return Select(substitute(test, tests), node, zero)
+            case _:
+                return None
 
     found = index_tests_first(rewrite_scalar(stage.body, element))
     return without_tested_factors(found) if stage.reduces_by(Reducer.SUM) else found
@@ -87,7 +95,7 @@ def _is_mask(body: Scalar) -> bool:
     """Return whether `body` consists of tests of indices, and of constants that they choose."""
     kinds = All | Cast | Compare | Const | Select
     bits = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR)
-    parts = tuple(walk(body))
-    return any(isinstance(part, All) for part in parts) and all(
-        isinstance(part, kinds) or (isinstance(part, Binary) and part.op in bits) for part in parts
+    return has_index_test(body) and all(
+        isinstance(part, kinds) or (isinstance(part, Binary) and part.op in bits)
+        for part in walk(body)
     )
