@@ -179,7 +179,7 @@ def _python(mask: Mask, kind: str) -> Iterator[Spelled]:
 
         guards = "bits" not in name  # bits guard no reads
         masked = partial(_element, mask, choose, guards, a, m, k)
-        fn: Callable[..., Any] = {
+        fn: Any = {
             PRODUCT: lambda i, j, masked=masked, b=b, k=k: x.sum(masked(i) * b[k, j], axis=k),
             SUM: lambda i, masked=masked, k=k: x.sum(masked(i), axis=k),
             GREATEST: lambda i, masked=masked, k=k: x.max(masked(i), axis=k),
@@ -224,10 +224,7 @@ def _arrays(mask: Mask, kind: str) -> Iterator[Spelled]:
         ]
         masks += [m > 0] if mask.on_data else []
         value = choose(a, masks)
-        if kind == PRODUCT:
-            value = value @ b
-        else:
-            value = value.sum(1) if kind == SUM else value.max(1)
+        value = {PRODUCT: value @ b, SUM: value.sum(1), GREATEST: value.max(1)}[kind]
         inputs = inputs_of(mask, kind, a, m, b)
         yield name, Workload.of(value.named("Y"), inputs=inputs)
 
