@@ -3,12 +3,16 @@ conditions that limit loops, the same values, and special values that are allowe
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.interpreter.interpret import interpret_for
+from tests.support.schedule_fuzz.patterns import masks
 from tests.support.schedules.masks import (
     GREATEST,
     KINDS,
@@ -25,6 +29,7 @@ from tests.support.schedules.masks import (
 )
 from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
 from tests.support.schedules.workloads import check_meaning
+from tilewright.schedules.algebra.index_tests import index_tests_first
 from tilewright.schedules.algebra.neutral import neutral_conditions
 from tilewright.schedules.algebra.scalar import Reducer
 from tilewright.schedules.errors import ScheduleError
@@ -122,6 +127,37 @@ def test_spellings_have_the_same_limits_and_values(name: str, kind: str) -> None
 )
 def test_spellings_of_any_mask(mask: Mask, kind: str, seed: int) -> None:
     check_spellings(mask, kind, seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_any_test_has_the_same_value_with_tests_of_indices_first(seed: int) -> None:
+    """With NaN, infinities and zeros of both signs, of which no product is left out."""
+    workload = masks(random.Random(seed)).stored()
+    rng = np.random.default_rng(seed)
+    special = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -2.0)
+    inputs = [rng.choice(special, t.shape).astype(np.float32) for t in workload.inputs]
+    stages = tuple(replace(s, body=index_tests_first(s.body)) for s in workload.stages)
+    with np.errstate(all="ignore"):
+        pairs = zip(
+            evaluate(workload, inputs),
+            evaluate(replace(workload, stages=stages), inputs),
+            strict=True,
+        )
+        for one, other in pairs:
+            assert np.array_equal(one, other, equal_nan=True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_kernels_of_any_test_are_right(seed: int) -> None:
+    workload = masks(random.Random(seed)).normalised()
+    sketch = space_for(workload, MACHINE).sketches[0]
+    trace = sketch.trace(sketch.default())
+    oracle, nest = Oracle(workload, rewrites=trace.rewrites), lower(workload, trace)
+    for kind in (InputKind.INTEGERS, InputKind.SPECIAL):
+        case = oracle.case(kind, 0)
+        assert case.check(interpret_for(workload, nest, list(case.inputs))) is None
 
 
 SKIPPING = {name: MASKS[name] for name in ("triangle", "band", "triangles in blocks",

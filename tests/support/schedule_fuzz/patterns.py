@@ -62,8 +62,8 @@ def _masked_results(rng: random.Random) -> Workload:
 def _test(rng: random.Random, depth: int) -> str:
     """A test of indices, of data, or of both, joined and negated in any way."""
     if depth == 0 or rng.random() < 0.2:
-        kinds = (_condition(rng, "i", "k"),) * 3
-        return f"({rng.choice((*kinds, 'D[i,k] > 0', 'D[i,k] > 0', 'D[k,0] < 1'))})"
+        of_indices = [_condition(rng, "i", "k")] * 3
+        return f"({rng.choice([*of_indices, 'D[i,k] > 0', 'D[i,k] > 0', 'D[k,0] < 1'])})"
     a, b = _test(rng, depth - 1), _test(rng, depth - 1)
     kinds = (f"{a} && {b}", f"{a} & {b}", f"{a} & {b}", f"{a} || {b}", f"{a} | {b}", f"{a} ^ {b}",
              f"!{a}", f"~{a}", f"!(!{a} | !{b})", f"where({a}, {b}, {a})", f"i32({a}) != 0",
