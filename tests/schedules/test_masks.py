@@ -183,6 +183,29 @@ def test_products_skip_in_every_spelling(name: str) -> None:
         check_meaning(form, lower(form, sketch.trace(sketch.default())))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Y[i,j] += where(k <= i, D[i,k], 0.0) * A[i,k] * B[k,j]",
+        "P[i,k] = f32(k <= i) * A[i,k]; Y[i,j] += P[i,k] * B[k,j]",
+        "P[i,k] = where(k <= i, 1.0, 0.0) * exp(A[i,k]); Y[i,j] += P[i,k] * B[k,j]",
+        "P[i,k] = where((D[i,k] > 0) & (k <= i), exp(A[i,k]), 0.0); Y[i,j] += P[i,k] * B[k,j]",
+        "Q[i,k] = f32(D[i,k] > 0 && k <= i); Y[i,j] += Q[i,k] * A[i,k] * B[k,j]",
+    ],
+)
+def test_conditions_of_factors_that_are_stored_limit_the_product(text: str) -> None:
+    """Whether the program has a stage for them, or the space makes one."""
+    tensors = "A=f32[24,24] B=f32[24,24]" + (" D=f32[24,24]" if "D[" in text else "")
+    workload = expression(text, tensors)
+    sketch = space_for(workload, MACHINE).sketches[0]
+    assert any(getattr(part, "block_conds", ()) for part in sketch.parts)
+    trace = sketch.trace(sketch.default())
+    oracle, nest = Oracle(workload, rewrites=trace.rewrites), lower(workload, trace)
+    for kind in (InputKind.NORMAL, InputKind.SPECIAL):
+        case = oracle.case(kind, 0)
+        assert case.check(interpret_for(workload, nest, list(case.inputs))) is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["band", "triangle and data", "padding and data"])
 def test_the_rewrite_keeps_values_and_is_done_once(name: str, kind: str) -> None:

@@ -29,8 +29,8 @@ def _condition(rng: random.Random, a: str, b: str) -> str:
 
 
 def _stored_zeros(rng: random.Random) -> Workload:
-    """A product with a tensor that stores a constant unless a condition holds, read at its axes or
-    at data, once or twice."""
+    """A product with a tensor that stores a constant, or a product with one, unless a condition
+    holds, read at its axes or at data, once or twice."""
     n, m, size = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice(_SIZES)
     other = rng.choice(("0.0", "0.0", "0.0", "1.0"))
     rows = rng.choice(("i", "i", f"{n - 1}-i", "R[i]", "clamp(R[i])", "wrap(R[i])"))
@@ -38,7 +38,8 @@ def _stored_zeros(rng: random.Random) -> Workload:
     read, cond = f"P[{rows},{columns}]", _condition(rng, "i", "k")
     first = read if rng.random() < 0.6 else f"where({_condition(rng, 'i', 'k')}, {read}, 0.0)"
     terms = f"{first} * B[k,j]" + (f" + {read} * B[k,j]" if rng.random() < 0.3 else "")
-    text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}); Y[i,j] += {terms}"
+    factor = rng.choice(("", "", " * A[i,k]"))
+    text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}){factor}; Y[i,j] += {terms}"
     tensors = {"A": ("f32", (n, m)), "B": ("f32", (m, size))}
     indices = {"R": ("i32", (n,)), "Q": ("i32", (m,))}
     return _made(text, {**tensors, **indices}, {"i": n, "k": m, "j": size})
