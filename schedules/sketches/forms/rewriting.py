@@ -19,16 +19,24 @@ from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis.stages import math_calls
-from .canonical import compact, forwards, gather_selected, read_through, scan_prefixes
+from .canonical import (
+    compact,
+    forwards,
+    gather_selected,
+    index_tests,
+    read_through,
+    scan_prefixes,
+)
 from .products import precompute_factors
 
 
 def canonical(workload: Workload) -> Form:
-    """Return the form in which equal computations are written alike: sums read tensors themselves,
-    reductions of selected terms are reads or scans, outputs without terms are left out, and windows
-    go forwards. `workload` is in normal form."""
+    """Return the form in which equal computations are written alike: tests of indices are
+    conditions, sums read tensors themselves, reductions of selected terms are reads or scans,
+    outputs without terms are left out, and windows go forwards. `workload` is in normal form."""
     return (
         Form(workload)
+        .apply_until_fixpoint(index_tests)
         .apply_until_fixpoint(read_through)
         .apply_until_fixpoint(gather_selected)
         .apply_until_fixpoint(scan_prefixes)
