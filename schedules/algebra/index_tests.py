@@ -81,7 +81,9 @@ def _is_otherwise(value: Scalar, other: Scalar) -> bool:
     """Return whether `value` rather than `other` is the constant for where nothing is chosen."""
     if not isinstance(value, Const):
         return False
-    return not isinstance(other, Const) or (value.value == 0 != other.value)
+    if not isinstance(other, Const):
+        return True
+    return value.dtype is not DType.BOOL and value.value == 0 != other.value
 
 
 def has_index_test(node: Scalar) -> bool:
