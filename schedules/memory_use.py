@@ -53,6 +53,9 @@ class DistantRuns:
     """Whether the operand fits the core's private caches, so that only set conflicts cost time."""
     is_reread: Truth = False
     """Whether later tiles read the same lines in place."""
+    pitch_bytes: int = 0
+    """Distance in bytes between the runs of a tile, if runs that compete for cache sets are exposed
+    even with prefetches; otherwise 0."""
 
 
 @dataclass(frozen=True, eq=False)

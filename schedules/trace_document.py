@@ -10,7 +10,7 @@ from .canonical import canonical_bytes
 
 REWRITES = frozenset({
     "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage", "GatherOverTaps",
-    "GatherSelected", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
+    "GatherSelected", "IndexTestsFirst", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
     "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
     "ReverseAxis", "ScanPrefixes", "SearchBlocks", "SelectOutputs", "SplitAxis", "SplitTuples",
     "Winograd",

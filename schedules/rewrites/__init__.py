@@ -15,6 +15,7 @@ from .copy_output import CopyOutput
 from .deinterleave import Deinterleave
 from .gather_over_taps import GatherOverTaps
 from .gather_selected import GatherSelected
+from .index_tests import IndexTestsFirst
 from .locate_extreme import LocateExtreme
 from .mask_result import MaskResult
 from .merge_axes import MergeAxes
@@ -37,15 +38,14 @@ REWRITES: tuple[type[Rewrite], ...] = (
     Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage, MergeAxes,
     ReadThrough, ReverseAxis, CompactOutputs, Deinterleave, ReduceAxisLast, RepeatElements,
     MaskResult, RepeatConditions, SplitTuples, LocateExtreme, SplitAxis, CopyOutput, SearchBlocks,
-    ScanPrefixes, GatherSelected, SelectOutputs,
+    ScanPrefixes, GatherSelected, IndexTestsFirst, SelectOutputs,
 )  # fmt: skip
 """All rewrites. A new rewrite is added here and to the forms in `sketches.forms`."""
 
 __all__ = [
     "REWRITES", "CompactOutputs", "CopyOutput", "Deinterleave", "ExtractCommonStage",
-    "GatherOverTaps", "GatherSelected", "LocateExtreme", "MaskResult", "MergeAxes", "PermuteAxes",
-    "PrecomputeFactors", "ReadThrough", "ReduceAxisLast", "RepeatConditions", "RepeatElements",
-    "ReverseAxis", "Rewrite", "ScanPrefixes", "SearchBlocks", "SelectOutputs", "SplitAxis",
-    "SplitTuples",
-    "Winograd", "changing_operations", "check_order",
+    "GatherOverTaps", "GatherSelected", "IndexTestsFirst", "LocateExtreme", "MaskResult",
+    "MergeAxes", "PermuteAxes", "PrecomputeFactors", "ReadThrough", "ReduceAxisLast",
+    "RepeatConditions", "RepeatElements", "ReverseAxis", "Rewrite", "ScanPrefixes", "SearchBlocks",
+    "SelectOutputs", "SplitAxis", "SplitTuples", "Winograd", "changing_operations", "check_order",
 ]  # fmt: skip

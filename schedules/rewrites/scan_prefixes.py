@@ -18,7 +18,6 @@ from ..limits import MAX_STAGES
 from ..workload.tensors import Axis, Reduction, Scan, Stage, Tensor
 from ..workload.validate import stage_ranges
 from ..workload.workload import Workload
-from .masks import with_masks_inlined
 from .rewrite import Rewrite
 
 
@@ -50,7 +49,7 @@ class ScanPrefixes(Rewrite):
         if a read needs the condition, or if there are too many stages.
         """
         stage = self.stage_of(workload)
-        found = prefixes_of(stage, self.axis, workload)
+        found = prefixes_of(stage, self.axis)
         require(found is not None, self, f"{stage.name!r} reduces no prefixes of {self.axis!r}")
         assert found is not None
         new = found.stages(set(workload.tensors))
@@ -178,20 +177,22 @@ class Prefixes:
         )
 
 
-def prefixes_of(stage: Stage, axis: str, workload: Workload) -> Prefixes | None:
+def prefixes_of(stage: Stage, axis: str) -> Prefixes | None:
     """Return the prefixes of the reduction axis `axis` that `stage` reduces, or None if it does
     not."""
     along = next((one for one in stage.reduce_axes if one.name == axis), None)
     if along is None or not isinstance(stage.kind, Reduction):
         return None
-    body, own = with_masks_inlined(stage, workload), {one.name for one in stage.axes}
-    for cond in dict.fromkeys(neutral_conditions(body, stage.kind.reducer)):
+    own = {one.name for one in stage.axes}
+    for cond in dict.fromkeys(neutral_conditions(stage.body, stage.kind.reducer)):
         if not isinstance(cond, Ge0) or not cond.index.mentions(axis) or cond.index.has_data:
             continue
         bound = solved_for(axis, cond)
         if bound is None or not bound.limit.vars() or not bound.limit.vars() <= own:
             continue
-        found = Prefixes(stage, along, cond, bound, without_unit_factors(assuming(body, (cond,))))
+        found = Prefixes(
+            stage, along, cond, bound, without_unit_factors(assuming(stage.body, (cond,)))
+        )
         if found.moving:
             return found
     return None

@@ -56,6 +56,14 @@ MOVED = {
         "P[k,j] = where(j < k, exp(B[k,j]), 0.0); Y[i,j] += A[i,k] * P[k,j]",
         "A=f32[9,24] B=f32[24,24]", [RepeatConditions],
     ),
+    "stored products with zeros": (
+        "P[i,k] = where(k <= i, A[i,k], 0.0) * exp(A[i,k]); Y[i,j] += P[i,k] * B[k,j]", SQUARES,
+        [RepeatConditions],
+    ),
+    "stored products with zeros, read by a sum of products": (
+        "P[i,k] = exp(A[i,k]) * where(k <= i, A[i,k], 0.0); Y[i,j] += (B[k,j] - 2.0) * -P[i,k]",
+        SQUARES, [RepeatConditions],
+    ),
     "stored zeros read backwards": (
         "P[i,k] = where(k <= i, exp(A[i,k]), 0.0); Y[i,j] += P[23-i,k] * B[k,j]; Z[i] += P[i,k]",
         SQUARES, [RepeatConditions],
@@ -102,6 +110,17 @@ KEPT = {
     "no product": ("Y[i] += where(j <= i, A[i,j], 0.0)", "A=f32[24,24]"),
     "the other branch": (
         "P[i,k] = where(k <= i, 0.0, exp(A[i,k])); Y[i,j] += P[i,k] * B[k,j]", SQUARES,
+    ),
+    "a function of stored products with zeros": (
+        "P[i,k] = where(k <= i, A[i,k], 0.0) * exp(A[i,k]); Y[i,j] += exp(P[i,k]) * B[k,j]",
+        SQUARES,
+    ),
+    "stored products with zeros, of which one read is inside a function": (
+        "P[i,k] = where(k <= i, A[i,k], 0.0) * exp(A[i,k]);"
+        "Y[i,j] += (P[i,k] + exp(P[i,k])) * P[i,k] * B[k,j]", SQUARES,
+    ),
+    "a maximum of stored products with zeros": (
+        "P[i,k] = where(k <= i, A[i,k], 0.0) * exp(A[i,k]); Y[i,j] max= P[i,k] * B[k,j]", SQUARES,
     ),
     "stored ones": (
         "P[i,k] = where(k <= i, exp(A[i,k]), 1.0); Y[i,j] += P[i,k] * B[k,j]", SQUARES,

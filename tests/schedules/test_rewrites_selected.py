@@ -81,7 +81,7 @@ RUNNING = "Y[i,j] += where(k <= j, A[i,k], 0.0)"
         ("Y[i,j] += where(k < j, A[i,k], 0.0)", "Y[i,j] = cumsum(A[i,j], j, exclusive)"),
         ("Y[i,j] += where(k >= j, A[i,k], 0.0)", "Y[i,j] = cumsum(A[i,j], j, reverse)"),
         ("Y[i,j] += where(k <= j, 1.0, 0.0) * A[i,k]", "Y[i,j] = cumsum(A[i,j], j)"),
-        ("M[k,j] = where(k <= j, 1.0, 0.0); Y[i,j] += A[i,k] * M[k,j]",
+        ("M[k,j] = where(j < k, 0.0, 1.0); Y[i,j] += A[i,k] * M[k,j]",
          "Y[i,j] = cumsum(A[i,j], j)"),
         ("Y[i,j] max= where(k <= j, A[i,k], -inf)", "Y[i,j] = cummax(A[i,j], j)"),
         ("Y[i,j] += where(k <= i && l <= j, A[k,l], 0.0)",

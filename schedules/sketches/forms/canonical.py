@@ -14,10 +14,12 @@ from collections.abc import Iterator
 
 from ...algebra.affine import Affine, FloorDiv, Mod, Var
 from ...algebra.congruence import congruence_of
+from ...algebra.index_tests import has_index_test
 from ...algebra.scalar import index_conds, loads
 from ...rewrites import (
     CompactOutputs,
     GatherSelected,
+    IndexTestsFirst,
     ReadThrough,
     ReverseAxis,
     ScanPrefixes,
@@ -30,6 +32,14 @@ from ...rewrites.scan_prefixes import prefixes_of
 from ...rewrites.select_outputs import selected_body
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
+
+
+def index_tests(workload: Workload) -> Iterator[IndexTestsFirst]:
+    """Yield the rewrites, legal or not, that make tests of indices conditions of selects. Without a
+    reduction there are no loops that such conditions limit."""
+    reduces = any(stage.is_reduction for stage in workload.stages)
+    if reduces and any(has_index_test(stage.body) for stage in workload.stages):
+        yield from (IndexTestsFirst(stage.name) for stage in workload.stages)
 
 
 def read_through(workload: Workload) -> Iterator[ReadThrough]:
@@ -60,7 +70,7 @@ def scan_prefixes(workload: Workload) -> Iterator[ScanPrefixes]:
     most = max(tensor.elements for tensor in workload.tensors.values())
     for stage in workload.stages:
         for axis in stage.reduce_axes:
-            found = prefixes_of(stage, axis.name, workload)
+            found = prefixes_of(stage, axis.name)
             if found is not None and found.scanned_elements <= most and found.saves_work:
                 yield ScanPrefixes(stage.name, axis.name)
 

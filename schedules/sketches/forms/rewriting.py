@@ -23,6 +23,7 @@ from .canonical import (
     compact,
     forwards,
     gather_selected,
+    index_tests,
     read_through,
     scan_prefixes,
     select_outputs,
@@ -31,11 +32,12 @@ from .products import precompute_factors
 
 
 def canonical(workload: Workload) -> Form:
-    """Return the form in which equal computations are written alike: sums read tensors themselves,
-    reductions of selected terms are reads or scans, outputs without terms are left out, and windows
-    go forwards. `workload` is in normal form."""
+    """Return the form in which equal computations are written alike: tests of indices are
+    conditions, sums read tensors themselves, reductions of selected terms are reads or scans,
+    outputs without terms are left out, and windows go forwards. `workload` is in normal form."""
     return (
         Form(workload)
+        .apply_until_fixpoint(index_tests)
         .apply_until_fixpoint(read_through)
         .apply_until_fixpoint(gather_selected)
         .apply_until_fixpoint(select_outputs)

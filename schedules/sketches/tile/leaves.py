@@ -81,7 +81,7 @@ class TileNest:
             self.lanes, self.clear, guarded_fraction=self.tested,
             accumulators=t.sums, extra_registers=between, unrolls_reduction=steps > 1,
             axis_fractions=self.shares(end.computed_extent for end in remainders), is_chained=True,
-            lane_tests=self._tests_padding * self._lane_conds,
+            lane_tests=np.maximum(self._tests_padding, self._undecided_edges) * self._lane_conds,
             scalar_tests=self._tests_padding * (len(stage.padding) - self._lane_conds),
             retested_rows=self._retested_rows,
             spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
@@ -158,6 +158,18 @@ class TileNest:
         return found & any(read.padded for read in self.stage.roles.column_reads)
 
     @cached_property
+    def _undecided_edges(self) -> FloatArray:
+        """Fraction of the columns in tiles with code for the edges of the image, if it is also the
+        code of other tiles, shape (P,). Such tiles test each lane, even though they skip padding:
+        the first and the last tiles of every block have the same code as those of the others."""
+        t, border = self.t, self.stage.border
+        if border is None or self.lane not in border.conds:
+            return np.zeros(self.plan.num_settings)
+        shared = t.skips_in_tiles & (t.columns.blocks > 1)
+        edges = border.edges(self.lane, t.columns.size)
+        return np.where(shared, np.minimum(edges / t.columns.per_block, 1.0), 0.0)
+
+    @cached_property
     def _retested_rows(self) -> IntArray:
         """Number of rows along the second row axis whose padding is tested in each step of the
         reduction, shape (P,). It is 0 if the main loop is unrolled, or if the stage has phases."""
@@ -198,9 +210,9 @@ class TileNest:
 
     @cached_property
     def _padding(self) -> FloatArray:
-        """Fraction of the updates that test a padding condition at run time, shape (P,). It is 0 if
-        `skip_padding` is set. Conditions on unrolled taps, and on tiles with separate code, are
-        decided at compile time and are not tested."""
+        """Fraction of the updates that test a padding condition at run time, shape (P,). Conditions
+        on unrolled taps, and on tiles with separate code, are decided at compile time and are not
+        tested. With `skip_padding`, only `_undecided_edges` are tested."""
         t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}
@@ -208,7 +220,8 @@ class TileNest:
         left |= {axis: end.undecided_fraction for axis, end in self.remainders.items()}
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]
-        return np.asarray((t.skip_padding == 0) * (1 - np.min([every, *decided], axis=0)))
+        tested = 1 - np.min([every, *decided], axis=0)
+        return np.asarray(np.where(t.skip_padding == 0, tested, self._undecided_edges))
 
 
 def waits_of(statement: Statement) -> float:

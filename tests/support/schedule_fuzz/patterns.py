@@ -31,8 +31,8 @@ def _condition(rng: random.Random, a: str, b: str) -> str:
 
 
 def _stored_zeros(rng: random.Random) -> Workload:
-    """A product with a tensor that stores a constant unless a condition holds, read at its axes or
-    at data, once or twice."""
+    """A product with a tensor that stores a constant, or a product with one, unless a condition
+    holds, read at its axes or at data, once or twice."""
     n, m, size = rng.choice(_SIZES), rng.choice(_SIZES), rng.choice(_SIZES)
     other = rng.choice(("0.0", "0.0", "0.0", "1.0"))
     rows = rng.choice(("i", "i", f"{n - 1}-i", "R[i]", "clamp(R[i])", "wrap(R[i])"))
@@ -40,7 +40,8 @@ def _stored_zeros(rng: random.Random) -> Workload:
     read, cond = f"P[{rows},{columns}]", _condition(rng, "i", "k")
     first = read if rng.random() < 0.6 else f"where({_condition(rng, 'i', 'k')}, {read}, 0.0)"
     terms = f"{first} * B[k,j]" + (f" + {read} * B[k,j]" if rng.random() < 0.3 else "")
-    text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}); Y[i,j] += {terms}"
+    factor = rng.choice(("", "", " * A[i,k]"))
+    text = f"P[i,k] = where({cond}, exp(A[i,k]), {other}){factor}; Y[i,j] += {terms}"
     tensors = {"A": ("f32", (n, m)), "B": ("f32", (m, size))}
     indices = {"R": ("i32", (n,)), "Q": ("i32", (m,))}
     return _made(text, {**tensors, **indices}, {"i": n, "k": m, "j": size})
@@ -59,6 +60,43 @@ def _masked_results(rng: random.Random) -> Workload:
         text += f"; M[i] max= where({conds[-1]}, S[{at[1]}], -inf)"
     tensors = {"A": ("f32", (n, depth)), "B": ("f32", (depth, m)), "R": ("i32", (n,))}
     return _made(text, tensors, {"i": n, "j": m, "k": depth})
+
+
+def _test(rng: random.Random, depth: int) -> str:
+    """A test of indices, of data, or of both, joined and negated in any way."""
+    if depth == 0 or rng.random() < 0.2:
+        of_indices = [_condition(rng, "i", "k")] * 3
+        return f"({rng.choice([*of_indices, 'D[i,k] > 0', 'D[i,k] > 0', 'D[k,0] < 1'])})"
+    a, b = _test(rng, depth - 1), _test(rng, depth - 1)
+    kinds = (f"{a} && {b}", f"{a} & {b}", f"{a} & {b}", f"{a} || {b}", f"{a} | {b}", f"{a} ^ {b}",
+             f"!{a}", f"~{a}", f"!(!{a} | !{b})", f"where({a}, {b}, {a})", f"i32({a}) != 0",
+             f"u8({a} & {b}) != 0")  # fmt: skip
+    return f"({rng.choice(kinds)})"
+
+
+def masks(rng: random.Random) -> Workload:
+    """A reduction of elements that a test of any structure chooses, in any of the ways to write
+    it: alternatives of either order, factors, and stages that are the test."""
+    n = rng.choice((5, 8, 12))
+    reduce_by = rng.choice(("+", "+", "+", "max", "*"))
+    zero = {"+": rng.choice(("0.0", "0.0", "-0.0", "1.0")), "max": "-inf", "*": "1.0"}[reduce_by]
+    text, value = "", "A[i,k]"
+    for number in range(rng.choice((1, 1, 2))):
+        test = _test(rng, rng.choice((1, 2, 3)))
+        if rng.random() < 0.25:
+            kind = rng.choice(("{}", "f32({})"))
+            text += f"Q{number}[i,k] = {kind.format(test)}; "
+            test = f"Q{number}[i,k]" + (" > 0.0" if "f32" in kind else "")
+        value = rng.choice((
+            f"where({test}, {value}, {zero})", f"where({test}, {zero}, {value})",
+            f"f32({test}) * {value}", f"{value} * ({test})", f"where({test}, 1.0, 0.0) * {value}",
+            f"exp(where({test}, {value}, 0.0))",
+        ))  # fmt: skip
+    product = reduce_by == "+" and rng.random() < 0.6
+    sign = "max" if reduce_by == "max" else reduce_by
+    text += f"Y[i,j] {sign}= {value}" + (" * B[k,j]" if product else " + B[k,j]")
+    tensors = {"A": ("f32", (n, n)), "B": ("f32", (n, 9)), "D": ("f32", (n, n))}
+    return _made(text, tensors, {"i": n, "k": n, "j": 9})
 
 
 def _formulas(rng: random.Random) -> Workload:
@@ -283,5 +321,5 @@ def _made(
 
 _PATTERNS: tuple[Callable[[random.Random], Workload], ...] = (
     _stored_zeros, _masked_results, _formulas, chosen_formulas, _copies, _positions, _spaced,
-    _searches, _scans, _pairs, selected_prefixes, selected_terms, scattered_terms,
+    _searches, _scans, _pairs, selected_prefixes, selected_terms, scattered_terms, masks,
 )  # fmt: skip
