@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from ..algebra.gathers import DataPosition, Outside, place_of
 from ..algebra.neutral import identity_of
-from ..algebra.scalar import All, IndexValue, Load, Scalar, Select, substitute, walk
+from ..algebra.scalar import Scalar, Select, substitute
 from ..algebra.selection import selected_terms
 from ..errors import require
 from ..workload.tensors import Axis, Elementwise, Reduction, Stage
 from ..workload.workload import Workload
-from .masks import with_masks_inlined
+from .masks import only_in_reads, with_masks_inlined
 from .rewrite import Rewrite
 
 
@@ -81,21 +81,6 @@ def selection_of(stage: Stage, axis: str, workload: Workload) -> SelectedRead | 
         return None
     body = with_masks_inlined(stage, workload)
     for found in selected_terms(body, axis, stage.kind.reducer, exact=False):
-        if _only_in_reads(found.value, axis):
+        if only_in_reads(found.value, axis):
             return SelectedRead(stage, along, found.place, found.value)
     return None
-
-
-def _only_in_reads(value: Scalar, axis: str) -> bool:
-    """Return whether `axis` occurs in `value` only in indices of reads, outside of data."""
-    for node in walk(value):
-        match node:
-            case IndexValue(index) if index.mentions(axis):
-                return False
-            case All(conds) if any(cond.index.mentions(axis) for cond in conds):
-                return False
-            case Load(_, indices) if any(
-                axis in datum.vars() for index in indices for datum in index.data()
-            ):
-                return False
-    return True

@@ -113,6 +113,40 @@ def test_products_with_one_hot_vectors_have_the_form_of_a_read(text: str) -> Non
     assert form_key(one) == form_key(other)
 
 
+SIZES = {"m": 12, "v": 12, "w": 6}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "H[m,v] = where(J[m] == v + m, 1.0, 0.0); Y[n,d] += H[clamp(P[n]),v] * T[v,d]",
+        "H[m,w] = where(w <= m, 1.0, 0.0);"
+        "Y[n,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[v,w]",
+        "H[m,w] = where(w <= m, 1.0, 0.0);"
+        "Y[v,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[n,w]",
+        "H[m,w] = where(J[clamp(m + 2)] == w, 1.0, 0.0);"
+        "Y[v,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[n,w]",
+    ],
+)
+def test_masks_that_are_read_at_data_compare_no_data_as_positions(text: str) -> None:
+    """Data are indices of reads only: a position in a mask's test cannot become one."""
+    ranges = {name: extent for name, extent in SIZES.items() if re.search(rf"\b{name}\b", text)}
+    workload = notation(text, ranges, J="i32[12]", P="i32[12]", T="f32[12,6]").normalised()
+    rng = np.random.default_rng(0)
+    integers = [rng.integers(-2, 14, 12).astype(np.int32) for _ in range(2)]
+    values = [*integers, rng.integers(-9, 10, (12, 6)).astype(np.float32)]
+    expected = evaluate(workload, values)
+    np.testing.assert_array_equal(evaluate(canonical(workload).workload, values), expected)
+
+
+def test_masks_that_are_read_at_data_may_compare_what_they_read_there() -> None:
+    text = "H[m,v] = where(J[m] == v, 1.0, 0.0); Y[n,d] += H[clamp(P[n]),v] * T[v,d]"
+    read = "Y[n,d] = T[zero(J[clamp(P[n])]),d]"
+    inputs = {"J": "i32[12]", "P": "i32[12]", "T": "f32[12,6]"}
+    one, other = (notation(t, r, **inputs) for t, r in ((text, {"m": 12, "v": 12}), (read, None)))
+    assert form_key(one) == form_key(other)
+
+
 @pytest.mark.parametrize(
     "text",
     [
