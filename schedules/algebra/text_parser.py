@@ -246,13 +246,20 @@ class _Parser:
             raise syntax_error(
                 self._text, self._token.pos, f"nested more than {MAX_BODY_DEPTH} levels", "too_deep"
             )
-        tree = self._operand()
+        tree, compared = self._operand(), None
         while (precedence := self._precedence()) >= lowest:
             token = self._token
             self._next += 1
             associates_right = token.text == "**"
             right = self.expression(precedence if associates_right else precedence + 1)
-            tree = self._infix(token, tree, right)
+            if compared is not None and token.text in _COMPARISONS:
+                # 0 <= i < n: the middle operand is compared with both others.
+                more = self._infix(token, compared, right)
+                depth = self._depth(token.pos, tree, more)
+                tree = Infix("&&", tree, more, token.pos, depth)
+            else:
+                tree = self._infix(token, tree, right)
+            compared = right if token.text in _COMPARISONS else None
         self._nesting -= 1
         return tree
 
@@ -263,14 +270,7 @@ class _Parser:
     def _infix(self, token: _Token, a: Tree, b: Tree) -> Tree:
         if token.text in _SIGNS and max(a.depth, b.depth) >= MAX_BODY_DEPTH:
             return self._balanced([*_signed_terms(a), (_SIGNS[token.text], b)], token.pos)
-        depth = self._depth(token.pos, a, b)
-        chained = token.text in _COMPARISONS and isinstance(a, Infix)
-        if chained and isinstance(a, Infix) and (a.op in _COMPARISONS or a.op == "&&"):
-            # 0 <= i < n: the middle operand is compared with both others.
-            middle = a.b.b if a.op == "&&" and isinstance(a.b, Infix) else a.b
-            b = Infix(token.text, middle, b, token.pos, self._depth(token.pos, middle, b))
-            return Infix("&&", a, b, token.pos, depth + 1)
-        return Infix(token.text, a, b, token.pos, depth)
+        return Infix(token.text, a, b, token.pos, self._depth(token.pos, a, b))
 
     def _balanced(self, terms: list[tuple[int, Tree]], pos: int) -> Tree:
         def joined(op: str) -> Callable[[Tree, Tree], Tree]:

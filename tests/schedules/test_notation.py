@@ -117,6 +117,22 @@ def test_words_and_chains_read_like_mathematics() -> None:
     np.testing.assert_array_equal(run(tall, x), [0.5, 11, 12, 0.5, 0.5, 15])
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(X[i] < 2) == (X[i] > 0)", [False, True, False, False]),
+        ("(X[i] < 2) != (i > 0)", [True, False, True, True]),
+        ("(X[i] < 3 && i > 0) == (X[i] > 1)", [True, False, True, False]),
+        ("0 < (X[i] < 2) <= 1", [True, True, False, False]),
+        ("0 < X[i] < 3 == X[i]", [False, False, False, False]),
+    ],
+)
+def test_comparisons_in_parentheses_are_bools(text: str, expected: list[bool]) -> None:
+    """Only comparisons without parentheses chain."""
+    workload = from_notation(f"Y[i] = {text}", f32(X=(4,)))
+    np.testing.assert_array_equal(run(workload, np.arange(4, dtype=np.float32)), expected)
+
+
 def test_max_pooling_pads_with_where() -> None:
     workload = from_notation(
         "Y[h] max= where(0 <= 2*h + r - 1 && 2*h + r - 1 < 7, X[2*h + r - 1], -inf)",
