@@ -22,6 +22,7 @@ from ..algebra.scalar import (
     Reducer,
     Scalar,
     Select,
+    index_conds,
     substitute,
     walk,
 )
@@ -30,6 +31,10 @@ from ..errors import require
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from .rewrite import Rewrite
+
+MOST_REPEATED = 100
+"""Most nodes and conditions of a stored mask that is written again where it is read. A mask that reads another one
+twice would be twice as large, and so on: some masks after another would take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,10 @@ def with_index_tests_first(workload: Workload, stage: Stage) -> Scalar:
 
 
 def _is_mask(body: Scalar) -> bool:
-    """Return whether `body` consists of tests of indices, and of constants that they choose."""
+    """Return whether `body` consists of tests of indices, and of constants that they choose, and is
+    not too large to be written more than once."""
+    if sum(1 for _ in walk(body)) + sum(1 for _ in index_conds(body)) > MOST_REPEATED:
+        return False
     kinds = All | Cast | Compare | Const | Select
     bits = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR)
     return has_index_test(body) and all(

@@ -34,6 +34,7 @@ from tilewright.schedules.algebra.neutral import neutral_conditions
 from tilewright.schedules.algebra.scalar import Reducer
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
+from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.reference.error_bound import evaluate_with_bound
 from tilewright.schedules.reference.evaluate import evaluate
@@ -42,6 +43,7 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.forms.rewriting import canonical
 from tilewright.schedules.sketches.forms.spellings import form_key
 from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.size import json_nodes
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.judge.oracle import Oracle
@@ -332,3 +334,19 @@ def test_kernels_of_numbers_that_are_tests_pass_their_checks(name: str) -> None:
         for kind in (InputKind.NORMAL, InputKind.SPECIAL):
             case = oracle.case(kind, 0)
             assert case.check(interpret_for(form, nest, list(case.inputs))) is None, spelling
+
+
+@pytest.mark.parametrize("twice", ["where({0}*k <= {0}*i + i, M[i,k], M[k,i])",
+                                   "M[i,k] && M[k,i] || {0}*k <= i"])  # fmt: skip
+def test_masks_that_read_masks_twice_do_not_double(twice: str) -> None:
+    """Written again in each other, 20 of them would have a million tests."""
+    stages = ["M0[i,k] = k <= i"]
+    for number in range(1, 20):
+        stages.append(f"M{number}[i,k] = " + twice.format(number).replace("M[", f"M{number - 1}["))
+    text = "; ".join([*stages, "Y[i] += where(M19[i,k], A[i,k], 0)"])
+    workload = from_notation(text, {"A": ("f32", (8, 8))}, {"k": 8, "i": 8}).normalised()
+    form = canonical(workload).workload
+    assert sum(json_nodes(stage.body) for stage in form.stages) < 20_000
+    values = [np.arange(64, dtype=np.float32).reshape(8, 8)]
+    for before, after in zip(evaluate(workload, values), evaluate(form, values), strict=True):
+        np.testing.assert_array_equal(before, after)
