@@ -33,8 +33,8 @@ from ..workload.workload import Workload
 from .rewrite import Rewrite
 
 MOST_REPEATED = 100
-"""Most nodes and conditions of a stored mask that is written again where it is read. A mask that reads another one
-twice would be twice as large, and so on: some masks after another would take minutes."""
+"""Most nodes and conditions of a stored mask that is written again where it is read. If each mask
+read the one before twice, each would be twice as large, and twenty of them would take minutes."""
 
 
 @dataclass(frozen=True, slots=True)

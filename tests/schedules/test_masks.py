@@ -340,10 +340,8 @@ def test_kernels_of_numbers_that_are_tests_pass_their_checks(name: str) -> None:
                                    "M[i,k] && M[k,i] || {0}*k <= i"])  # fmt: skip
 def test_masks_that_read_masks_twice_do_not_double(twice: str) -> None:
     """Written again in each other, 20 of them would have a million tests."""
-    stages = ["M0[i,k] = k <= i"]
-    for number in range(1, 20):
-        stages.append(f"M{number}[i,k] = " + twice.format(number).replace("M[", f"M{number - 1}["))
-    text = "; ".join([*stages, "Y[i] += where(M19[i,k], A[i,k], 0)"])
+    masks = [f"M{n}[i,k] = " + twice.format(n).replace("M[", f"M{n - 1}[") for n in range(1, 20)]
+    text = "; ".join(["M0[i,k] = k <= i", *masks, "Y[i] += where(M19[i,k], A[i,k], 0)"])
     workload = from_notation(text, {"A": ("f32", (8, 8))}, {"k": 8, "i": 8}).normalised()
     form = canonical(workload).workload
     assert sum(json_nodes(stage.body) for stage in form.stages) < 20_000

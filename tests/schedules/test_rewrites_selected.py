@@ -120,11 +120,9 @@ SIZES = {"m": 12, "v": 12, "w": 6}
     "text",
     [
         "H[m,v] = where(J[m] == v + m, 1.0, 0.0); Y[n,d] += H[clamp(P[n]),v] * T[v,d]",
-        "H[m,w] = where(w <= m, 1.0, 0.0);"
-        "Y[n,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[v,w]",
-        "H[m,w] = where(w <= m, 1.0, 0.0);"
-        "Y[v,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[n,w]",
-        "H[m,w] = where(J[clamp(m + 2)] == w, 1.0, 0.0);"
+        "H[m,w] = where(w <= m, 1.0, 0.0); Y[n,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[v,w]",
+        "H[m,w] = where(w <= m, 1.0, 0.0); Y[v,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[n,w]",
+        "H[m,w] = where(J[clamp(m + 2)] == w, 1.0, 0.0); "
         "Y[v,w] += H[clamp(P[n]),w] * f32(J[n] == v) * T[n,w]",
     ],
 )
