@@ -55,6 +55,14 @@ SCATTERS: dict[str, Workload] = {
         "Y[u,v] += where(I[n] == v && J[n] == u, X[n], 0.0)", {"v": 3, "u": 7},
         I="i32[17]", J="i32[17]", X="f32[17]",
     ),
+    "integers under a condition": notation(
+        "Y[v,d] += where(n >= 2 && n != 5, where(I[n - 2] == v, X[n,d], 0.0), 0.0)",
+        {"v": 9, "n": 13}, I="i32[11]", X="f32[13,17]",
+    ),
+    "diagonals": notation(
+        "Y[b,v] += where(b <= n, where(I[n - b] == v, X[n], 0.0), 0.0)",
+        {"v": 17, "n": 13, "b": 3}, I="i32[13]", X="f32[13]",
+    ),
     "other sums": notation(
         "Y[v,d] += where(I[n] == v, X[n,k] * W[k,d], 0.0)",
         {"v": 9}, I="i32[13]", X="f32[13,2]", W="f32[2,9]",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...algebra.scalar import Components, Scalar
+from ...algebra.neutral import neutral_conditions
+from ...algebra.scalar import Components, Reducer, Scalar
 from ...algebra.selection import selections
 from ..analysis.stages import StageLoop, StageView
 
@@ -22,6 +23,7 @@ class ScatterRoles:
     """The integers that select the iterations."""
     value: Scalar
     """The value of a term, in the selected iterations."""
+    reducer: Reducer
     outer: tuple[StageLoop, ...]
     """The output loops before the selected ones."""
     steps: tuple[StageLoop, ...]
@@ -38,6 +40,14 @@ class ScatterRoles:
         return (
             *self.outer, *self.steps, *self.inner_steps, *self.selected, *self.summed, *self.inner
         )  # fmt: skip
+
+    @property
+    def has_guards(self) -> bool:
+        """Whether terms are left out by conditions on the loops outside the selected ones. The
+        integers are then read under these conditions only."""
+        outside = {loop.name for loop in (*self.outer, *self.steps, *self.inner_steps)}
+        conds = neutral_conditions(self.value, self.reducer)
+        return any(cond.index.vars() <= outside for cond in conds)
 
     @cached_property
     def computed(self) -> Components:
@@ -70,6 +80,7 @@ def scatter_roles(view: StageView) -> ScatterRoles | None:
         selected,
         tuple(places[loop.name] for loop in selected),
         found.value,
+        view.reducer,
         tuple(loop for loop in others if loop not in after),
         tuple(loop for loop in view.reduce if loop.name in uses),
         tuple(loop for loop in after if loop.name in uses),

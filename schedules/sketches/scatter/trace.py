@@ -73,6 +73,8 @@ class ScatterTrace:
         made = w.remake(Initialise(name, task))
         if divided == TABLES and w.loop(task).extent * block > self.step.extent:
             w.do(SkipZeros(name))
+        elif self.roles.has_guards:
+            w.do(SkipZeros(name, loops[self.roles.selected[0].name]))
         w.do(*(TakeSelected(loops[loop.name]) for loop in self.roles.selected))
         if unrolled:
             w.do(Unroll(unrolled))
