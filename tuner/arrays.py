@@ -26,6 +26,8 @@ def empty(shape: int | Iterable[int], dtype: npt.DTypeLike = np.float32) -> Arra
     `dtype` is a type of NumPy, whose names are not those of workloads: NumPy's "i8" has 8 bytes.
     """
     shape = tuple(map(index, shape)) if isinstance(shape, Iterable) else (index(shape),)
+    if min(shape, default=0) < 0:  # np.ndarray would take any size that fits
+        raise ValueError(f"negative dimensions are not allowed, got {shape}")
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
     memory: Any = np.empty(size + ALIGN_BYTES, np.uint8)

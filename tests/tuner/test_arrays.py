@@ -29,3 +29,9 @@ def test_aligned_copies_only_what_is_not() -> None:
     turned = tuner.aligned(behind.T)
     assert turned.flags.c_contiguous
     np.testing.assert_array_equal(turned, behind.T)
+
+
+@pytest.mark.parametrize("shape", [-1, (-1, 2), (-2, -3)])
+def test_no_dimension_is_negative(shape: int | tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="negative dimensions"):
+        tuner.empty(shape)
