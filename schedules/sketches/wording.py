@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .fused.transform import AROUND, OUTSIDE, WITHIN
+from .scatter.trace import ALONE, COLUMNS, OUTER, TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,16 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "compute_at": KnobWords(
         "position of earlier stages",
         {AROUND: "outside the formulas", WITHIN: "in each formula", OUTSIDE: "outside all loops"},
+    ),
+    "unroll": KnobWords("vectors or terms of a scatter per iteration"),
+    "threads_divide": KnobWords(
+        "what threads of a scatter divide",
+        {
+            ALONE: "nothing",
+            OUTER: "outer axes",
+            COLUMNS: "columns",
+            TABLES: "terms, with a table of outputs for each thread",
+        },
     ),
 }
 

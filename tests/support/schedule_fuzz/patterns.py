@@ -298,15 +298,18 @@ def scattered_terms(rng: random.Random) -> Workload:
     sign, other = rng.choice(
         (("+=", "0"), ("+=", "0"), ("max=", "-2147483648"), ("min=", "2147483647"), ("*=", "1"))
     )
-    text = f"Y[{axes}] {sign} where({test}, {terms}, {other})"
-    if sign == "+=" and rng.random() < 0.4 and "&&" not in test:
-        text = f"Y[{axes}] += i32({test}) * ({terms})"
+    text, kind = f"Y[{axes}] {sign} where({test}, {terms}, {other})", "i32"
+    if sign == "+=" and rng.random() < 0.6 and "&&" not in test:
+        kind = rng.choice(("i32", "f32"))
+        terms = terms.replace("i32(", f"{kind}(")
+        text = f"Y[{axes}] += {kind}({test}) * ({terms})"
         if data.startswith("I") and rng.random() < 0.5:
-            text = f"H[n,v] = where({test}, 1, 0); Y[{axes}] += H[n,v] * ({terms})"
+            one = "1.0" if kind == "f32" else "1"
+            text = f"H[n,v] = where({test}, {one}, 0); Y[{axes}] += H[n,v] * ({terms})"
     tensors = {
         "I": (whole, (n,)), "J": (whole, (2, n)), "K": (whole, (n, size)), "L": (whole, (n,)),
-        "X": ("i32", (n,)), "X2": ("i32", (n, size)), "X3": ("i32", (2, n)),
-        "X4": ("i32", (n, 3)), "W": ("i32", (3,)), "W2": ("i32", (2, size)),
+        "X": (kind, (n,)), "X2": (kind, (n, size)), "X3": (kind, (2, n)),
+        "X4": (kind, (n, 3)), "W": (kind, (3,)), "W2": (kind, (2, size)),
     }  # fmt: skip
     return _made(text, tensors, {"n": n, "v": m, "d": size, "b": 2, "w": 3, "k": 3})
 

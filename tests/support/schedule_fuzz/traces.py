@@ -6,15 +6,18 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+from tilewright.schedules.algebra.scalar import Compare, CompareOp
+from tilewright.schedules.algebra.scalar import walk as walk_scalar
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest, start
-from tilewright.schedules.nest.finding import chain_to
+from tilewright.schedules.nest.finding import chain_to, write_sites
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     For,
     LoopKind,
     Nest,
     Stmt,
+    Update,
     leaves,
     loops,
     loops_named,
@@ -94,7 +97,7 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     steps: list[Step] = [*rewrites]
     refused = 0
     kinds = _some_kinds(rng)
-    first = _longer_loop(rng, nest) if rng.random() < 0.3 else []
+    first = _longer_loop(rng, nest) if rng.random() < 0.3 else _scatter(rng, nest)
     for _ in range(rng.randint(1, most_steps) + len(first)):
         step = first.pop(0) if first else _step_of(rng, nest, kinds)
         try:
@@ -174,6 +177,23 @@ def _longer_loop(rng: random.Random, nest: Nest) -> list[Primitive]:
     parts = (f"{loop.var}o", f"{loop.var}i")
     outer, inner = (around[0].var, parts[0]) if around else parts
     return [Split(loop.var, loop.extent + rng.choice((1, 3))), Fuse(outer, inner)]
+
+
+def _scatter(rng: random.Random, nest: Nest) -> list[Primitive]:
+    """Steps after which data may select an iteration of an output loop, of a reduction that
+    compares with data; none of other nests."""
+    found = [
+        (leaf, around)
+        for leaf, around in write_sites(nest.body)
+        if isinstance(leaf, Update)
+        and any(isinstance(x, Compare) and x.op is CompareOp.EQ for x in walk_scalar(leaf.value))
+    ]
+    if not found or rng.random() < 0.3:
+        return []
+    leaf, around = rng.choice(found)
+    outputs = [loop.var for loop in around if not loop.reduce]
+    order = (*(loop.var for loop in around if loop.reduce), *outputs)
+    return [Initialise(leaf.buffer, ""), Reorder(order), *map(TakeSelected, outputs)]
 
 
 def _some_kinds(rng: random.Random) -> Sequence[type[Primitive]]:
