@@ -24,22 +24,27 @@ from tilewright.schedules.workload.workload import Workload
 EPILOGUES = ("", "", "bias+relu", "add", "bias+gelu")
 
 
-def image(rng: random.Random) -> Workload:
+def image(rng: random.Random, **given: int) -> Workload:
     sizes = {
         "N": rng.choice((1, 1, 2, 3)), "H": rng.randint(1, 7), "W": rng.randint(1, 7),
-        "CI": rng.choice((1, 2, 5)), "CO": rng.choice((1, 3, 8, 17, 33)),
+        "CI": rng.choice((1, 2, 5, 16)), "CO": rng.choice((1, 1, 3, 8, 17, 33)),
         "KH": rng.randint(1, 6), "KW": rng.randint(1, 5),
         "stride_h": rng.randint(1, 4), "stride_w": rng.randint(1, 3),
         "pad_h": rng.randint(0, 3), "pad_w": rng.randint(0, 2),
     }  # fmt: skip
-    return build("conv2d_transpose_nhwc", sizes, epilogue=rng.choice(EPILOGUES))
+    return build("conv2d_transpose_nhwc", sizes | given, epilogue=rng.choice(EPILOGUES))
+
+
+def single(rng: random.Random) -> Workload:
+    """One image of one output channel: threads can divide the sums."""
+    return image(rng, N=1, CI=rng.choice((4, 16, 33)), CO=1)
 
 
 def line(rng: random.Random) -> Workload:
     """One axis, the tap with either sign, with channels that are summed up or not."""
     k, stride = rng.randint(1, 6), rng.randint(1, 5)
     at = f"(x {rng.choice('+-')} r + {rng.randint(0, 4)})"
-    length, ci, co = rng.randint(1, 9), rng.choice((1, 4)), rng.choice((1, 5, 16, 33))
+    length, ci, co = rng.randint(1, 9), rng.choice((1, 4, 16)), rng.choice((1, 5, 16, 33))
     summed = rng.random() < 0.5
     channels = {True: ("c", (ci,), (ci, co)), False: ("o", (co,), (co,))}
     name, of_x, of_w = channels[summed]
@@ -52,7 +57,7 @@ def line(rng: random.Random) -> Workload:
 def scatter(rng: random.Random) -> Workload:
     """An equation instead of a congruence, around the input or around the product."""
     x, k, step = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 3)
-    ci, co = rng.choice((1, 3, 9)), rng.choice((1, 5, 16, 33))
+    ci, co = rng.choice((1, 3, 9, 16)), rng.choice((1, 1, 5, 16, 33))
     equation = rng.choice(
         (
             f"{step}*y + r == x + {rng.randint(0, 3)}",
@@ -69,7 +74,7 @@ def scatter(rng: random.Random) -> Workload:
 def spread(rng: random.Random) -> Workload:
     """Zeros put in by a stage of its own, and perhaps something done to the sums."""
     x, k, stride = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 4)
-    ci, co = rng.choice((1, 3, 9)), rng.choice((1, 5, 16, 33))
+    ci, co = rng.choice((1, 3, 9, 16)), rng.choice((1, 1, 5, 16, 33))
     at = f"(u + {rng.randint(0, 2)})"
     text = (
         f"U[u,c] = where({at} % {stride} == 0, X[{at}//{stride}, c], 0);"
@@ -88,7 +93,7 @@ def spelled(rng: random.Random) -> Workload:
     return rng.choice([*ALL_SPELLINGS.values()])(random_convolution(rng))
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([image, line, scatter, spread, spelled]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([image, single, line, scatter, spread, spelled]))
 @settings(max_examples=200)
 def test_any_schedule_of_any_transposed_convolution_computes_it(
     seed: int, make: Callable[[random.Random], Workload]

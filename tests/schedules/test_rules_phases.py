@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
 from tilewright.schedules.algebra.affine import FloorDiv, Mod
 from tilewright.schedules.algebra.scalar import Select, walk
 from tilewright.schedules.frontend.notation import from_notation
@@ -158,6 +160,18 @@ def test_what_follows_is_computed_from_each_tile() -> None:
     text = to_text(lower(space.workload, sketch.trace(sketch.default())))
     assert "alloc s0: f32[1, 1, " in text
     assert "%" not in text.split("s0.acc[")[2].split("\n")[0]
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_divide_the_sum_of_one_output_channel(threads: int, bits: int) -> None:
+    """The axes of a divided reduction are split before it is moved into a row of its reader."""
+    sizes = {"H": 7, "W": 3, "CI": 32, "CO": 1, "K": 5, "stride": 3, "pad": 1}
+    workload = build("conv2d_transpose_nhwc", sizes, epilogue="bias+relu")
+    rng, machine = random.Random(0), this_machine(threads, bits)
+    for _ in range(4):
+        trace = random_setting(rng, workload, machine)
+        check_pair(Pair("knobs", workload, trace, threads, bits))
 
 
 def test_phases_may_be_many() -> None:

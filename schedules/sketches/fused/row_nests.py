@@ -329,7 +329,7 @@ class RowWriter:
         places: dict[str, str] = {}
         for view in reversed(stages):
             if view is not last:
-                self._compute_in(view, row, is_split=view.name not in partials)
+                self._compute_in(view, row, is_split=view in whole and view.name not in partials)
             if view.name in partials:
                 places[view.name] = steps.place(view.name, row)
                 steps.keep_in_registers(partials[view.name], places[view.name])
@@ -367,7 +367,7 @@ class RowWriter:
 
     def _compute_in(self, view: StageView, row: str, *, is_split: bool) -> None:
         """Compute an earlier stage inside loop `row`. If `is_split`, its remaining axes are split
-        as in its view."""
+        as in its view. Those of a factored or divided reduction already are."""
         found = self.w.remake(ComputeAt(view.name, row))
         names = {old: new for old, (new,) in found.items()}
         for step in view.axis_splits if is_split else ():

@@ -25,7 +25,7 @@ def random_convolution(rng: random.Random) -> Convolution:
     """One to three axes, strides of 1 to 5, dilated, padded, in groups, in both layouts."""
     rank = rng.choice((1, 1, 2, 2, 3))
     groups = rng.choice((1, 1, 1, 2, 4))
-    ci, co = groups * rng.choice((1, 2, 3)), groups * rng.choice((1, 3, 8))
+    ci, co = groups * rng.choice((1, 2, 3, 16)), groups * rng.choice((1, 1, 3, 8))
     most = (9, 6, 3)[rank - 1]
     while True:
 
