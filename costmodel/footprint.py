@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tilewright.schedules.arrays import BoolArray
 from tilewright.schedules.hardware import LINES_TO_FOLLOW, USABLE_SHARE
-from tilewright.schedules.plan import Access, Plan, reached
+from tilewright.schedules.plan import Access, Plan
 from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
@@ -135,7 +135,7 @@ def touched(
         if not any(access.strides[dim]):
             whole = whole & (shape is None or shape[dim] == 1)
             continue
-        extent = reached(access.strides[dim], reach, walked=dim != last)
+        extent = access.reached(dim, reach, walked=dim != last)
         if shape is not None:
             extent = np.minimum(extent, np.float32(shape[dim]))
         # Rows that cover their whole dimension are contiguous with each other.

@@ -43,6 +43,14 @@ class Access:
     is_output: bool = False
     private_levels: int = 0
     """Number of outermost levels whose iterations all use the same storage for different data."""
+    windows: tuple[int, ...] = ()
+    """`windows[d]` is the number of neighbouring elements of dimension `d` that one iteration
+    accesses. If empty, it is 1 for all dimensions."""
+
+    def reached(self, dim: int, reach: Sequence[npt.NDArray[Any]], *, walked: bool) -> FloatArray:
+        """Return `reached` for dimension number `dim`."""
+        window = self.windows[dim] if self.windows else 1
+        return reached(self.strides[dim], reach, walked=walked, window=window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +252,7 @@ class Plan:
             else np.ones(self.num_settings)
             for axis in range(len(self.outline.axes))
         ]
-        sides = [reached(strides, reach, walked=True) for strides in access.strides]
+        sides = [access.reached(dim, reach, walked=True) for dim in range(len(access.strides))]
         outside = np.arange(len(self.levels)) <= place[:, None]
         return sides, np.where(outside, self.trips, 1).prod(axis=1).astype(np.float64)
 
@@ -287,7 +295,11 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 
 
 def access_of(
-    tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
+    tensor: str,
+    element_bytes: int,
+    index: Sequence[Affine],
+    axes: Sequence[str],
+    windows: tuple[int, ...] = (),
 ) -> Access:
     """Return the access of a read at `index`. The stride is 1 for an axis inside a division or
     data, except that the limits of an index value do not change its stride."""
@@ -295,17 +307,21 @@ def access_of(
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
-    return Access(tensor, element_bytes, strides)
+    return Access(tensor, element_bytes, strides, windows=windows)
 
 
 def reached(
-    strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
+    strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool, window: int = 1
 ) -> npt.NDArray[Any]:
     """Return the number of elements of one dimension that are accessed if `reach[a]` elements of
-    axis a are covered. If `walked` is true, elements skipped by a stride do not count."""
+    axis a are covered. If `walked` is true, elements skipped by a stride do not count. Each
+    iteration accesses a `window` of elements; those that it shares with the next count once."""
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])
+    new = min(window, gcd(*(stride for _, stride in moving)))
+    if new > 1:
+        moving.append((np.full_like(reach[0], new), 1))
     apart = gcd(*(stride for _, stride in moving)) if walked else 1
     found: npt.NDArray[Any] = (
         reduce(np.add, [(size - 1) * (stride // apart) for size, stride in moving]) + 1

@@ -21,7 +21,7 @@ from ..algebra.scalar import (
 )
 from ..leaves import AccessPattern, Dim, Operations, Statement
 from ..plan import Access, LoopAxis, Outline, access_of
-from .analysis.stages import StageLoop, StageRead, StageView, once
+from .analysis.stages import StageLoop, StageRead, StageView, once, windows_of
 
 NOTHING = LoopAxis("", 1)
 """Placeholder for an axis that a stage does not have."""
@@ -114,7 +114,11 @@ def stage_outline(
         for loop in loops
     )
     names = [axis.name for axis in axes]
-    found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+    windows = [windows_of(view, read.tensor, {}) for read in reads]
+    found = [
+        access_of(read.tensor, read.dtype.bytes, read.index, names, window)
+        for read, window in zip(reads, windows, strict=True)
+    ]
     if epilogue:
         names = [f"{epilogue.name}{name[len(view.name) :]}" for name in names]
         rest = [read for read in once(epilogue.reads) if read.tensor != view.name]

@@ -424,3 +424,13 @@ def once(reads: Sequence[StageRead]) -> tuple[StageRead, ...]:
     for read in reads:
         found.setdefault(read.tensor, read)
     return tuple(found.values())
+
+
+def windows_of(view: StageView, tensor: str, inner: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the number of neighbouring elements of each dimension of `tensor` that all reads of a
+    stage access together while the loops `inner` have these extents and all others one
+    iteration."""
+    ranges = {x.name: Interval(0, inner.get(x.name, 1) - 1) for x in (*view.spatial, *view.reduce)}
+    indices = [read.index for read in view.reads if read.tensor == tensor]
+    spans = ([interval(i, ranges) for i in dim] for dim in zip(*indices, strict=True))
+    return tuple(max(x.hi for x in span) - min(x.lo for x in span) + 1 for span in spans)

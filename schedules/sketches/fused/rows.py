@@ -28,7 +28,7 @@ from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ..analysis.reductions import contiguous_reduction, is_along_columns
-from ..analysis.stages import StageLoop, StageView
+from ..analysis.stages import StageLoop, StageView, windows_of
 from ..analysis.tile_roles import is_product
 from ..groups import (
     FusionGroup,
@@ -129,7 +129,8 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
             own = [walk.get(view.name) for walk in self._walks]
             names = [loop.name if loop else "" for loop in own]
             for read in view.reads:
-                one = access_of(read.tensor, read.dtype.bytes, read.index, (*rows, *names))
+                windows, every = windows_of(view, read.tensor, {}), (*rows, *names)
+                one = access_of(read.tensor, read.dtype.bytes, read.index, every, windows)
                 if read.tensor in group.producer_names:
                     one = replace(one, private_levels=group.shared_axes + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)

@@ -23,7 +23,7 @@ from ...arrays import BoolArray, IntArray, map_unique
 from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Inline, Parallel, Stream
-from ..analysis.stages import SHORT_AXIS, StageView
+from ..analysis.stages import SHORT_AXIS, StageView, windows_of
 from ..groups import FusionGroup, GroupSketch, Stages
 from ..knobs import N, knob, nontemporal_knob, parallel_knob, settings, stores_whole_lines
 from ..writer import BLOCKS, BODY, STEPS, UNROLLED, VECTORIZED, TraceWriter
@@ -215,10 +215,14 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
             regions = TileRegions(group, self.tiles.extents(self._least_rows, 1))
         private = {view.name for view in group.intermediates}
         for view in group.stages:
-            at = _axes_of(view, regions.dims[view.name], names)
+            dims = regions.dims[view.name]
+            at = _axes_of(view, dims, names)
+            inner = {loop.name: dim.extent for loop, dim in zip(view.spatial, dims, strict=True)}
+            inner |= {loop.name: loop.extent for loop in view.reduce}
             for read in view.reads:
                 index = [i.substitute(at) for i in read.index]
-                one = access_of(read.tensor, read.dtype.bytes, index, names)
+                windows = windows_of(view, read.tensor, inner)
+                one = access_of(read.tensor, read.dtype.bytes, index, names, windows)
                 if read.tensor in private:
                     one = replace(one, private_levels=len(names))
                 if read.tensor not in group.more_results:
