@@ -34,7 +34,7 @@ FEATURES = (
     "imbalance",
 )
 
-FEATURE_VERSION = 8
+FEATURE_VERSION = 9
 """Raised whenever the prior, a count or a feature changes its meaning: a model of another version
 is not used, and is trained anew. `tests/costmodel/test_features_of_models.py` finds changes."""
 
