@@ -47,7 +47,9 @@ class Access:
     """`windows[d]` is the number of neighbouring elements of dimension `d` that one iteration
     accesses. If empty, it is 1 for all dimensions."""
 
-    def reached(self, dim: int, reach: Sequence[npt.NDArray[Any]], *, walked: bool) -> FloatArray:
+    def reached(
+        self, dim: int, reach: Sequence[npt.NDArray[Any]], *, walked: bool
+    ) -> npt.NDArray[Any]:
         """Return `reached` for dimension number `dim`."""
         window = self.windows[dim] if self.windows else 1
         return reached(self.strides[dim], reach, walked=walked, window=window)
