@@ -128,9 +128,11 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
             rows = [loop.name for loop in view.spatial[: group.shared_axes]]
             own = [walk.get(view.name) for walk in self._walks]
             names = [loop.name if loop else "" for loop in own]
+            every, tensors = (*rows, *names), {read.tensor for read in view.reads}
+            windows = {tensor: windows_of(view, tensor, {}) for tensor in tensors}
             for read in view.reads:
-                windows, every = windows_of(view, read.tensor, {}), (*rows, *names)
-                one = access_of(read.tensor, read.dtype.bytes, read.index, every, windows)
+                window = windows[read.tensor]
+                one = access_of(read.tensor, read.dtype.bytes, read.index, every, window)
                 if read.tensor in group.producer_names:
                     one = replace(one, private_levels=group.shared_axes + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)

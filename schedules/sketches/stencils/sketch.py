@@ -219,10 +219,12 @@ class StencilSketch(GroupSketch[StencilSettings[IntArray], StencilSettings[int]]
             at = _axes_of(view, dims, names)
             inner = {loop.name: dim.extent for loop, dim in zip(view.spatial, dims, strict=True)}
             inner |= {loop.name: loop.extent for loop in view.reduce}
+            tensors = {read.tensor for read in view.reads}
+            windows = {tensor: windows_of(view, tensor, inner) for tensor in tensors}
             for read in view.reads:
                 index = [i.substitute(at) for i in read.index]
-                windows = windows_of(view, read.tensor, inner)
-                one = access_of(read.tensor, read.dtype.bytes, index, names, windows)
+                window = windows[read.tensor]
+                one = access_of(read.tensor, read.dtype.bytes, index, names, window)
                 if read.tensor in private:
                     one = replace(one, private_levels=len(names))
                 if read.tensor not in group.more_results:
