@@ -21,6 +21,7 @@ from ..algebra.scalar import (
 from ..limits import MAX_INLINED_DEPTH
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .analysis.combined import combines_reductions
 from .analysis.stages import SHORT_AXIS, math_calls
 
 
@@ -38,6 +39,10 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
             continue
         readers = workload.consumers(stage.name)
         if any(_reads_by_data(reader, stage.name) for reader in readers):
+            continue
+        if any(reader.is_reduction for reader in readers) and combines_reductions(
+            stage.body, stage.axes, workload
+        ):
             continue
         own = _Inlined.of(stage, inside)
         if own.transposes and _is_read_along_rows(stage, readers):

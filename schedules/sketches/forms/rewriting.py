@@ -18,6 +18,7 @@ from ...rewrites.cook_toom import POINTS, has_filter
 from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
+from ..analysis.combined import combines_reductions
 from ..analysis.stages import math_calls
 from .canonical import (
     compact,
@@ -48,13 +49,15 @@ def canonical(workload: Workload) -> Form:
 
 
 def regrouped(workload: Workload) -> Form:
-    """Return the canonical form of `workload` after all profitable rewrites of three kinds: sums
-    over taps, then common formulas, then precomputed products. `workload` is in normal form."""
+    """Return the canonical form of `workload` after all profitable rewrites of four kinds: sums
+    over taps, then common formulas, then formulas of several reductions, then precomputed products.
+    `workload` is in normal form."""
     gathered = (
         canonical(workload)
         .apply_until_fixpoint(gather_over_taps)
         .apply_until_fixpoint(compact)
         .apply_until_fixpoint(common_formulas)
+        .apply_until_fixpoint(combined_reductions)
     )
     return precompute_factors(gathered).apply_until_fixpoint(forwards)
 
@@ -86,6 +89,15 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
             if formula.node == stage.body and stage.is_elementwise:
                 continue  # a separate stage already; the normal form merges duplicates
             if prod(axis.extent for axis in formula.axes) <= most:
+                yield ExtractCommonStage(stage.name, part)
+
+
+def combined_reductions(workload: Workload) -> Iterator[ExtractCommonStage]:
+    """Yield rewrites that extract formulas of several reductions over the same data from a later
+    reduction."""
+    for stage in workload.stages:
+        for part, formula in enumerate(formulas(stage) if stage.is_reduction else ()):
+            if combines_reductions(formula.node, formula.axes, workload):
                 yield ExtractCommonStage(stage.name, part)
 
 

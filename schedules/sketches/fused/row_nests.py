@@ -6,7 +6,7 @@ trace steps are both derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from ...algebra.affine import var
+from ...algebra.affine import Index, var
 from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import loops
@@ -110,24 +110,31 @@ class Rows:
 
     @cached_property
     def joined(self) -> frozenset[str]:
-        """The reductions that share the pass of the reduction directly before them."""
-        pairs = pairwise(self.group.stages)
-        return frozenset(view.name for before, view in pairs if self._share_pass(before, view))
+        """The reductions that share the pass of the reductions directly before them."""
+        found, one_pass = set[str](), list[StageView]()
+        for view in self.group.stages:
+            if one_pass and self._shares_pass(view, one_pass):
+                found.add(view.name)
+                one_pass.append(view)
+            else:
+                one_pass = [view]
+        return frozenset(found)
 
-    def _share_pass(self, before: StageView, view: StageView) -> bool:
-        """Return whether two reductions combine functions of the same elements in one pass."""
-        shared = self.group.shared_axes
-        lengths = [
-            [loop.extent for loop in (*one.spatial[shared:], *one.reduce)] for one in (before, view)
-        ]
-        names = dict(zip(_loops_of(view), map(var, _loops_of(before)), strict=False))
-        read = {(r.tensor, tuple(i.substitute(names) for i in r.index)) for r in view.reads}
+    def _shares_pass(self, view: StageView, one_pass: Sequence[StageView]) -> bool:
+        """Return whether a reduction is independent of the reductions of a pass, iterates over as
+        many elements, and combines functions of an element that one of them reads."""
+        own = _elements(view)
         return (
-            all(one in self.sums and len(one.reduce) == 1 for one in (before, view))
-            and not {before.name, view.name} & self.merged.keys()
-            and lengths[0] == lengths[1]
-            and read == {(r.tensor, r.index) for r in before.reads}
+            all(one in self.sums and len(one.reduce) == 1 for one in (view, *one_pass))
+            and not {one.name for one in (view, *one_pass)} & self.merged.keys()
+            and not {one.name for one in one_pass} & {read.tensor for read in view.reads}
+            and self._lengths(view) == self._lengths(one_pass[0])
+            and any(own & _elements(one) for one in one_pass)
         )
+
+    def _lengths(self, view: StageView) -> list[int]:
+        """Return the extents of the loops within a row."""
+        return [loop.extent for loop in (*view.spatial[self.group.shared_axes :], *view.reduce)]
 
     @cached_property
     def steps(self) -> Steps:
@@ -285,8 +292,10 @@ class Rows:
         yield Leaf(around, Statement(writes=own_place(view, names)), frequency=parts > 1)
 
 
-def _loops_of(view: StageView) -> list[str]:
-    return [loop.name for loop in (*view.spatial, *view.reduce)]
+def _elements(view: StageView) -> set[tuple[str, Index]]:
+    """Return the elements that a stage reads, with numbers in place of the names of its loops."""
+    numbers = {loop.name: var(f"#{n}") for n, loop in enumerate((*view.spatial, *view.reduce))}
+    return {(r.tensor, tuple(i.substitute(numbers) for i in r.index)) for r in view.reads}
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
