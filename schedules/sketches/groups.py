@@ -26,7 +26,7 @@ TASKS_PER_THREAD = 4
 """Tasks per thread into which loops are divided if they have too few or uneven iterations."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FusionGroup:
     """Stages that are computed together."""
 
@@ -43,6 +43,16 @@ class FusionGroup:
     @property
     def stages(self) -> tuple[StageView, ...]:
         return (*self.producers, self.last)
+
+    @cached_property
+    def nest_order(self) -> tuple[StageView, ...]:
+        """The stages in the order of their loops. The writers apply ComputeAt to the producers from
+        the last to the first, and it inserts each directly before its first reader."""
+        order = [self.last]
+        for view in reversed(self.producers):
+            reads = (any(read.tensor == view.name for read in other.reads) for other in order)
+            order.insert(next((n for n, found in enumerate(reads) if found), len(order)), view)
+        return tuple(order)
 
     @property
     def results(self) -> tuple[StageView, ...]:
@@ -242,7 +252,7 @@ def merged(
     reduction.
     """
     found = {}
-    for view, reduced in pairwise(group.stages):
+    for view, reduced in pairwise(group.nest_order):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None
         if loops is None or any(v.phase_steps or v.axis_splits for v in (view, reduced)):
             continue

@@ -11,6 +11,7 @@ from tests.support.schedule_fuzz.check import this_machine
 from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.nest.loop_ir import LoopKind, Nest, loops
 from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.fused.rows import RowSketch
 from tilewright.schedules.workload.workload import Workload
 
 RANGE = "M[i] max= X[i,k]; N[i] min= X[i,k]; Y[i] = M[i] - N[i]"
@@ -67,6 +68,8 @@ def test_a_reduction_of_their_results_leaves_one_pass(text: str) -> None:
     """The later reduction needs all rows, but the formula that it sums needs only its own."""
     first = space_for(of_rows(text, 512, 2048), this_machine()).sketches[0]
     rows, total = first.parts
+    assert isinstance(rows, RowSketch)
+    assert isinstance(total, RowSketch)
     assert [view.is_reduction for view in rows.stages[-2:]] == [True, False]
     assert [view.is_reduction for view in total.stages] == [True]
     nest = first.lowered(first.default())[1]

@@ -109,27 +109,27 @@ class Rows:
         return merged(self.group, _along_row)
 
     @cached_property
-    def joined(self) -> frozenset[str]:
-        """The reductions that share the pass of the reductions directly before them."""
-        found, one_pass = set[str](), list[StageView]()
-        for view in self.group.stages:
-            if one_pass and self._shares_pass(view, one_pass):
-                found.add(view.name)
-                one_pass.append(view)
-            else:
-                one_pass = [view]
-        return frozenset(found)
+    def pass_of(self) -> dict[str, str]:
+        """The pass of each stage, named after one of its stages. Reductions that read common
+        elements share a pass."""
+        found = {view.name: view.name for view in self.group.stages}
+        beside = list[StageView]()
+        for view in self.group.nest_order:
+            beside = [*beside, view] if self._can_share_pass(view, beside) else [view]
+            for other in beside[:-1]:
+                if _elements(view) & _elements(other):
+                    old, new = found[other.name], found[view.name]
+                    found = {name: new if one == old else one for name, one in found.items()}
+        return found
 
-    def _shares_pass(self, view: StageView, one_pass: Sequence[StageView]) -> bool:
-        """Return whether a reduction is independent of the reductions of a pass, iterates over as
-        many elements, and combines functions of an element that one of them reads."""
-        own = _elements(view)
+    def _can_share_pass(self, view: StageView, others: Sequence[StageView]) -> bool:
+        """Return whether a stage and `others`, directly before it, are reductions of as many
+        elements and it does not read the result of another one."""
         return (
-            all(one in self.sums and len(one.reduce) == 1 for one in (view, *one_pass))
-            and not {one.name for one in (view, *one_pass)} & self.merged.keys()
-            and not {one.name for one in one_pass} & {read.tensor for read in view.reads}
-            and self._lengths(view) == self._lengths(one_pass[0])
-            and any(own & _elements(one) for one in one_pass)
+            all(one in self.sums and len(one.reduce) == 1 for one in (view, *others))
+            and not {one.name for one in (view, *others)} & self.merged.keys()
+            and not {one.name for one in others} & {read.tensor for read in view.reads}
+            and all(self._lengths(view) == self._lengths(one) for one in others)
         )
 
     def _lengths(self, view: StageView) -> list[int]:
@@ -192,21 +192,32 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """Return the passes, in program order.
+        """Return the passes in the order of their loops. Those that are fused are from the last to
+        the first, because `Merge` moves what follows a loop behind the loop that it is fused with.
 
         With software pipelining the last step is first. The last pass of a step is then fused with
         the first pass of the next step.
         """
         views = {view.name: view for view in self.group.stages}
+        steps = self.steps[::-1] if is_staggered else (self.group.nest_order,)
         found = []
-        for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
+        for number, step in enumerate(steps):
             is_joined = number > 0
-            for view in (x for x in step if x.name not in self.merged.values()):
-                walks, also = self.walks_along(view), views.get(self.merged.get(view.name, ""))
-                joins = view.name in self.joined
-                found.append(Visit(view, also, number, (is_joined and walks) or joins))
-                is_joined = is_joined and not walks
+            for fused in self._passes(step):
+                for place, view in enumerate(fused):
+                    walks, also = self.walks_along(view), views.get(self.merged.get(view.name, ""))
+                    joins = (is_joined and walks) or place > 0
+                    found.append(Visit(view, also, number, joins))
+                    is_joined = is_joined and not walks
         return found
+
+    def _passes(self, step: Sequence[StageView]) -> list[list[StageView]]:
+        """Return the passes of a step, each with the stages whose loops are fused, last first."""
+        found: dict[str, list[StageView]] = {}
+        for view in reversed(step):
+            if view.name not in self.merged.values():
+                found.setdefault(self.pass_of[view.name], []).append(view)
+        return [*found.values()][::-1]
 
     def walks_along(self, view: StageView) -> bool:
         """Return whether a stage has more than one value per row or reads more than one."""

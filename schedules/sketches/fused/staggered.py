@@ -28,7 +28,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
     step starts at a stage that needs the result of a whole pass. A step may read data of the
     previous step only, because buffers hold few rows. The last steps are merged until this is true.
     """
-    stages, rows = group.stages, group.shared_axes
+    stages, rows = group.nest_order, group.shared_axes
     by_name = {view.name: view for view in stages}
     lengths = {view.name: _walked(view, rows) for view in stages}
     long = set(lengths.values()) - {1}
