@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from operator import index
 from typing import Any
@@ -28,12 +28,21 @@ def empty(shape: int | Iterable[int], dtype: npt.DTypeLike = np.float32) -> Arra
     shape = tuple(map(index, shape)) if isinstance(shape, Iterable) else (index(shape),)
     if min(shape, default=0) < 0:  # np.ndarray would take any size that fits
         raise ValueError(f"negative dimensions are not allowed, got {shape}")
-    kind = np.dtype(dtype)
-    size = prod(shape) * kind.itemsize
-    memory: Any = np.empty(size + ALIGN_BYTES, np.uint8)
-    # The address by the buffer protocol, which every call of a kernel that allocates waits for.
-    start = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % ALIGN_BYTES
-    return np.ndarray(shape, kind, memory, start)
+    return allocator(shape, np.dtype(dtype))()
+
+
+def allocator(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
+    """Return a function that returns a new array like `empty`. Calls of kernels wait for it, so it
+    computes only what differs between two arrays, and finds addresses by the buffer protocol."""
+    bytes_needed = prod(shape) * dtype.itemsize + ALIGN_BYTES
+    new, byte, array = np.empty, np.dtype(np.uint8), np.ndarray
+    address, buffer = ctypes.addressof, ctypes.c_char.from_buffer
+
+    def allocate() -> Array:
+        memory: Any = new(bytes_needed, byte)
+        return array(shape, dtype, memory, -address(buffer(memory)) % ALIGN_BYTES)
+
+    return allocate
 
 
 def aligned(array: npt.ArrayLike) -> Array:

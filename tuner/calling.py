@@ -23,7 +23,7 @@ from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .arrays import ALIGN_BYTES, address_of, empty
+from .arrays import ALIGN_BYTES, address_of, allocator
 from .backend.protocol import Launch
 
 Array = npt.NDArray[np.generic]
@@ -81,7 +81,7 @@ class ArrayLaunch:
         self._call = launch.call
         self._packed = packed
         self._expected = [arguments[n] for n in launch.argument_positions]
-        self._new = [(tensor.shape, tensor.dtype.numpy) for tensor in workload.output_tensors]
+        self._new = [allocator(x.shape, x.dtype.numpy) for x in workload.output_tensors]
         self._output_count = len(self._new)
         self._has_one_output = self._output_count == 1
         self._input_count = len(self._expected) - self._output_count
@@ -139,7 +139,7 @@ class ArrayLaunch:
         if len(inputs) != self._input_count:
             raise CallError(f"takes {self._input_count} inputs, got {len(inputs)}")
         if out is None:
-            return tuple([empty(shape, dtype) for shape, dtype in self._new])
+            return tuple([new() for new in self._new])
         outputs = (out,) if isinstance(out, np.ndarray) else _sequence(out, self._output_count)
         if len(outputs) != self._output_count:
             raise CallError(
