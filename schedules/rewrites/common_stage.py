@@ -84,7 +84,8 @@ class Formula:
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
     """Return the subexpressions of the body that can become separate stages, outer ones first.
-    Those in the condition of a Select are last, except the conditions themselves.
+    Those in the condition of a Select follow, except the conditions themselves. A body that is a
+    Select is last.
 
     Other subexpressions of a Select are omitted: if its condition is false, the elements that they
     read may not exist.
@@ -97,7 +98,8 @@ def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
     """Return `formulas`. The cache helps because a rewrite leaves most stages unchanged, and
     printing the formulas of a stage is slow."""
     every = {axis.name: axis for axis in axes}
-    return tuple(_formula(node, every) for node in _unconditional(body) if _names(node))
+    nodes = [*_unconditional(body), *([body] if isinstance(body, Select) else [])]
+    return tuple(_formula(node, every) for node in nodes if _names(node))
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:

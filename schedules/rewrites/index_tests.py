@@ -84,7 +84,7 @@ def with_index_tests_first(workload: Workload, stage: Stage) -> Scalar:
             return None
         axes = (axis.name for axis in mask.axes)
         tests = dict(zip(axes, node.index, strict=True))
-        if _is_mask(mask.body):
+        if _consists_of_tests(mask.body):
             return substitute(mask.body, tests)
         match index_tests_first(mask.body):
             case Select(All() as test, value, Const(0) as zero) if is_test(value):
@@ -96,7 +96,7 @@ def with_index_tests_first(workload: Workload, stage: Stage) -> Scalar:
     return without_tested_factors(found) if stage.reduces_by(Reducer.SUM) else found
 
 
-def _is_mask(body: Scalar) -> bool:
+def _consists_of_tests(body: Scalar) -> bool:
     """Return whether `body` consists of tests of indices, and of constants that they choose, and is
     not too large to be written more than once."""
     if sum(1 for _ in walk(body)) + sum(1 for _ in index_conds(body)) > MOST_REPEATED:

@@ -26,7 +26,8 @@ def with_masks_inlined(stage: Stage, workload: Workload) -> Scalar:
     Zeros of masks become implicit zeros, whose products with infinities and NaN may be skipped
     (docs/math.md).
     """
-    masks = {one.name: one for one in workload.stages if one.is_elementwise and _is_mask(one.body)}
+    elementwise = (one for one in workload.stages if one.is_elementwise)
+    masks = {one.name: one for one in elementwise if _is_compared(one.body)}
 
     def leaf(node: Scalar) -> Scalar | None:
         if not isinstance(node, Load) or node.tensor not in masks:
@@ -41,7 +42,8 @@ def with_masks_inlined(stage: Stage, workload: Workload) -> Scalar:
     return rewrite(stage.body, leaf) if masks else stage.body
 
 
-def _is_mask(body: Scalar) -> bool:
+def _is_compared(body: Scalar) -> bool:
+    """Return whether `body` is a comparison, also as a number, or a constant that one chooses."""
     match body:
         case Select(_, Const(), Const()) | Compare() | Cast(Compare()):
             return True

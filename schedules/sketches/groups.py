@@ -91,7 +91,9 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.group.last.dtype)
+        """Elements of a vector of the stage with the most iterations, the last one of several."""
+        longest = max(reversed(self.group.stages), key=lambda view: view.points)
+        return self.target.lanes(longest.dtype)
 
     @cached_property
     def nontemporal_choices(self) -> tuple[int, ...]:

@@ -38,12 +38,21 @@ def statistics(rng: random.Random) -> Workload:
             body = f"E{n}[{rows},k]"
         text += f"S{n}[{rows}] {rng.choice(('+=', '+=', 'max=', 'min='))} {body}; "
         sums.append(f"S{n}[{rows}]")
-    formula = " - ".join(rng.sample(sums, rng.randint(2, len(sums))))
-    kind = rng.choice(("row", "element", "total", "stored total"))
+    used = rng.sample(sums, rng.randint(2, len(sums)))
+    if rows == "i,j" and rng.random() < 0.3:  # a part of the results of a reduction
+        used[-1] = used[-1].replace("i,j", rng.choice(("i,0", "i,j//2")))
+    formula = " - ".join(used)
+    if rng.random() < 0.3:
+        formula = f"where({used[0]} > 0.5, {formula}, {rng.choice(('0.0', '1.0'))})"
+    kind = rng.choice(("row", "element", "total", "stored total", "converted", "any"))
     if kind == "row":
         text += f"Y[{rows}] = max({formula}, 0.5)"
     elif kind == "element":
         text += f"Y[{rows},k] = {rng.choice(operands)} * ({formula})"
+    elif kind == "any":
+        text += f"Y[z] max= {used[0]} > {used[1]}"
+    elif kind == "converted":
+        text += f"Y[z] += f64({formula})"
     else:
         if kind == "stored total":
             text += f"L[{rows}] = {formula}; "

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from math import prod
 
+from ...algebra.scalar import Select
+from ...dtypes import DType
 from ...form import Form
 from ...rewrites import ExtractCommonStage, GatherOverTaps, Winograd
 from ...rewrites.common_stage import formulas
@@ -86,6 +88,8 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
         for part, formula in enumerate(each):
             if used[formula.text] < 2 or not math_calls(formula.node):
                 continue
+            if isinstance(formula.node, Select):
+                continue  # a choice between formulas is cheaper where it is
             if formula.node == stage.body and stage.is_elementwise:
                 continue  # a separate stage already; the normal form merges duplicates
             if prod(axis.extent for axis in formula.axes) <= most:
@@ -94,11 +98,18 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
 
 def combined_reductions(workload: Workload) -> Iterator[ExtractCommonStage]:
     """Yield rewrites that extract formulas of several reductions over the same data from a later
-    reduction."""
+    reduction: of each, the largest one with the fewest values."""
     for stage in workload.stages:
-        for part, formula in enumerate(formulas(stage) if stage.is_reduction else ()):
-            if combines_reductions(formula.node, formula.axes, workload):
-                yield ExtractCommonStage(stage.name, part)
+        if not stage.is_reduction or not combines_reductions(stage.body, (), workload):
+            continue  # formulas are many
+        found = [
+            (prod(axis.extent for axis in formula.axes), part)
+            for part, formula in enumerate(formulas(stage))
+            if formula.node.dtype is not DType.BOOL
+            and combines_reductions(formula.node, formula.axes, workload)
+        ]
+        if found:
+            yield ExtractCommonStage(stage.name, min(found)[1])
 
 
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from math import ceil, log2
 from typing import Generic, NamedTuple
 
@@ -83,7 +83,7 @@ def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
 
 
 class Visit(NamedTuple):
-    """One pass over a row, which computes one or two stages."""
+    """The loops over a row that compute one or two stages."""
 
     view: StageView
     also: StageView | None
@@ -91,7 +91,7 @@ class Visit(NamedTuple):
     step: int
     """Number of the step in the software pipeline, in the order of the passes."""
     is_joined: bool
-    """Whether the pass is fused with the pass before it."""
+    """Whether the loops are fused with those of the visit before it, which may follow them."""
 
 
 @dataclass(frozen=True)
@@ -110,29 +110,50 @@ class Rows:
 
     @cached_property
     def pass_of(self) -> dict[str, str]:
-        """The pass of each stage, named after one of its stages. Reductions that read common
-        elements share a pass."""
+        """The pass of each stage, named after one of its stages. Reductions that directly follow
+        each other and read common elements along the row share a pass."""
         found = {view.name: view.name for view in self.group.stages}
-        beside = list[StageView]()
+        adjacent = list[StageView]()
         for view in self.group.nest_order:
-            beside = [*beside, view] if self._can_share_pass(view, beside) else [view]
-            for other in beside[:-1]:
-                if _elements(view) & _elements(other):
+            adjacent = [*adjacent, view] if self._can_share_pass(view, adjacent) else [view]
+            for other in adjacent[:-1]:
+                if _row_elements(view) & _row_elements(other):  # unite their passes
                     old, new = found[other.name], found[view.name]
                     found = {name: new if one == old else one for name, one in found.items()}
         return found
 
     def _can_share_pass(self, view: StageView, others: Sequence[StageView]) -> bool:
-        """Return whether a stage and `others`, directly before it, are reductions of as many
-        elements and it does not read the result of another one."""
+        """Return whether a stage and `others`, directly before it, are reductions with equal loops
+        within a row, and the stage does not read the result of another one."""
         return (
-            all(one in self.sums and len(one.reduce) == 1 for one in (view, *others))
+            all(map(self._is_whole_sum, (view, *others)))
             and not {one.name for one in (view, *others)} & self.merged.keys()
             and not {one.name for one in others} & {read.tensor for read in view.reads}
-            and all(self._lengths(view) == self._lengths(one) for one in others)
+            and all(self._extents(view) == self._extents(one) for one in others)
         )
 
-    def _lengths(self, view: StageView) -> list[int]:
+    def _is_whole_sum(self, view: StageView) -> bool:
+        """Return whether a stage is a reduction along contiguous data of which the group needs all
+        results. If it needs a part of them only, `ComputeAt` shortens the loops."""
+        inner = view.spatial[self.group.shared_axes :]
+        reads = [
+            ({loop.name: loop.extent for loop in (*other.spatial, *other.reduce)}, read.index)
+            for other in self.group.stages
+            for read in other.reads
+            if inner and read.tensor == view.name
+        ]
+        return (
+            view in self.sums
+            and len(view.reduce) == 1
+            and not (view.axis_splits or view.phase_steps)
+            and all(
+                any(index[loop.dim] == var(name) and n == loop.extent for name, n in loops.items())
+                for loops, index in reads
+                for loop in inner
+            )
+        )
+
+    def _extents(self, view: StageView) -> list[int]:
         """Return the extents of the loops within a row."""
         return [loop.extent for loop in (*view.spatial[self.group.shared_axes :], *view.reduce)]
 
@@ -276,9 +297,14 @@ class Rows:
 
     @cached_property
     def waited(self) -> int:
-        """Number of sums per row that later passes wait for."""
-        sums = [view in self.sums for view in self.group.stages]
-        return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
+        """Number of passes per row with sums that later passes wait for."""
+        long = [view for view in self.group.nest_order if view.points > self.group.repeats]
+        passes = [self.pass_of[view.name] for view in long]
+        waits = (
+            view in self.sums and any(one != own for one in passes[n:])
+            for n, (view, own) in enumerate(zip(long, passes, strict=True))
+        )
+        return len({own for own, found in zip(passes, waits, strict=True) if found})
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
         """Yield the leaves of a reduction that is divided among threads, and of the sum of its
@@ -303,10 +329,13 @@ class Rows:
         yield Leaf(around, Statement(writes=own_place(view, names)), frequency=parts > 1)
 
 
-def _elements(view: StageView) -> set[tuple[str, Index]]:
-    """Return the elements that a stage reads, with numbers in place of the names of its loops."""
-    numbers = {loop.name: var(f"#{n}") for n, loop in enumerate((*view.spatial, *view.reduce))}
-    return {(r.tensor, tuple(i.substitute(numbers) for i in r.index)) for r in view.reads}
+def _row_elements(view: StageView) -> set[tuple[str, Index]]:
+    """Return the elements along the row that a reduction reads, with numbers in place of the names
+    of its loops."""
+    loops = (*view.spatial, *view.reduce)
+    numbers = {loop.name: var(f"#{n}") for n, loop in enumerate(loops)}
+    along = (read for read in view.reads if any(read.uses(loop.name) for loop in view.reduce))
+    return {(r.tensor, tuple(i.substitute(numbers) for i in r.index)) for r in along}
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
@@ -417,17 +446,18 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Software-pipeline several rows in one pass. Its loops are those of the last fused stage.
-        The pass is partitioned after its last full iteration."""
+        """Software-pipeline several rows: the passes of different steps are fused. Each pass is
+        partitioned after its last full iteration, so that only the remainder is masked."""
         stagger_steps(self.w, row, self.rows.steps)
-        visits = [visit for visit in self.visits if visit.view.name in self.walks]
-        kept = ""
-        for before, after in pairwise(visits):
-            if after.is_joined:
-                kept = self._merge(kept if before.is_joined else before.view.name, after.view.name)
+        kept: list[str] = []
+        for visit in (visit for visit in self.visits if visit.view.name in self.walks):
+            if visit.is_joined and kept:
+                kept[-1] = self._merge(kept[-1], visit.view.name)
+            else:
+                kept.append(visit.view.name)
         length, width = row_length(self.rows.steps), self.steps.width
-        if length % width:
-            self.w.do(Partition(self.walks[kept][int(self.v.interleave_rows > 1)], length // width))
+        for name in kept if length % width else ():
+            self.w.do(Partition(self.walks[name][int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
         """Split the last loop of a stage in a row into steps of `width` elements and vectorise it.
