@@ -28,6 +28,8 @@ def statistics(rng: random.Random) -> Workload:
     operands = [f"{name}[{rows},k]" for name in names]
     if rng.random() < 0.2:
         operands.append("B[k]")
+    if rng.random() < 0.2:  # axes of the rows that cannot be merged
+        operands.append("C[i,k]")
     text, sums = "", list[str]()
     for n in range(rng.randint(2, 4)):
         body = rng.choice(SUMMED).format(x=rng.choice(operands), y=rng.choice(operands))
@@ -61,8 +63,8 @@ def statistics(rng: random.Random) -> Workload:
     extents = {"i": rng.choice((1, 2, 3, 8)), "j": rng.randint(1, 4)}
     shape = (*(extents[name] for name in rows.split(",")), rng.choice((2, 7, 16, 33, 64)))
     tensors = {name: ("f32", shape) for name in names if f"{name}[" in text}
-    if "B[" in text:
-        tensors["B"] = ("f32", shape[-1:])
+    tensors |= {"B": ("f32", shape[-1:])} if "B[" in text else {}
+    tensors |= {"C": ("f32", (shape[0], shape[-1]))} if "C[" in text else {}
     ranges = {name: extents[name] for name in rows.split(",")} | {"k": shape[-1]}
     return from_notation(text, tensors, ranges | ({"z": 1} if "[z]" in text else {}))
 

@@ -149,3 +149,23 @@ def test_the_order_of_the_loops_is_predicted(text: str) -> None:
     own = {view.name for view in rows.group.producers}
     order = dict.fromkeys(name for name in found if name in own)
     assert list(order) == [view.name for view in rows.group.nest_order if view.name in own]
+
+
+@pytest.mark.parametrize("rows", [(3, 4), (2, 6), (4, 4), (6, 4, 2), (2, 3, 8), (24, 2)])
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("end", ["Q[{0}] += ({1}) * B[i,k]", "Q[{0},k] = ({1}) * B[i,k]"])
+def test_tasks_of_pipelined_rows_write_distinct_results(
+    rows: tuple[int, ...], threads: int, end: str
+) -> None:
+    """A task is one range of rows. B keeps the axes of the rows from being merged."""
+    axes = ",".join("hij"[-len(rows) :])
+    text = f"S[{axes}] += X[{axes},k]; {end.format(axes, f'X[{axes},k] - S[{axes}]')}"
+    extents = ",".join(map(str, rows))
+    width = rows[1] if len(rows) > 2 else rows[0]
+    operands = {"X": f"f32[{extents},64]", "B": f"f32[{width},64]"}
+    workload = notation(text, None, **operands).normalised()
+    for sketch in space_for(workload, this_machine(threads)).sketches:
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        drawn = np.random.default_rng(0).integers(0, sizes, (40, len(sizes)))
+        for setting in drawn[sketch.feasible(drawn)]:
+            sketch.lowered(tuple(map(int, setting)))

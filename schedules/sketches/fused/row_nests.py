@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from math import ceil, log2
+from operator import mul
 from typing import Generic, NamedTuple
 
 import numpy as np
@@ -186,13 +187,19 @@ class Rows:
         else 0.
 
         It is a multiple of `block`, and so large that all steps overlap at least half of the time.
+        A task consists of whole rows of an axis or is an equal part of one, so that the results of
+        different tasks can be proved distinct.
         """
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
+        shared = self.group.last.spatial[: self.group.shared_axes]
+        inner = list(accumulate((loop.extent for loop in reversed(shared)), mul))[:-1]
         for tasks in range(threads, 2 * TASKS_PER_THREAD * threads + 1, threads):
-            if rows % (tasks * block) == 0:
-                return rows // tasks if rows // tasks >= least else 0
+            task, rest = divmod(rows, tasks)
+            if rest or task % block or not all(task % n == 0 or n % task == 0 for n in inner):
+                continue
+            return task if task >= least else 0
         return 0
 
     @property
