@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from ..algebra.scalar import (
     All,
@@ -124,9 +125,20 @@ def stage_outline(
         rest = [read for read in once(epilogue.reads) if read.tensor != view.name]
         found += [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in rest]
         view = epilogue
-    own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
-    output = Access(view.name, view.dtype.bytes, own, is_output=True)
+    output = Access(view.name, view.dtype.bytes, _own_strides(view, names), is_output=True)
     return Outline(axes, (*found, output))
+
+
+def _own_strides(view: StageView, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the strides of the output in each of its dimensions along the axes `names`. The loops
+    that an axis was split into belong to the same dimension."""
+    found: dict[int, dict[str, int]] = {}
+    for number, loop in reversed(list(enumerate(view.spatial))):
+        dim = loop.dim if loop.dim >= 0 else number
+        own = found.setdefault(dim, {})
+        inside = [other for other in view.spatial if other.name in own]
+        own[loop.name] = prod(other.extent for other in inside)
+    return tuple(tuple(own.get(name, 0) for name in names) for _, own in sorted(found.items()))
 
 
 def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:

@@ -44,7 +44,9 @@ KNOB_WORDS: Mapping[str, KnobWords] = {
     "fuse_packing": KnobWords(
         "fused packing", {0: "off", 1: "the first row of tiles packs while it computes"}
     ),
-    "copy_rows": KnobWords("private copies of rows", _SWITCH),
+    "copy_rows": KnobWords(
+        "private copies of rows", {0: "off", 1: "on", 2: "one for the batches that share it"}
+    ),
     "buffer_output": KnobWords("output buffer", _SWITCH),
     "skip_padding": KnobWords("products with padding", {0: "computed", 1: "skipped"}),
     "peel_remainders": KnobWords(

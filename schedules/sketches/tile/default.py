@@ -121,7 +121,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
             unroll_reduction=(main.extent,) if is_offered else base.unroll_reduction,
             skip_padding=offered.skip_padding[-1:],
             row_blocks_outermost=offered.row_blocks_outermost[-1:],
-            copy_rows=offered.copy_rows[-1:],
+            copy_rows=offered.copy_rows[:2][-1:],
             prefetch=offered.prefetch if sketch.distant_windows else base.prefetch,
         )
         column_blocks = offered.column_blocks[:1]
@@ -130,7 +130,7 @@ def _usual(sketch: TileChoices) -> Iterator[Domains]:
         taps = offered.unroll_window[:2][-1:]
         skips = sketch.border is not None or bool(sketch.block_conds)
         yield replace(base, unroll_window=taps, prefetch=(1,), skip_padding=(int(skips),))
-    yield replace(base, copy_rows=offered.copy_rows[-1:])
+    yield replace(base, copy_rows=offered.copy_rows[:2][-1:])
 
 
 def _first_values(offered: Domains) -> Domains:

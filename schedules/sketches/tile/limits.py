@@ -29,6 +29,8 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
     ok &= ~t.prefetches_stores | _can_prefetch_stores(t)
     ok &= (t.fuse_packing == 0) | _can_fuse_packing(t)
     ok &= (t.skip_padding == 0) | _skips_some_padding(t)
+    # In blocks of the reduction, rows are copied inside all batches.
+    ok &= ~t.shares_copies | (t.k_count == 1)
     if stage.epilogue:
         ok &= _block_of_sums_fits(t)
     return ok
@@ -92,7 +94,9 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     for read in stage.packable:
         rows = prod(loop.extent for loop in roles.taps if read.uses(loop.name))
         depth = t.kc if read.uses(roles.main.name) else 1
-        panel = panel + depth * rows * t.nr * t.columns.per_block * read.dtype.bytes
+        batches = prod(loop.extent for loop in stage.sharing_batches if read.uses(loop.name))
+        own = depth * rows * t.nr * t.columns.per_block * read.dtype.bytes
+        panel = panel + own * np.where(t.shares_copies, batches, 1)
     if stage.outer:
         panel = np.full_like(panel, sum(read.bytes for read in stage.panels))
     whole_ahead = (t.pack_columns == 2) & (not stage.packed_inside(ahead=True))

@@ -64,7 +64,8 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
     Threads divide the first `parallel` loops over blocks and all loops around them. Blocks of the
     reduction are nested inside these loops, or inside the first one if there are none. Each thread
     executes a contiguous range of iterations. Batches of unequal length are therefore nested inside
-    the divided blocks, so that short and long batches alternate.
+    the divided blocks, so that short and long batches alternate. Batches that share the copies of
+    rows are nested inside all blocks, and threads do not divide them.
 
     Inside the loops of a later stage, threads divide no other loops than those.
     """
@@ -84,11 +85,14 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
     passed = np.zeros_like(divided)
 
     def batches(here: BoolArray | bool) -> Iterator[Level]:
-        here = here & (passed == batches_behind)
-        if np.any(here):
-            for n, loop in enumerate(roles.batch):
-                is_divided = (t.parallel > 0) & (n < stage.outer) if stage.outer else True
-                yield Level(at[loop.name], 1, threads & here & is_divided, BATCHES, present=here)
+        for n, loop in enumerate(roles.batch):
+            shares = t.shares_copies & (loop in stage.sharing_batches)
+            behind = np.where(shares, len(blocks) - 1, batches_behind)
+            present = here & (passed == behind)
+            is_divided = (t.parallel > 0) & (n < stage.outer) if stage.outer else ~shares
+            if np.any(present):
+                shared = threads & present & is_divided
+                yield Level(at[loop.name], 1, shared, BATCHES, present=present)
 
     yield from batches(here=True)
     for loop, block, here in blocks:

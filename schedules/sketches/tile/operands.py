@@ -23,6 +23,10 @@ from ..analysis.tile_roles import TileRoles
 MOST_USES = 256
 """Number of uses of an element above which copying its operand is profitable."""
 
+MOST_OF_SEPARATE = 0.75
+"""Largest fraction of the elements of separate copies for which one copy for several batches is
+made. It has to be far below 1, because batches that share a copy are not divided by threads."""
+
 
 @dataclass(frozen=True)
 class TileOperands:
@@ -204,6 +208,47 @@ class TileOperands:
             r
             for r in once((*self.roles.row_reads, *mixed))
             if self._has_box(r) and self.moves_as_one(r)
+        )
+
+    @cached_property
+    def sharing_batches(self) -> tuple[StageLoop, ...]:
+        """Batch loops whose iterations read almost the same elements of an operand with copied
+        rows: one copy of all operands for all iterations has at most `MOST_OF_SEPARATE` of the
+        elements of separate copies. The phases of a transposed convolution are an example, which
+        read windows of the same image.
+
+        There are none inside the loops of a later stage.
+        """
+        if self.outer:
+            return ()
+        return tuple(
+            loop
+            for loop in self.roles.batch
+            if loop.extent > 1
+            and all(self._divides_only(loop.name, read) for read in (*self.copyable, *self.panels))
+            and self._elements_copied(loop.name)
+            <= MOST_OF_SEPARATE * loop.extent * self._elements_copied()
+        )
+
+    def _divides_only(self, batch: str, read: StageRead) -> bool:
+        """Return whether no index divides a sum of `batch` and another loop. A copy inside that
+        other loop only would not be a box."""
+        atoms = (atom for index in read.index for atom, _ in index.terms)
+        return all(
+            isinstance(atom, Var) or batch not in vars_inside(atom) or vars_inside(atom) == {batch}
+            for atom in atoms
+        )
+
+    def _elements_copied(self, *batches: str) -> int:
+        """Return the number of elements of the copied operands that all rows and columns read in
+        all iterations of `batches` and the first iteration of the other batch loops."""
+        batch = {loop.name for loop in self.roles.batch} - {*batches}
+        loops = [x for x in (*self.view.spatial, *self.view.reduce) if x.name not in batch]
+        ranges = dict.fromkeys(batch, Interval(0, 0))
+        ranges |= {loop.name: Interval(0, loop.extent - 1) for loop in loops}
+        return sum(
+            prod(side.hi - side.lo + 1 for side in (interval(i, ranges) for i in read.index))
+            for read in self.copyable
         )
 
     @cached_property

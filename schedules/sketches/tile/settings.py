@@ -108,8 +108,11 @@ class TileKnobs(Generic[N]):
     first call (2)."""
     fuse_packing: N = knob(lambda tile: switch(tile.fusable_panels))
     """Whether the first tile of rows packs panels while it computes."""
-    copy_rows: N = knob(lambda tile: switch(tile.can_copy_rows))
-    """Whether blocks of row operands are copied, including the zeros of padding."""
+    copy_rows: N = knob(
+        lambda tile: range(1 + tile.can_copy_rows * (1 + bool(tile.sharing_batches)))
+    )
+    """Whether blocks of row operands are copied, including the zeros of padding: not at all (0),
+    for each batch (1), or once for the batches that share a copy (2)."""
     skip_padding: N = knob(lambda tile: switch(tile.can_skip_padding))
     """Whether products with the zeros of padding are skipped."""
     peel_remainders: N = knob(lambda tile: (0, 1, 2))
@@ -219,7 +222,12 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def copies_rows(self) -> BoolArray:
-        return _holds(np.equal(self.copy_rows, 1))
+        return _holds(np.greater(self.copy_rows, 0))
+
+    @property
+    def shares_copies(self) -> BoolArray:
+        """Whether the `sharing_batches` are inside the copies of rows."""
+        return _holds(np.equal(self.copy_rows, 2))
 
     @property
     def packs(self) -> BoolArray:
