@@ -129,6 +129,27 @@ def test_default_and_best_stand_as_they_did_in_the_final_race() -> None:
     assert report.default["run_secs"] == pytest.approx(2e-3 * 1.5e-3 / best_raced_secs)
 
 
+@pytest.mark.parametrize(("disturbed", "rounds"), [(0, 2), (1, 2), (2, 3), (9, 4)])
+def test_finalists_race_on_until_the_times_of_each_agree(disturbed: int, rounds: int) -> None:
+    @dataclass
+    class Disturbed(Scripted):
+        """The fastest candidate looks slow in the first rounds of the final race."""
+
+        def measure(
+            self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+        ) -> list[MeasureResult]:
+            results = super().measure(requests, on_result)
+            number = len(self.raced) // len(requests)
+            if on_result is not None or number > disturbed:
+                return results
+            return [ok(2e-3) if r.trial == 2 else self.answer(r) for r in requests]
+
+    measurer = Disturbed(lambda r: ok(1e-3 if r.trial == 2 else 1.02e-3))
+    best = tune(measurer).best
+    assert len(measurer.raced) == rounds * len({r.trial for r in measurer.raced})
+    assert (best.trial == 2) == (disturbed < rounds)
+
+
 def test_a_default_that_fails_the_full_check_has_no_time() -> None:
     wrong = MeasureResult(MeasureStatus.WRONG_RESULT)
     fastest = Scripted(

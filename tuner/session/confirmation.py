@@ -7,6 +7,7 @@ a fresh process.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from tilewright.schedules.trace import Trace
@@ -21,9 +22,11 @@ default."""
 
 FINALISTS = 4
 FINALIST_RATIO = 1.1
-FINAL_ROUNDS = 2
+FINAL_ROUNDS, MOST_FINAL_ROUNDS = 2, 4
+AGREEMENT = 1.03
 """At the end, the fastest FINALISTS candidates within FINALIST_RATIO of the best, and the default,
-are timed FINAL_ROUNDS times."""
+are timed FINAL_ROUNDS times, and on a noisy machine up to MOST_FINAL_ROUNDS times: until the two
+least times of each, that of the search included, agree within the ratio AGREEMENT."""
 
 
 class Confirmation:
@@ -143,9 +146,11 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
     if len(close) < 2:
         return contenders
     run.control.reserve_end(run.check_secs)
-    secs: dict[bytes, float] = {}
+    secs: dict[bytes, list[float]] = {}
     results: list[MeasureResult] = []
-    for number in range(FINAL_ROUNDS):
+    for number in range(MOST_FINAL_ROUNDS):
+        if number >= FINAL_ROUNDS and all(_agrees(r, secs.get(r.trace_key, [])) for r in close):
+            break
         order = close if number % 2 == 0 else close[::-1]
         requests = [MeasureRequest(r.trial, run.trace_of(r), compared=True) for r in order]
         try:
@@ -157,13 +162,18 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
         results += answers
         for record, result in zip(order, answers, strict=True):
             if result.ok and result.run_secs_estimate is not None:
-                key = record.trace_key
-                before = secs.get(key, result.run_secs_estimate)
-                secs[key] = min(before, result.run_secs_estimate)
+                secs.setdefault(record.trace_key, []).append(result.run_secs_estimate)
     run.apportion_batch(results)
-    run.race_times = secs
-    close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
+    run.race_times = {key: min(times) for key, times in secs.items()}
+    close.sort(key=lambda record: run.race_times.get(record.trace_key, inf))
     return close + [record for record in contenders if record not in close]
+
+
+def _agrees(record: TuningRecord, raced_secs: list[float]) -> bool:
+    """Return whether the two least times of a candidate, that of the search included, agree."""
+    searched = record.result.run_secs_estimate
+    least = sorted([*raced_secs, *([] if searched is None else [searched])])[:2]
+    return all(secs <= AGREEMENT * least[0] for secs in least)
 
 
 def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord]:
@@ -189,4 +199,4 @@ def _confirmed_secs(record: TuningRecord | None) -> float:
     """Return the time of a fully checked record, or infinity if there is none or it failed the
     check."""
     secs = None if record is None or not record.result.ok else record.result.run_secs_estimate
-    return float("inf") if secs is None else secs
+    return inf if secs is None else secs
