@@ -24,6 +24,9 @@ def value_of(array: Any, *inputs: Array) -> Array:
     return found
 
 
+NOT_A_NAME: Any = ["linear"]
+
+
 def linear(values: Array, extent: int, axis: int) -> Array:
     """`values` interpolated along `axis`; np.interp continues with the first and last value."""
     old = values.shape[axis]
@@ -42,6 +45,15 @@ def test_images_of_every_size_are_interpolated(h: int, w: int, new_h: int, new_w
     rows, columns = np.arange(new_h) * h // new_h, np.arange(new_w) * w // new_w
     found = value_of(resize(x, (new_h, new_w)), values)
     np.testing.assert_array_equal(found, values[:, rows][:, :, columns])
+
+
+def test_linear_modes_have_the_names_that_others_use() -> None:
+    image, volume = placeholder("x", (2, 6, 8)), placeholder("x", (3, 4, 5))
+    plain = Workload.of(resize(image, (9, 4), mode="linear"))
+    assert Workload.of(resize(image, (9, 4), mode="bilinear")).key == plain.key
+    deep = Workload.of(resize(volume, (5, 8, 3), axes=(0, 1, 2), mode="linear"))
+    named = resize(volume, (5, 8, 3), axes=(0, 1, 2), mode="trilinear")
+    assert Workload.of(named).key == deep.key
 
 
 @given(st.integers(1, 4), st.integers(-2, 1))
@@ -68,6 +80,8 @@ def test_a_kernel_interpolates_and_one_axis_may_be_chosen() -> None:
         (lambda x: resize(x, (3, 4, 5)), "an extent >= 1 for each of 2 axes"),
         (lambda x: resize(x, (0, 4)), "an extent >= 1"),
         (lambda x: resize(x, (3, 4), mode="cubic"), 'the modes are "nearest" and "linear"'),
+        (lambda x: resize(x, (3, 4), mode=NOT_A_NAME), 'the modes are "nearest" and "linear"'),
+        (lambda x: resize(x, (3, 4), mode="trilinear"), "'trilinear' is for 3 axes, got 2"),
         (lambda x: resize(x.astype("i32"), (3, 4), mode="linear"), "astype"),
         (lambda x: repeat(x, 0, 1), "repeats >= 1"),
         (lambda x: repeat(x, 2, 5), "axes are -2..1"),

@@ -88,8 +88,9 @@ def resize(
     x: ArrayExpr, size: int | Sequence[int], axes: Axis = (-2, -1), mode: str = "nearest"
 ) -> LazyArray:
     """Return `x` interpolated to the extents `size` along `axes`: by the element at the position
-    rounded down ("nearest"), or "linear" along each axis (bilinear for two), with the centres of
-    elements at equal distances from the ends, as PyTorch's `interpolate` without `align_corners`.
+    rounded down ("nearest"), or "linear" along each axis ("bilinear" for two, "trilinear" for
+    three), with the centres of elements at equal distances from the ends, as PyTorch's
+    `interpolate` without `align_corners`.
     """
     return LazyArray(resampling.resized(node_of(x, "resize"), size, axes, mode))
 

@@ -12,6 +12,9 @@ from ..expr_core import Expr, Index, chosen, number, shown
 from .node import ORIGIN, Indices, Node, Read, view
 from .shapes import axes_of, axis_of, check_rank, integers
 
+_LINEAR = {"linear": None, "bilinear": 2, "trilinear": 3}
+"""The number of axes of each mode that interpolates linearly, or None if it is any number."""
+
 
 def repeated(x: Node, count: object, axis: object) -> Node:
     """Return `x` with each element `count` times in a row along `axis`."""
@@ -25,10 +28,12 @@ def repeated(x: Node, count: object, axis: object) -> Node:
 
 def resized(x: Node, size: object, axes: object, mode: object) -> Node:
     """Return `x` interpolated to the extents `size` along `axes`, by the "nearest" element or
-    "linear" along each axis."""
-    if mode not in ("nearest", "linear"):
+    "linear" along each axis ("bilinear" for two, "trilinear" for three)."""
+    if not isinstance(mode, str) or mode not in ("nearest", *_LINEAR):
         raise WorkloadError(
-            f'resize: the modes are "nearest" and "linear", got {shown(mode)}', code="bad_node"
+            'resize: the modes are "nearest" and "linear" ("bilinear", "trilinear"), got'
+            f" {shown(mode)}",
+            code="bad_node",
         )
     dims = axes_of(axes, len(x.shape), "resize")
     extents = integers(size, "resize", "an extent >= 1 for each axis")
@@ -37,7 +42,13 @@ def resized(x: Node, size: object, axes: object, mode: object) -> Node:
             f"resize takes an extent >= 1 for each of {len(dims)} axes, got {shown(size)}",
             code="bad_shape",
         )
-    if mode == "linear" and not x.dtype.is_float:
+    if mode != "nearest" and _LINEAR[mode] not in (None, len(dims)):
+        raise WorkloadError(
+            f"resize: {shown(mode)} is for {_LINEAR[mode]} axes, got {len(dims)};"
+            ' "linear" is for any number',
+            code="bad_shape",
+        )
+    if mode != "nearest" and not x.dtype.is_float:
         raise WorkloadError(f'linear resize of {x.dtype}; write x.astype("f32")', code="bad_dtype")
     for dim, extent in zip(dims, extents, strict=True):
         if extent != x.shape[dim]:
