@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
+from ..algebra.affine import ZERO, Affine, var
 from ..algebra.scalar import (
     All,
     Binary,
@@ -120,13 +121,33 @@ def stage_outline(
         access_of(read.tensor, read.dtype.bytes, read.index, names, window)
         for read, window in zip(reads, windows, strict=True)
     ]
+    written = view
     if epilogue:
-        names = [f"{epilogue.name}{name[len(view.name) :]}" for name in names]
-        rest = [read for read in once(epilogue.reads) if read.tensor != view.name]
-        found += [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in rest]
-        view = epilogue
-    output = Access(view.name, view.dtype.bytes, _own_strides(view, names), is_output=True)
+        written, places = epilogue, _places(view, epilogue)
+        found += [
+            access_of(
+                read.tensor,
+                read.dtype.bytes,
+                [index.substitute(places) for index in read.index],
+                names,
+            )
+            for read in once(epilogue.reads)
+            if read.tensor != view.name
+        ]
+    output = Access(written.name, written.dtype.bytes, _own_strides(view, names), is_output=True)
     return Outline(axes, (*found, output))
+
+
+def _places(view: StageView, epilogue: StageView) -> dict[str, Affine]:
+    """Return the loops of `epilogue` in terms of the loops of `view`, of which several may be parts
+    of one dimension."""
+    found: dict[str, Affine] = {}
+    for loop in epilogue.spatial:
+        index, size = ZERO, 1
+        for part in reversed([own for own in view.spatial if own.dim == loop.dim]):
+            index, size = index + var(part.name) * size, size * part.extent
+        found[loop.name] = index
+    return found
 
 
 def _own_strides(view: StageView, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -43,6 +43,9 @@ STEPPED: dict[str, Workload] = {
     "a line": operators.build(
         "conv1d_transpose_ncl", L=40, CI=5, CO=9, K=4, stride=2, pad=1
     ).normalised(),
+    "groups inside phases": operators.build(
+        "conv1d_transpose_nlc", L=40, CI=3, CO=15, groups=3, K=5, stride=3, dilation=2, pad=1
+    ).normalised(),
     "an image for several groups of filters": from_notation(
         "Y[g,h,w,o] += X[h+r,w+q,c] * W[g,r,q,c,o]",
         {"X": ("f32", (6, 9, 5)), "W": ("f32", (3, 3, 3, 5, 17))}, {"h": 4, "w": 7},
@@ -75,6 +78,60 @@ def test_settings_that_share_copies_are_right(name: str) -> None:
     sketch, _ = sharing(workload)
     for setting in once_copied(sketch, 4):
         check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_feasible_settings_that_share_copies_are_legal(name: str) -> None:
+    """Threads divide batches outside of those that share copies, whatever the order of axes."""
+    sketch, _ = sharing(STEPPED[name])
+    for setting in once_copied(sketch, 15):
+        sketch.lowered(setting)
+
+
+def test_packing_in_the_first_tile_is_for_one_batch() -> None:
+    workload = from_notation(
+        "Y[g,h,w,o] += X[h+r+g,w+q,c] * W[g,r,q,c,o]",
+        {"X": ("f32", (16, 6, 33)), "W": ("f32", (5, 3, 3, 33, 3))}, {"h": 9, "w": 4},
+    ).normalised()  # fmt: skip
+    _, part = sharing(workload)
+    at = {knob.name: n for n, knob in enumerate(part.knobs)}
+    found = np.asarray(once_copied(part, 100))
+    assert not part.knobs[at["fuse_packing"]].values[found[:, at["fuse_packing"]].max()]
+
+
+def test_a_copy_for_all_batches_is_smaller_than_separate_copies() -> None:
+    """Blocks of a few rows of `A` overlap between batches, all rows together overlap."""
+    workload = from_notation(
+        "Y[b,i,j] += A[i+16*b,k] * B[b,k,j]",
+        {"A": ("f32", (176, 9)), "B": ("f32", (8, 9, 17))}, {"i": 64},
+    ).normalised()  # fmt: skip
+    _, part = sharing(workload)
+    at = [knob.name for knob in part.knobs].index("row_blocks")
+    blocks = {part.knobs[at].values[setting[at]] for setting in once_copied(part, 200)}
+    # A block of n rows is copied 8 times, or once with 7 * 16 more rows.
+    assert {1, 2} <= blocks <= {1, 2, 3}
+
+
+def test_a_plan_knows_all_elements_that_an_epilogue_writes_and_reads() -> None:
+    bias = from_notation(
+        "S[h,w,o] += where((h+1-r) % 2 == 0, X[(h+1-r)//2,w,c], 0) * W[r,c,o];"
+        " Y[h,w,o] = max(S[h,w,o] + B[h,o], 0.0)",
+        {"X": ("f32", (6, 9, 5)), "W": ("f32", (4, 5, 17)), "B": ("f32", (12, 17))},
+        {"h": 12, "w": 9},
+    ).normalised()
+    fused = [STEPPED["with an epilogue"], bias]
+    for workload in fused:
+        sketch = space_for(workload, target()).sketches[0]
+        (part,) = sketch.parts
+        plan = part.plan(np.asarray([part.default()]))
+        whole = [np.asarray([axis.extent]) for axis in plan.outline.axes]
+        for access in plan.accesses:
+            shape = part.workload.tensors[access.buffer].shape
+            if access.is_output or access.buffer == workload.inputs[-1].name:
+                reached = [access.reached(d, whole, walked=False)[0] for d in range(len(shape))]
+                # The last rows of some phases are beyond the output.
+                pairs = zip(reached, shape, strict=True)
+                assert all(side <= found < side + 2 for found, side in pairs), access.buffer
 
 
 def times_copied(nest: Nest, buffer: str) -> int:

@@ -22,11 +22,16 @@ default."""
 
 FINALISTS = 4
 FINALIST_RATIO = 1.1
-FINAL_ROUNDS, MOST_FINAL_ROUNDS = 2, 4
-AGREEMENT = 1.03
+FINAL_ROUNDS = 2
 """At the end, the fastest FINALISTS candidates within FINALIST_RATIO of the best, and the default,
-are timed FINAL_ROUNDS times, and on a noisy machine up to MOST_FINAL_ROUNDS times: until the two
-least times of each, that of the search included, agree within the ratio AGREEMENT."""
+are timed FINAL_ROUNDS times."""
+
+MOST_FINAL_ROUNDS = 4
+"""On a noisy machine they are timed up to so many times, until the two least times of each are
+within the ratio AGREEMENT and not much above its time in the search."""
+
+AGREEMENT = 1.03
+"""Largest ratio of two times of one candidate that agree."""
 
 
 class Confirmation:
@@ -136,20 +141,20 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
     best = contenders[0].result.run_secs_estimate if contenders else None
     if best is None:
         return contenders
-    close = [
+    finalists = [
         record
         for record in contenders[:FINALISTS]
         if (record.result.run_secs_estimate or best) <= FINALIST_RATIO * best
     ]
-    if default.result.ok and default not in close:
-        close.append(default)
+    close = [*finalists, *[default] * (default.result.ok and default not in finalists)]
     if len(close) < 2:
         return contenders
     run.control.reserve_end(run.check_secs)
     secs: dict[bytes, list[float]] = {}
     results: list[MeasureResult] = []
     for number in range(MOST_FINAL_ROUNDS):
-        if number >= FINAL_ROUNDS and all(_agrees(r, secs.get(r.trace_key, [])) for r in close):
+        agree = (_agrees(r, secs.get(r.trace_key, [])) for r in finalists)
+        if number >= FINAL_ROUNDS and (run.options.should_stop() or all(agree)):
             break
         order = close if number % 2 == 0 else close[::-1]
         requests = [MeasureRequest(r.trial, run.trace_of(r), compared=True) for r in order]
@@ -170,10 +175,13 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
 
 
 def _agrees(record: TuningRecord, raced_secs: list[float]) -> bool:
-    """Return whether the two least times of a candidate, that of the search included, agree."""
+    """Return whether the times of a candidate in the final race agree with each other, and do not
+    contradict its time in the search."""
+    least = sorted(raced_secs)[:2]
     searched = record.result.run_secs_estimate
-    least = sorted([*raced_secs, *([] if searched is None else [searched])])[:2]
-    return all(secs <= AGREEMENT * least[0] for secs in least)
+    if not least or searched is None:
+        return True
+    return least[-1] <= AGREEMENT * least[0] and least[0] <= FINALIST_RATIO * searched
 
 
 def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord]:

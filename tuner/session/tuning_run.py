@@ -24,7 +24,8 @@ PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
 """Every second of wall time is charged to one of these phases."""
 
 RACE_RUNS, RACE_COMPILES = 10, 6
-"""Predicted cost of a final race, in runs and compilations of the fastest candidate."""
+"""Predicted cost of the first two rounds of a final race, in runs and compilations of the fastest
+candidate."""
 
 STOPPED = "stopped on request"
 

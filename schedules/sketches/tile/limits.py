@@ -10,9 +10,10 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
 from ...primitives.prefetching import MOST_PREFETCHES, MOST_STORE_PREFETCHES
 from ..knobs import stores_whole_lines
+from .operands import MOST_OF_SEPARATE
 from .prefetch import columns_per_iteration, runs_per_iteration, windows_per_iteration
 from .settings import TESTED_STEPS, TileSettings
 from .stage import MAX_BODY, MAX_TAPS
@@ -29,10 +30,24 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
     ok &= ~t.prefetches_stores | _can_prefetch_stores(t)
     ok &= (t.fuse_packing == 0) | _can_fuse_packing(t)
     ok &= (t.skip_padding == 0) | _skips_some_padding(t)
-    # In blocks of the reduction, rows are copied inside all batches.
-    ok &= ~t.shares_copies | (t.k_count == 1)
+    ok &= ~t.shares_copies | _can_share_copies(t)
     if stage.epilogue:
         ok &= _block_of_sums_fits(t)
+    return ok
+
+
+def _can_share_copies(t: TileSettings[IntArray]) -> BoolArray:
+    """Return whether several batches can share the copies of rows, shape (P,).
+
+    These must hold: (1) rows are not copied inside a block of the reduction, which is inside all
+    batches, (2) the first tile, which packs the columns of one batch, packs no panels, and (3) one
+    copy of a block is smaller than separate copies.
+    """
+    ok: BoolArray = (t.k_count == 1) & (t.fuse_packing == 0)
+    if np.any(ok & t.shares_copies):
+        sides = (np.minimum(x.size * x.per_block, x.extent) for x in t.tiled_axes)
+        (share,) = map_unique(t.stage.shared_share, *sides)
+        ok &= share <= MOST_OF_SEPARATE
     return ok
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
+from ..analysis.stages import StageLoop
 from ..statements import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, BODY, DEPTH, PARTS, STEPS, TILES
 from .remainders import RemainderTiles, remainder_tiles
@@ -86,13 +87,18 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
     def batches(here: BoolArray | bool) -> Iterator[Level]:
         for n, loop in enumerate(roles.batch):
-            shares = t.shares_copies & (loop in stage.sharing_batches)
-            behind = np.where(shares, len(blocks) - 1, batches_behind)
-            present = here & (passed == behind)
-            is_divided = (t.parallel > 0) & (n < stage.outer) if stage.outer else ~shares
+            present = here & (passed == batches_behind) & ~shares(loop)
+            is_divided = (t.parallel > 0) & (n < stage.outer) if stage.outer else True
             if np.any(present):
-                shared = threads & present & is_divided
-                yield Level(at[loop.name], 1, shared, BATCHES, present=present)
+                divides = threads & present & is_divided
+                yield Level(at[loop.name], 1, divides, BATCHES, present=present)
+        for loop in stage.sharing_batches:
+            present = here & (passed == len(blocks) - 1) & shares(loop)
+            if np.any(present):
+                yield Level(at[loop.name], 1, role=BATCHES, present=present)
+
+    def shares(loop: StageLoop) -> BoolArray:
+        return t.shares_copies & (loop in stage.sharing_batches)
 
     yield from batches(here=True)
     for loop, block, here in blocks:

@@ -8,9 +8,11 @@ runs, every run starts with such misses.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
+from types import MappingProxyType
 
 from ...algebra.affine import Affine, Interval, Var, interval, vars_inside
 from ...hardware import LINES_TO_FOLLOW, PAGE_BYTES
@@ -22,6 +24,10 @@ from ..analysis.tile_roles import TileRoles
 
 MOST_USES = 256
 """Number of uses of an element above which copying its operand is profitable."""
+
+MOST_KEPT = 1024
+"""Size of the caches of symbolic results: a search has few different arguments, each many
+times."""
 
 MOST_OF_SEPARATE = 0.75
 """Largest fraction of the elements of separate copies for which one copy for several batches is
@@ -212,44 +218,51 @@ class TileOperands:
 
     @cached_property
     def sharing_batches(self) -> tuple[StageLoop, ...]:
-        """Batch loops whose iterations read almost the same elements of an operand with copied
-        rows: one copy of all operands for all iterations has at most `MOST_OF_SEPARATE` of the
-        elements of separate copies. The phases of a transposed convolution are an example, which
-        read windows of the same image.
+        """Batch loops whose iterations read almost the same elements of the operands with copied
+        rows: one copy of all rows for all iterations has at most `MOST_OF_SEPARATE` of the elements
+        of separate copies. The phases of a transposed convolution are an example, which read
+        windows of the same image.
 
         There are none inside the loops of a later stage.
         """
         if self.outer:
             return ()
+        reads = (*self.copyable, *self.panels)
+        alone = self._elements_copied(())
         return tuple(
             loop
             for loop in self.roles.batch
             if loop.extent > 1
-            and all(self._divides_only(loop.name, read) for read in (*self.copyable, *self.panels))
-            and self._elements_copied(loop.name)
-            <= MOST_OF_SEPARATE * loop.extent * self._elements_copied()
+            and all(_is_divided_alone(loop, read) for read in reads)
+            and self._elements_copied((loop,)) <= MOST_OF_SEPARATE * loop.extent * alone
         )
 
-    def _divides_only(self, batch: str, read: StageRead) -> bool:
-        """Return whether no index divides a sum of `batch` and another loop. A copy inside that
-        other loop only would not be a box."""
-        atoms = (atom for index in read.index for atom, _ in index.terms)
-        return all(
-            isinstance(atom, Var) or batch not in vars_inside(atom) or vars_inside(atom) == {batch}
-            for atom in atoms
-        )
+    @cached_property
+    def shared_share(self) -> Callable[..., tuple[float]]:
+        """The method `_shared_share` with a cache of its results."""
+        return lru_cache(MOST_KEPT)(self._shared_share)
 
-    def _elements_copied(self, *batches: str) -> int:
-        """Return the number of elements of the copied operands that all rows and columns read in
-        all iterations of `batches` and the first iteration of the other batch loops."""
-        batch = {loop.name for loop in self.roles.batch} - {*batches}
-        loops = [x for x in (*self.view.spatial, *self.view.reduce) if x.name not in batch]
-        ranges = dict.fromkeys(batch, Interval(0, 0))
-        ranges |= {loop.name: Interval(0, loop.extent - 1) for loop in loops}
-        return sum(
-            prod(side.hi - side.lo + 1 for side in (interval(i, ranges) for i in read.index))
-            for read in self.copyable
-        )
+    def _shared_share(self, *block: int) -> tuple[float]:
+        """Return the elements of one copy of a block for all `sharing_batches`, relative to those
+        of separate copies. `block` has the extents of the block along `roles.rows` and
+        `roles.columns`."""
+        tiled = (*self.roles.rows, self.roles.columns)
+        sides = {loop.name: side for loop, side in zip(tiled, block, strict=True)}
+        batches = prod(loop.extent for loop in self.sharing_batches)
+        once_copied = self._elements_copied(self.sharing_batches, sides)
+        return (once_copied / (batches * self._elements_copied((), sides)),)
+
+    def _elements_copied(
+        self, batches: tuple[StageLoop, ...], sides: Mapping[str, int] = MappingProxyType({})
+    ) -> int:
+        """Return the number of elements of the copied operands that all iterations of `batches` and
+        the first iterations of the other batch loops read. `sides` are the extents of loops that
+        are not complete."""
+        first = {loop.name: 1 for loop in self.roles.batch if loop not in batches}
+        extents = {x.name: x.extent for x in (*self.view.spatial, *self.view.reduce)}
+        ranges = {x: Interval(0, n - 1) for x, n in (extents | first | {**sides}).items()}
+        boxes = ([interval(index, ranges) for index in read.index] for read in self.copyable)
+        return sum(prod(side.hi - side.lo + 1 for side in box) for box in boxes)
 
     @cached_property
     def nonresident(self) -> tuple[StageRead, ...]:
@@ -375,6 +388,14 @@ class TileOperands:
         for name in last.vars() - batch:
             run += abs(last.coefficient(name)) * (loops[name] - 1)
         return run
+
+
+def _is_divided_alone(batch: StageLoop, read: StageRead) -> bool:
+    """Return whether every division in an index that contains `batch` contains no other loop. A
+    copy inside `batch` only would otherwise not be a box."""
+    atoms = (atom for index in read.index for atom, _ in index.terms)
+    divided = (vars_inside(atom) for atom in atoms if not isinstance(atom, Var))
+    return all(names == {batch.name} for names in divided if batch.name in names)
 
 
 def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:

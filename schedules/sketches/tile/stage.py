@@ -24,14 +24,10 @@ from ..analysis.stages import StageLoop, StageRead, offsets
 from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
 from .border import Border, border_of
-from .operands import TileOperands
+from .operands import MOST_KEPT, TileOperands
 
 MAX_TAPS = 7
 """Longest reduction loop that is fully unrolled."""
-
-MOST_KEPT = 1024
-"""Size of the caches of symbolic results: a search has few different arguments, each many
-times."""
 
 MOST_LEFT = 0.875
 """Largest fraction of a reduction for which skipping the rest is profitable: tests of blocks, and
