@@ -20,7 +20,7 @@ from tilewright.schedules.nest.loop_ir import Allocate, For, Nest, Stmt
 from tilewright.schedules.primitives import CacheRead
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.tile.sketch import TileSketch
-from tilewright.schedules.space import Sketch
+from tilewright.schedules.space import Sketch, SpacePart
 from tilewright.schedules.workload.workload import Workload
 
 
@@ -62,7 +62,7 @@ def sharing(workload: Workload) -> tuple[Sketch, TileSketch]:
     raise AssertionError("no batches share copies")
 
 
-def once_copied(sketch: Sketch, count: int) -> list[tuple[int, ...]]:
+def once_copied(sketch: Sketch | SpacePart, count: int) -> list[tuple[int, ...]]:
     """The first `count` feasible settings drawn in which batches share copies."""
     (at,) = [n for n, k in enumerate(sketch.knobs) if k.name in ("copy_rows", "0.copy_rows")]
     settings = drawn(sketch, 40_000)
