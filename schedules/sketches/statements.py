@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from ..algebra.affine import ZERO, Affine, var
@@ -123,31 +123,31 @@ def stage_outline(
     ]
     written = view
     if epilogue:
-        written, places = epilogue, _places(view, epilogue)
-        found += [
-            access_of(
-                read.tensor,
-                read.dtype.bytes,
-                [index.substitute(places) for index in read.index],
-                names,
-            )
-            for read in once(epilogue.reads)
-            if read.tensor != view.name
-        ]
+        written = epilogue
+        places = {loop.name: whole_index(view, loop.dim) for loop in epilogue.spatial}
+        found += other_accesses(view, epilogue, places, names)
     output = Access(written.name, written.dtype.bytes, _own_strides(view, names), is_output=True)
     return Outline(axes, (*found, output))
 
 
-def _places(view: StageView, epilogue: StageView) -> dict[str, Affine]:
-    """Return the loops of `epilogue` in terms of the loops of `view`, of which several may be parts
-    of one dimension."""
-    found: dict[str, Affine] = {}
-    for loop in epilogue.spatial:
-        index, size = ZERO, 1
-        for part in reversed([own for own in view.spatial if own.dim == loop.dim]):
-            index, size = index + var(part.name) * size, size * part.extent
-        found[loop.name] = index
-    return found
+def other_accesses(
+    view: StageView, reader: StageView, places: Mapping[str, Affine], names: Sequence[str]
+) -> Iterator[Access]:
+    """Yield the accesses of `reader`, computed inside the loops of `view`, to other tensors than
+    the result of `view`. `places` are the loops of `reader` in terms of those loops."""
+    for read in once(reader.reads):
+        if read.tensor != view.name:
+            index = [one.substitute(places) for one in read.index]
+            yield access_of(read.tensor, read.dtype.bytes, index, names)
+
+
+def whole_index(view: StageView, dim: int) -> Affine:
+    """Return the index of dimension `dim` in terms of the loops of `view` that it was split
+    into."""
+    index, size = ZERO, 1
+    for part in reversed([loop for loop in view.spatial if loop.dim == dim]):
+        index, size = index + var(part.name) * size, size * part.extent
+    return index
 
 
 def _own_strides(view: StageView, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -26,13 +26,14 @@ from ...algebra.affine import Affine, affine, var
 from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf
 from ...memory_use import MemoryUse
-from ...plan import Access, Outline, Plan, access_of
+from ...plan import Access, Outline, Plan
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis.stages import StageLoop, StageView, once, view_stage
+from ..analysis.stages import StageLoop, StageView, view_stage
 from ..analysis.tile_roles import roles_along
 from ..groups import Stages
+from ..statements import other_accesses, whole_index
 from ..transpose.copies import BlockCopy, TransposeSketch, find_transposition
 from ..transpose.pieces import BlockNest, BlockPiece
 from ..writer import BATCHES, TraceWriter
@@ -92,17 +93,7 @@ class TransposedTileSketch:
         own = [view.spatial[n].name for n in self._order]
         strides = tuple(tuple(int(name == loop) for name in names) for loop in own)
         stored = self.copy.view
-        others = [read for read in once(stored.reads) if read.tensor != view.name]
-        places = self._places
-        more = [
-            access_of(
-                read.tensor,
-                read.dtype.bytes,
-                [index.substitute(places) for index in read.index],
-                names,
-            )
-            for read in others
-        ]
+        more = other_accesses(view, stored, self._places, names)
         output = Access(stored.name, stored.dtype.bytes, strides, is_output=True)
         return Outline(axes, (*reads, private, *more, output))
 
@@ -117,14 +108,8 @@ class TransposedTileSketch:
     @property
     def _places(self) -> dict[str, Affine]:
         """The axes of the result in terms of the loops of the reduction."""
-        found: dict[str, Affine] = {}
-        spatial = self.tiles.view.spatial
-        for loop, dim in zip(self.copy.view.spatial, row_dims(self.copy), strict=True):
-            index, size = affine(0), 1
-            for part in reversed([own for own in spatial if own.dim == dim]):
-                index, size = index + var(part.name) * size, size * part.extent
-            found[loop.name] = index
-        return found
+        pairs = zip(self.copy.view.spatial, row_dims(self.copy), strict=True)
+        return {loop.name: whole_index(self.tiles.view, dim) for loop, dim in pairs}
 
     def plan(self, settings: IntArray) -> Plan:
         """Return the loops of the reduction. Those of the transposition inside the common loops are
